@@ -1,0 +1,99 @@
+"""A device, what is used of it, and the slices granted on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hami.domain.extra import NO_EXTRA, Extra
+from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, MemoryMiB, VendorKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One schedulable device as its node published it.
+
+    ``slots`` is how many slices may share it; ``memory_mib`` is after the vendor's scaling,
+    rounded down; ``mode`` is the vendor's word for how it is shared (``hami-core``, ``mig``).
+    """
+
+    id: DeviceId
+    vendor: VendorKey
+    index: int = 0
+    model: str = ""
+    slots: int = 1
+    memory_mib: MemoryMiB = MemoryMiB(0)
+    cores: CorePercent = WHOLE_DEVICE
+    numa: int = 0
+    mode: str = ""
+    healthy: bool = True
+    extra: Extra = NO_EXTRA
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is taken of one device."""
+
+    slots: int = 0
+    memory_mib: MemoryMiB = MemoryMiB(0)
+    cores: CorePercent = CorePercent(0)
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.slots + other.slots,
+            MemoryMiB(self.memory_mib + other.memory_mib),
+            CorePercent(self.cores + other.cores),
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            self.slots - other.slots,
+            MemoryMiB(self.memory_mib - other.memory_mib),
+            CorePercent(self.cores - other.cores),
+        )
+
+    def peak(self, other: Usage) -> Usage:
+        """The larger of the two in every dimension, independently."""
+        return Usage(
+            max(self.slots, other.slots),
+            max(self.memory_mib, other.memory_mib),
+            max(self.cores, other.cores),
+        )
+
+
+UNUSED = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One slice of one device, as the vendor charged it."""
+
+    device_id: DeviceId
+    vendor: VendorKey
+    slots: int = 1
+    memory_mib: MemoryMiB = MemoryMiB(0)
+    cores: CorePercent = CorePercent(0)
+    extra: Extra = NO_EXTRA
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.slots, self.memory_mib, self.cores)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device now: its usage and every live grant on it.
+
+    The grants of the pod being placed are among them, as far as they run at the same time as
+    the container in question.
+    """
+
+    device: Device
+    usage: Usage = UNUSED
+    grants: tuple[Grant, ...] = ()
+
+    def taking(self, *grants: Grant) -> DeviceState:
+        """The state after these grants on this device."""
+        usage = self.usage
+        for grant in grants:
+            usage = usage + grant.usage
+        return replace(self, usage=usage, grants=self.grants + grants)

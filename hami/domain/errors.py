@@ -1,0 +1,48 @@
+"""The error tree, and the value that says what is wrong with a text from outside.
+
+HamiError
+├── ConfigError        a file or flag must be changed; the command exits with 2
+└── PluginRejected     a plugin must be installed, removed or repaired; the command exits with 2
+
+Not here: "the pod does not fit" (:class:`~hami.domain.reasons.Rejected`) and "this annotation
+cannot be read" (:class:`Malformed`). Those are answers, not errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class HamiError(Exception):
+    """Base of all; its message names the thing, the value and the remedy."""
+
+
+class ConfigError(HamiError):
+    """A configuration, manifest or flag is unusable; whoever wrote it must act."""
+
+
+class PluginRejected(HamiError):
+    """A plugin cannot be used; whoever installed it must act."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed:
+    """A text that cannot be read as what it should be.
+
+    ``annotation`` is the annotation's key; ``position`` says where in it (``device 2, memory``;
+    ``byte 17``), ``text`` is the offending part, shortened, and ``problem`` what is wrong.
+    """
+
+    annotation: str
+    position: str
+    text: str
+    problem: str
+
+    def __str__(self) -> str:
+        where = f", {self.position}" if self.position else ""
+        return f"annotation {self.annotation}{where}: {self.problem}: {shortened(self.text)!r}"
+
+
+def shortened(text: str, limit: int = 80) -> str:
+    """At most ``limit`` characters of ``text``, for messages: it may come from anyone."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,256 @@
+"""The Kubernetes objects we read, with only the fields we read.
+
+Lean msgspec structs: the wire decodes straight into them (8 µs for a 10 KB pod). Unknown fields
+are ignored; ``null`` and "absent" mean the same. Quantities stay text, as the API server sends
+them; ``hami.domain.quantity`` gives them a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from hami.domain.allocations import ContainerKind
+from hami.domain.units import PodUid
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Lean(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the structs below: immutable, camelCase on the wire."""
+
+
+class OwnerReference(Lean, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Lean, frozen=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: PodUid = PodUid("")
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Resources(Lean, frozen=True):
+    """A container's ``resources``; values are quantity texts."""
+
+    limits: dict[str, str] | None = None
+    requests: dict[str, str] | None = None
+
+
+class EnvVar(Lean, frozen=True):
+    name: str
+    value: str = ""
+
+
+class SecurityContext(Lean, frozen=True):
+    privileged: bool | None = None
+
+
+class Container(Lean, frozen=True):
+    name: str = ""
+    resources: Resources | None = None
+    env: list[EnvVar] | None = None
+    security_context: SecurityContext | None = None
+    restart_policy: str | None = None
+
+    @property
+    def limits(self) -> Mapping[str, str]:
+        return (self.resources.limits if self.resources else None) or _NOTHING
+
+    @property
+    def requests(self) -> Mapping[str, str]:
+        return (self.resources.requests if self.resources else None) or _NOTHING
+
+    @property
+    def privileged(self) -> bool:
+        return bool(self.security_context and self.security_context.privileged)
+
+    def quantity(self, resource: str) -> str | None:
+        """The text for ``resource``: the limit, else the request, else None."""
+        if not resource:
+            return None
+        text = self.limits.get(resource)
+        return self.requests.get(resource) if text is None else text
+
+
+class Toleration(Lean, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PodSpec(Lean, frozen=True):
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    scheduler_name: str = ""
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+    affinity: msgspec.Raw | None = None
+    runtime_class_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    active_deadline_seconds: int | None = None
+    overhead: dict[str, str] | None = None
+
+
+class ContainerStateTerminated(Lean, frozen=True):
+    exit_code: int = 0
+
+
+class ContainerState(Lean, frozen=True):
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(Lean, frozen=True):
+    name: str = ""
+    state: ContainerState | None = None
+
+
+class PodStatus(Lean, frozen=True):
+    phase: str = ""
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus | None = None
+
+    @property
+    def uid(self) -> PodUid:
+        return self.metadata.uid
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``, as people write it."""
+        return f"{self.namespace}/{self.metadata.name}"
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations or _NOTHING
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.labels or _NOTHING
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or Failed: it uses nothing any more."""
+        return self.status is not None and self.status.phase in ("Succeeded", "Failed")
+
+    def each_container(self) -> Iterator[tuple[Container, ContainerKind]]:
+        """Every container in spec order, init containers first: the order of HAMi's slots."""
+        for container in self.spec.init_containers or ():
+            sidecar = container.restart_policy == "Always"
+            yield container, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT
+        for container in self.spec.containers:
+            yield container, ContainerKind.APP
+
+    @property
+    def init_finished(self) -> bool:
+        """Every plain init container ended with exit 0, so what it held is free again."""
+        plain = {c.name for c, kind in self.each_container() if kind is ContainerKind.INIT}
+        statuses = (self.status.init_container_statuses if self.status else None) or ()
+        ended = {
+            s.name
+            for s in statuses
+            if s.state and s.state.terminated and s.state.terminated.exit_code == 0
+        }
+        return bool(plain) and plain <= ended
+
+
+class Taint(Lean, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Lean, frozen=True):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Lean, frozen=True):
+    allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
+
+
+class Node(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations or _NOTHING
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.labels or _NOTHING
+
+    @property
+    def allocatable(self) -> Mapping[str, str] | None:
+        """None when the node says nothing of it, as a hand-written manifest may."""
+        return self.status.allocatable if self.status else None
+
+
+class ScopeRequirement(Lean, frozen=True):
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class ScopeSelector(Lean, frozen=True):
+    match_expressions: list[ScopeRequirement] | None = None
+
+
+class ResourceQuotaSpec(Lean, frozen=True):
+    hard: dict[str, str] | None = None
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Lean, frozen=True):
+    hard: dict[str, str] | None = None
+    used: dict[str, str] | None = None
+
+
+class ResourceQuota(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name

@@ -1,0 +1,141 @@
+"""A vendor described by data: names, units, defaults, annotation keys, rules.
+
+Everything that differs between vendors without needing code is here, so that a vendor can be a
+YAML file (``hami.plugins.ProfileVendor``). Field by field what HAMi's backends need:
+resource names and units of its device configuration, keys of its annotation table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Literal
+
+from hami.domain.units import CorePercent, MemoryMiB, VendorKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceNames:
+    """Extended resource names; an empty one does not exist for this vendor."""
+
+    count: str
+    memory: str = ""
+    memory_percentage: str = ""
+    cores: str = ""
+    priority: str = ""
+
+    @property
+    def quota_names(self) -> tuple[str, ...]:
+        """The names a ResourceQuota can limit: count, memory, cores."""
+        return tuple(name for name in (self.count, self.memory, self.cores) if name)
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        names = (self.count, self.memory, self.memory_percentage, self.cores, self.priority)
+        return tuple(name for name in names if name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnnotations:
+    """Keys on the node. ``handshake`` is empty for a vendor that uses none."""
+
+    register: str
+    handshake: str = ""
+    cordon: str = "hami.io/device-cordon"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAnnotations:
+    """Keys on the pod: what we write, and what its author may ask for.
+
+    ``use_*`` and ``nouse_*`` may have several spellings; all that are set must hold. An empty
+    key or tuple means that this vendor offers no such choice.
+    """
+
+    to_allocate: str = ""
+    allocated: str
+    use_type: tuple[str, ...] = ()
+    nouse_type: tuple[str, ...] = ()
+    use_uuid: tuple[str, ...] = ()
+    nouse_uuid: tuple[str, ...] = ()
+    numa_bind: str = ""
+    mode: str = ""
+
+
+class Column(Enum):
+    """What the vectorised prefilter may refuse a device for."""
+
+    HEALTH = "health"
+    CORDON = "cordon"
+    SELECTION = "selection"
+    """Model, mode and uuid, as the pod's annotations demand them."""
+    SLOTS = "slots"
+    MEMORY = "memory"
+    CORES = "cores"
+
+
+ALL_COLUMNS = frozenset(Column)
+HEALTH_AND_CORDON = frozenset({Column.HEALTH, Column.CORDON})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeRules:
+    """How devices in one mode are counted.
+
+    ``prefilter``: the columns that may refuse in the vectorised pass; None means all for a vendor
+    on the default loop and health and cordon for one that overrides charge, accept, choose or
+    fit. ``several_slices_per_device``: a request for 2 may take one device twice.
+    ``placements``: the vendor's ``hami_charge`` proves that there is room (MIG), so the core does
+    not compare memory and cores: seven slices of 15 % are 105 % and fit.
+    """
+
+    prefilter: frozenset[Column] | None = None
+    several_slices_per_device: bool = False
+    placements: bool = False
+
+
+def _no_modes() -> Mapping[str, ModeRules]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorProfile:
+    """One vendor (one of several, where a plugin carries more).
+
+    ``memory_factor``: MiB per unit of the memory resource; a quota's unit too.
+    ``default_count``: the count that admission adds when only memory or cores are asked; 0: none.
+    ``default_memory_mib``: MiB when neither memory nor percentage is asked; 0: the whole device.
+    ``cores_excess``: cores above 100 are clamped to 100, or the request is refused.
+    ``whole_device``: every request takes whole, unused devices, whatever else it says.
+    ``liveness``: ``capacity`` (allocatable of the count resource > 0), ``handshake``, ``always``.
+    ``type_match``: a model named by ``use_type`` matches as a substring, as HAMi does it, or
+    exactly; always without regard to case.
+    """
+
+    key: VendorKey
+    resources: ResourceNames
+    node_annotations: NodeAnnotations
+    pod_annotations: PodAnnotations
+    register_codec: Literal["json", "csv"] = "json"
+    request_source: Literal["limits-then-requests", "limits"] = "limits-then-requests"
+    memory_factor: int = 1
+    default_count: int = 0
+    default_memory_mib: MemoryMiB = MemoryMiB(0)
+    default_cores: CorePercent = CorePercent(0)
+    max_count: int = 1024
+    cores_excess: Literal["clamp", "refuse"] = "clamp"
+    whole_device: bool = False
+    type_match: Literal["substring", "exact"] = "substring"
+    liveness: Literal["capacity", "handshake", "always"] = "always"
+    lock: Literal["mutex", "private", "none"] = "mutex"
+    runtime_class: str = ""
+    modes: Mapping[str, ModeRules] = field(default_factory=_no_modes)
+
+    def rules(self, mode: str) -> ModeRules:
+        """The rules for devices in ``mode``; a mode not named follows the defaults."""
+        return self.modes.get(mode, _DEFAULT_RULES)
+
+
+_DEFAULT_RULES = ModeRules()

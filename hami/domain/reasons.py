@@ -1,0 +1,89 @@
+"""Why a device or a node was refused: values, counted, turned into text only at the edge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One word that says why. Vendors may make their own; HAMi's are below.
+
+    ``whole_node`` words describe the node, so they are shown without a device count.
+    ``unresolvable`` means that evicting pods cannot help: no such device, or excluded by the pod.
+    """
+
+    word: str
+    whole_node: bool = False
+    unresolvable: bool = False
+
+    def __str__(self) -> str:
+        return self.word
+
+
+# HAMi's vocabulary, spelling included: dashboards and people's scripts match on it.
+NOT_HEALTHY = Reason("CardNotHealth", unresolvable=True)
+CORDONED = Reason("CardCordoned", unresolvable=True)
+TYPE_MISMATCH = Reason("CardTypeMismatch", unresolvable=True)
+UUID_MISMATCH = Reason("CardUuidMismatch", unresolvable=True)
+NO_SLOT = Reason("CardTimeSlicingExhausted")
+EXCLUSIVE_CONFLICT = Reason("ExclusiveDeviceAllocateConflict")
+QUOTA = Reason("ResourceQuotaNotFit")
+NO_MEMORY = Reason("CardInsufficientMemory")
+NO_CORES = Reason("CardInsufficientCore")
+CORES_EXHAUSTED = Reason("CardComputeUnitsExhausted")
+VENDOR_RULE = Reason("CardNotFoundCustomFilterRule")
+MIG_INFEASIBLE = Reason("CardMigTopologyInfeasible")
+NUMA_NOT_FIT = Reason("NumaNotFit")
+TOO_FEW = Reason("AllocatedCardsInsufficientRequest")
+MODE_NOT_FIT = Reason("ModeNotFit", unresolvable=True)
+NODE_TOO_FEW_DEVICES = Reason("NodeInsufficientDevice", whole_node=True, unresolvable=True)
+NODE_UNREGISTERED = Reason("node unregistered", whole_node=True, unresolvable=True)
+
+# Ours.
+UNKNOWN_USAGE = Reason("UnknownUsage")
+"""A pod runs here whose allocation cannot be read: nobody knows what is free."""
+VENDOR_ERROR = Reason("VendorError", unresolvable=True)
+"""The vendor's plugin failed; the log names its distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why a node, or one container on it, was refused.
+
+    ``counts`` holds (reason, number of devices) pairs; ``devices`` is how many were looked at;
+    ``details`` are sentences for people (which quota, used, asked, limit), never parsed back.
+    """
+
+    counts: tuple[tuple[Reason, int], ...]
+    devices: int = 0
+    details: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, reasons: Mapping[Reason, int] | Reason, devices: int = 0, details: Iterable[str] = ()
+    ) -> Rejected:
+        """From counts, or from one reason that holds for the whole node."""
+        counted = {reasons: 1} if isinstance(reasons, Reason) else reasons
+        kept = sorted(((r, n) for r, n in counted.items() if n), key=lambda item: item[0].word)
+        return cls(tuple(kept), devices, tuple(details))
+
+    @property
+    def unresolvable(self) -> bool:
+        """No preemption can help: too few devices would remain whatever is evicted."""
+        return all(reason.unresolvable for reason, _ in self.counts)
+
+    def __str__(self) -> str:
+        """HAMi's text: ``1/4 AllocatedCardsInsufficientRequest, 3/4 ResourceQuotaNotFit``."""
+        parts = [
+            reason.word if reason.whole_node else f"{n}/{self.devices} {reason.word}"
+            for reason, n in self.counts
+        ]
+        return ", ".join(sorted(parts))
+
+
+def total(rejections: Iterable[Rejected]) -> Counter[Reason]:
+    """How often each reason occurs over several rejections."""
+    return sum((Counter(dict(r.counts)) for r in rejections), Counter())

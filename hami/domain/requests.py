@@ -1,0 +1,97 @@
+"""What a container asks of a vendor, and the surroundings in which it is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hami.domain.allocations import ContainerAllocation, ContainerKind
+from hami.domain.devices import Grant
+from hami.domain.extra import NO_EXTRA, Extra
+from hami.domain.objects import Container, Node, Pod
+from hami.domain.reasons import Rejected
+from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import CorePercent, MemoryMiB, VendorKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """``count`` slices, each of so much memory and compute.
+
+    One of ``memory_mib`` and ``memory_percent`` is set: a percentage is resolved on each
+    candidate device. ``cores`` may exceed 100 and is then clamped when charged. ``exclusive``
+    asks for devices that nobody else uses, whole.
+    """
+
+    vendor: VendorKey
+    count: int
+    memory_mib: MemoryMiB | None = None
+    memory_percent: int | None = None
+    cores: CorePercent = CorePercent(0)
+    exclusive: bool = False
+    extra: Extra = NO_EXTRA
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A request that cannot be understood: names the container, the key and the value."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRequest:
+    """Everything one container asks for, at most one request a vendor, by vendor key."""
+
+    container: Container
+    kind: ContainerKind
+    requests: tuple[DeviceRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """A pod parsed once: every container in spec order (init first), and its policy."""
+
+    pod: Pod
+    containers: tuple[ContainerRequest, ...]
+    policy: SchedulingPolicy = SchedulingPolicy()
+
+    @property
+    def vendors(self) -> tuple[VendorKey, ...]:
+        """The vendors asked, sorted; empty for a pod that needs no device."""
+        return tuple(sorted({r.vendor for c in self.containers for r in c.requests}))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The grants for one request of one container on one node."""
+
+    grants: tuple[Grant, ...]
+
+
+def _anything(_: Sequence[Grant]) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitContext:
+    """Where a request is being fitted.
+
+    ``granted`` is what this pod has so far: every container before this one with all its
+    vendors, and this container with the vendors before this one. ``allowed(grants)`` says
+    whether quota admits these grants of this container on top of that.
+    """
+
+    pod: Pod
+    node: Node
+    container: Container
+    kind: ContainerKind = ContainerKind.APP
+    granted: tuple[ContainerAllocation, ...] = ()
+    policy: SchedulingPolicy = SchedulingPolicy()
+    allowed: Callable[[Sequence[Grant]], bool] = _anything
+
+
+FitResult = Placement | Rejected

@@ -1,0 +1,84 @@
+"""A grant made real on a node: what the node agent asks of a vendor and what it gets back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from hami.domain.allocations import ContainerKind
+from hami.domain.devices import Grant
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The grants of one vendor to one container, under an id of their own.
+
+    ``state_dir`` belongs to this slice alone, survives the agent's restart and is removed after
+    ``hami_release``.
+    """
+
+    id: str
+    vendor: VendorKey
+    pod_uid: PodUid
+    namespace: str
+    pod: str
+    container: str
+    kind: ContainerKind
+    grants: tuple[Grant, ...]
+    state_dir: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A bind mount; both paths absolute."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A device file; both paths absolute; ``permissions`` out of ``rwm``."""
+
+    host_path: str
+    container_path: str
+    permissions: str = "rw"
+
+
+def _nothing() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerEdits:
+    """What a container needs to use its slice and to stay inside it."""
+
+    env: Mapping[str, str] = field(default_factory=_nothing)
+    mounts: tuple[Mount, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=_nothing)
+    pod_annotations: Mapping[str, str] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChange:
+    """A device became healthy or unhealthy; ``cause`` is for people (``XID 79``)."""
+
+    device_id: DeviceId
+    healthy: bool
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a slice (or, with an empty ``slice_id``, everything on the device) really uses."""
+
+    device_id: DeviceId
+    slice_id: str = ""
+    memory_mib: MemoryMiB = MemoryMiB(0)
+    cores: CorePercent = CorePercent(0)
