@@ -51,6 +51,10 @@ class Usage:
             CorePercent(self.cores - other.cores),
         )
 
+    @property
+    def negative(self) -> bool:
+        return self.slots < 0 or self.memory_mib < 0 or self.cores < 0
+
     def peak(self, other: Usage) -> Usage:
         """The larger of the two in every dimension, independently."""
         return Usage(
@@ -84,12 +88,14 @@ class DeviceState:
     """A device now: its usage and every live grant on it.
 
     The grants of the pod being placed are among them, as far as they run at the same time as
-    the container in question.
+    the container in question. ``known`` is False while a pod runs on it whose allocation cannot
+    be read: nobody can say what is free.
     """
 
     device: Device
     usage: Usage = UNUSED
     grants: tuple[Grant, ...] = ()
+    known: bool = True
 
     def taking(self, *grants: Grant) -> DeviceState:
         """The state after these grants on this device."""

@@ -38,6 +38,11 @@ class VendorCalls(Protocol):
         """The vendor implements ``hami_choose``."""
         ...
 
+    @property
+    def fits(self) -> bool:
+        """The vendor implements ``hami_fit``."""
+        ...
+
     def rules(self, mode: str) -> ModeRules:
         """The profile's rules for a device mode, with ``prefilter`` filled in."""
         ...

@@ -1,0 +1,188 @@
+"""The ``hami`` command.
+
+Exit codes: 0 all is well, 1 something stays pending or is denied, 2 the input, a flag or a plugin
+must be changed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from hami import __version__
+from hami.cli.files import read_device_config, read_text
+from hami.cli.policies import read_policy
+from hami.cli.progress import progress_bar
+from hami.cli.render import print_plugins, print_simulation
+from hami.domain.errors import HamiError
+from hami.plugins import Vendors, load_vendors
+from hami.policy.admission import AdmissionSettings
+from hami.sim.manifests import read_manifests
+from hami.sim.simulate import Settings, simulate
+from hami.vendor import VendorFailure
+
+NOT_PLACED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="hami",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="CLUSTER.yaml WORKLOAD.yaml...", help="Kubernetes manifests, in YAML or JSON."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NODE/DEVICE",
+        help="How nodes and devices are chosen for pods that do not say, each binpack or spread. "
+        "Default: binpack/spread.",
+    ),
+]
+DeviceConfig = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The device configuration: a section per vendor, in YAML."),
+]
+
+
+def main() -> None:
+    """Run the command and exit; a reader that went away (``| head``) is no error."""
+    try:
+        app()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _hush(sys.stdout.fileno())
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
+    if asked:
+        typer.echo(f"hami {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def hami(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Share accelerators between Kubernetes pods, with every vendor as a plugin."""
+
+
+@app.command("simulate")
+def simulate_command(
+    files: Files,
+    *,
+    as_json: Json = False,
+    policy: Policy = None,
+    device_config: DeviceConfig = None,
+) -> None:
+    """Place pods on paper: who runs where, on which device, and why not.
+
+    Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace and ResourceQuota. Exits
+    with 1 when a pod stays pending or is denied, with 2 when the input is wrong.
+    """
+    with _answering():
+        config = read_device_config(device_config) if device_config else {}
+        settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
+        manifests = read_manifests([(str(path), read_text(path)) for path in files])
+        vendors = load_vendors(config, on_failure=_Failures())
+        with progress_bar(Console(stderr=True)) as progress:
+            result = simulate(vendors, manifests, settings, progress)
+        _warn(*manifests.warnings, *result.warnings)
+        if as_json:
+            _print_json(result.as_json())
+        else:
+            print_simulation(Console(), result)
+        if not result.everything_placed:
+            raise typer.Exit(NOT_PLACED)
+
+
+@app.command("plugins")
+def plugins_command(*, as_json: Json = False) -> None:
+    """List the vendors of the installed plugins."""
+    with _answering():
+        vendors = load_vendors(on_failure=_Failures())
+        if as_json:
+            _print_json(_plugins_as_json(vendors))
+        else:
+            print_plugins(Console(), vendors)
+
+
+class _Failures:
+    """Says once what a plugin does wrong, however often it does it."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, failure: VendorFailure) -> None:
+        text = str(failure)
+        if text not in self._said:
+            self._said.add(text)
+            _warn(text)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Errors that somebody can mend become one line and an exit code."""
+    try:
+        yield
+        sys.stdout.flush()
+    except HamiError as error:
+        typer.echo(f"hami: error: {error}", err=True)
+        raise typer.Exit(BAD_INPUT) from error
+    except KeyboardInterrupt as error:
+        raise typer.Exit(INTERRUPTED) from error
+    except BrokenPipeError:
+        _hush(sys.stdout.fileno())
+
+
+def _hush(descriptor: int) -> None:
+    """Let whatever is still buffered go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _warn(*texts: str) -> None:
+    for text in texts:
+        typer.echo(f"hami: warning: {text}", err=True)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _plugins_as_json(vendors: Vendors) -> dict[str, Any]:
+    return {
+        "vendors": [
+            {
+                "key": key,
+                "distribution": vendor.distribution,
+                "version": vendor.version,
+                "resources": list(vendor.profile.resources.all_names),
+                "hooks": sorted(vendor.hooks),
+            }
+            for key, vendor in vendors.items()
+        ]
+    }

@@ -1,0 +1,265 @@
+"""The registry of vendors: strict discovery, addressed calls, one boundary for failures.
+
+``load_vendors`` finds the installed plugins by entry point and stops with one sentence at the
+first thing that is wrong; pluggy's own loader would skip a duplicate silently and let an import
+error through as a traceback. ``Vendors`` then maps each vendor's key to its calls. Not here: what
+the hooks mean (``hami.hookspecs``), what happens without one (``hami.policy.defaults``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from types import MappingProxyType
+from typing import Any
+
+import pluggy
+
+from hami.domain.errors import HamiError, PluginRejected
+from hami.domain.objects import Node
+from hami.domain.profile import VendorProfile
+from hami.domain.units import VendorKey
+from hami.hookspecs import (
+    ENTRY_POINT_GROUP,
+    HAMI_API,
+    NodeHooks,
+    PluginConfig,
+    SchedulerHooks,
+)
+from hami.vendor import Defaults, Vendor, VendorFailure, ignore_failure, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plugin as it was found: its entry point's name, the object, and where it came from."""
+
+    name: str
+    object: object
+    distribution: str
+    version: str = ""
+
+
+class Vendors(Mapping[VendorKey, Vendor]):
+    """Every vendor of every plugin, by key, in the order of their keys. Immutable.
+
+    A reload makes a new one; whoever holds the old one keeps a consistent set.
+    """
+
+    def __init__(self, vendors: Mapping[VendorKey, Vendor], manager: pluggy.PluginManager) -> None:
+        self._vendors = dict(sorted(vendors.items()))
+        self._manager = manager
+        self._managed = frozenset(
+            name for v in vendors.values() for name in v.profile.resources.quota_names
+        )
+
+    @classmethod
+    def of(
+        cls,
+        plugins: Mapping[str, object],
+        config: PluginConfig = MappingProxyType({}),
+        *,
+        on_failure: Callable[[VendorFailure], None] = ignore_failure,
+    ) -> Vendors:
+        """From plugin objects by name, through the same checks as installed ones.
+
+        Raises:
+            PluginRejected: two plugins clash, one misspells a hook or speaks another API.
+            ConfigError: a plugin refuses its section of ``config``.
+        """
+        found = [Plugin(name, obj, name) for name, obj in sorted(plugins.items())]
+        return build(found, config, on_failure=on_failure)
+
+    def __getitem__(self, key: VendorKey, /) -> Vendor:
+        return self._vendors[key]
+
+    def __iter__(self) -> Iterator[VendorKey]:
+        return iter(self._vendors)
+
+    def __len__(self) -> int:
+        return len(self._vendors)
+
+    @property
+    def profiles(self) -> tuple[VendorProfile, ...]:
+        return tuple(vendor.profile for vendor in self._vendors.values())
+
+    def manages(self, resource: str) -> bool:
+        """A registered vendor counts this resource: count, memory or cores."""
+        return resource in self._managed
+
+    def simulated_annotations(self, node: Node, config: PluginConfig) -> Mapping[str, str]:
+        """What simulating plugins add to this node; the node's own annotations win.
+
+        Raises:
+            ConfigError: a plugin was asked for something that it does not have.
+        """
+        hook = self._manager.hook.hami_simulated_annotations
+        added: dict[str, str] = {}
+        for impl in sorted(hook.get_hookimpls(), key=lambda i: i.plugin_name):
+            given: dict[str, Any] = {"node": node, "config": config}
+            answer: Any = impl.function(**{n: given[n] for n in impl.argnames})
+            added |= {k: v for k, v in answer.items() if k not in node.annotations}
+        return added
+
+
+def load_vendors(
+    config: PluginConfig = MappingProxyType({}),
+    *,
+    on_failure: Callable[[VendorFailure], None] = ignore_failure,
+) -> Vendors:
+    """Every installed plugin's vendors.
+
+    Raises:
+        PluginRejected: the message names the distribution and what to install, remove or repair.
+        ConfigError: a plugin refuses its section of ``config``.
+    """
+    return build(installed_plugins(), config, on_failure=on_failure)
+
+
+def installed_plugins() -> list[Plugin]:
+    """Import what is registered under ``hami.plugins``, in the order of names.
+
+    Raises:
+        PluginRejected: two distributions use one name, or a plugin does not import.
+    """
+    plugins: list[Plugin] = []
+    points = metadata.entry_points(group=ENTRY_POINT_GROUP)
+    for point in sorted(points, key=lambda p: (p.name, p.value)):
+        distribution = point.dist.name if point.dist else point.value
+        if plugins and plugins[-1].name == point.name:
+            former = plugins[-1].distribution
+            raise PluginRejected(
+                f"two plugins are named {point.name!r}: {former} and {distribution}; "
+                f"uninstall one of them"
+            )
+        try:
+            loaded = point.load()
+        except Exception as error:
+            raise PluginRejected(
+                f"plugin {point.name!r} of {distribution} ({point.value}) does not import: "
+                f"{type(error).__name__}: {error}; repair or uninstall {distribution}"
+            ) from error
+        version = point.dist.version if point.dist else ""
+        plugins.append(Plugin(point.name, loaded, distribution, version))
+    return plugins
+
+
+def build(
+    plugins: Sequence[Plugin],
+    config: PluginConfig,
+    *,
+    on_failure: Callable[[VendorFailure], None] = ignore_failure,
+) -> Vendors:
+    """Register plugins and ask each for its vendors; the steps of :func:`load_vendors`."""
+    manager = pluggy.PluginManager("hami")
+    manager.add_hookspecs(SchedulerHooks)
+    manager.add_hookspecs(NodeHooks)
+    for plugin in plugins:
+        _register(manager, plugin)
+    # A plugin without hami_vendors is cross-cutting: its wrappers enclose every vendor's calls.
+    carriers = [p for p in plugins if _carries_vendors(manager, p)]
+    found: dict[VendorKey, tuple[Plugin, VendorProfile, Defaults]] = {}
+    for plugin in carriers:
+        others = [p.object for p in carriers if p is not plugin]
+        for profile in _profiles(manager, plugin, others, config):
+            if profile.key in found:
+                raise PluginRejected(
+                    f"{found[profile.key][0].distribution} and {plugin.distribution} both carry "
+                    f"the vendor {profile.key!r}; uninstall one of them"
+                )
+            found[profile.key] = (plugin, profile, Defaults())
+    for key, (_, _, own) in found.items():
+        manager.register(own, name=f"defaults of {key}")
+
+    vendors: dict[VendorKey, Vendor] = {}
+    for key, (plugin, profile, own) in found.items():
+        foreign = [p.object for p in carriers if p is not plugin]
+        foreign += [other for _, _, other in found.values() if other is not own]
+        implemented, calls = resolve(manager, plugin.object, own, foreign)
+        vendors[key] = own.vendor = Vendor(
+            profile=profile,
+            distribution=plugin.distribution,
+            version=plugin.version,
+            implemented=implemented,
+            calls=calls,
+            on_failure=on_failure,
+        )
+    _check_claims(vendors)
+    return Vendors(vendors, manager)
+
+
+def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
+    speaks = getattr(plugin.object, "HAMI_API", None)
+    if speaks != HAMI_API:
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution} speaks API {speaks}, this hami "
+            f"speaks API {HAMI_API}; install a version of {plugin.distribution} that fits"
+        )
+    try:
+        manager.register(plugin.object, name=plugin.name)
+        manager.check_pending()
+    except (pluggy.PluginValidationError, ValueError) as error:
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution} does not follow the contract: "
+            f"{error}; repair or uninstall {plugin.distribution}"
+        ) from error
+    for name in dir(plugin.object):
+        if not name.startswith("hami_") or not callable(getattr(plugin.object, name)):
+            continue
+        spec = getattr(manager.hook, name, None)
+        if spec is None or all(i.plugin is not plugin.object for i in spec.get_hookimpls()):
+            wrong = "is not marked with @hookimpl" if spec else f"is no hook of API {HAMI_API}"
+            raise PluginRejected(
+                f"plugin {plugin.name!r} of {plugin.distribution}: {name} {wrong}; "
+                f"repair or uninstall {plugin.distribution}"
+            )
+
+
+def _carries_vendors(manager: pluggy.PluginManager, plugin: Plugin) -> bool:
+    return any(
+        impl.plugin is plugin.object and not (impl.wrapper or impl.hookwrapper)
+        for impl in manager.hook.hami_vendors.get_hookimpls()
+    )
+
+
+def _profiles(
+    manager: pluggy.PluginManager, plugin: Plugin, others: list[object], config: PluginConfig
+) -> list[VendorProfile]:
+    caller = manager.subset_hook_caller("hami_vendors", remove_plugins=others)
+    try:
+        profiles = list(caller(config=config) or ())
+    except HamiError:
+        raise
+    except Exception as error:
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution} failed to name its vendors: "
+            f"{type(error).__name__}: {error}; repair or uninstall {plugin.distribution}"
+        ) from error
+    for profile in profiles:
+        if not isinstance(profile, VendorProfile):
+            raise PluginRejected(
+                f"plugin {plugin.name!r} of {plugin.distribution} returned {profile!r} as a "
+                f"vendor; hami_vendors returns VendorProfile values"
+            )
+    return profiles
+
+
+def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
+    """One resource name, one vendor; one annotation, one vendor."""
+    owners: dict[str, Vendor] = {}
+    for vendor in vendors.values():
+        profile = vendor.profile
+        claims = [(f"resource {name!r}", name) for name in profile.resources.all_names]
+        claims += [
+            (f"annotation {key!r}", key)
+            for key in (profile.pod_annotations.allocated, profile.node_annotations.register)
+            if key
+        ]
+        for what, name in claims:
+            former = owners.setdefault(name, vendor)
+            if former is not vendor:
+                raise PluginRejected(
+                    f"vendor {former.profile.key} of {former.distribution} and vendor "
+                    f"{profile.key} of {vendor.distribution} both claim the {what}; rename it in "
+                    f"the configuration of one, or uninstall one of them"
+                )

@@ -1,0 +1,344 @@
+"""Every node's devices and what each pod uses of them; answers who may take one more.
+
+One owner (the scheduler's loop, or a simulation) changes it: nodes come and go, pods are charged
+and released, in any order. Everything it holds follows from the nodes and the charges, so a
+restart rebuilds it from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
+from hami.domain.errors import Malformed
+from hami.domain.objects import Node
+from hami.domain.profile import VendorProfile
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+from hami.policy.fit import NodeDevices
+from hami.policy.ports import VendorCalls, VendorRegistry
+from hami.policy.rank import node_score
+from hami.policy.selection import cordoned_ids
+from hami.policy.table import Ask, DeviceTable, Scan, Segment
+from hami.policy.usage import DeviceKey, device_usage, key_of
+
+Unknown = tuple[VendorKey, DeviceId | None]
+"""A device, or with None every device of a vendor, on which a pod's usage cannot be read."""
+
+
+def always_alive(_profile: VendorProfile, _node: Node) -> bool:
+    """Every published device is there."""
+    return True
+
+
+class ClusterTable:
+    """Nodes, devices, charges; and the columns that the prefilter reads."""
+
+    def __init__(
+        self,
+        vendors: VendorRegistry,
+        alive: Callable[[VendorProfile, Node], bool] = always_alive,
+    ) -> None:
+        self.vendors = vendors
+        self._alive = alive
+        self._tables = {key: DeviceTable(vendors[key].rules) for key in vendors}
+        self._nodes: dict[str, _NodeEntry] = {}
+        self._next_number = 0
+        self._free_numbers: list[int] = []
+        self._numbers: dict[str, int] = {}  # of the nodes that have devices
+        self._scores: NDArray[np.float64] = np.zeros(64)
+        self._name_ranks: NDArray[np.int64] | None = None
+        self._charges: dict[PodUid, _Charge] = {}
+        self._on_node: dict[str, dict[PodUid, None]] = {}
+
+    # Nodes.
+
+    def set_node(self, node: Node) -> tuple[Malformed, ...]:
+        """Add a node or take over its change; its cordon and liveness are read afresh.
+
+        Returns what could not be read; such a vendor's devices stay as they were.
+        """
+        entry = self._nodes.get(node.name) or self._new_entry(node)
+        entry.node = node
+        problems = [
+            problem
+            for key in self.vendors
+            if (problem := self._set_shelf(entry, self.vendors[key])) is not None
+        ]
+        if entry.shelves:
+            self._numbers[node.name] = entry.number
+        else:
+            self._numbers.pop(node.name, None)
+        self._rescore(entry)
+        return tuple(problems)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; charges on it wait for its return until their pods are released."""
+        entry = self._nodes.pop(name, None)
+        if entry is None:
+            return
+        for key, shelf in entry.shelves.items():
+            self._tables[key].remove(shelf.segment)
+            self._compact(key)
+        self._numbers.pop(name, None)
+        self._free_numbers.append(entry.number)
+        self._name_ranks = None
+
+    def node(self, name: str) -> Node | None:
+        entry = self._nodes.get(name)
+        return entry.node if entry else None
+
+    @property
+    def node_names(self) -> Iterable[str]:
+        return self._nodes.keys()
+
+    def devices(self, name: str) -> NodeDevices:
+        """A node's devices as they are now, for the exact fit.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        entry = self._nodes[name]
+        return NodeDevices(
+            entry.node,
+            {k: [r.state() for r in shelf.records] for k, shelf in entry.shelves.items()},
+        )
+
+    def device_states(self, name: str, vendor: VendorKey) -> Sequence[DeviceState]:
+        entry = self._nodes.get(name)
+        shelf = entry.shelves.get(vendor) if entry else None
+        return [record.state() for record in shelf.records] if shelf else ()
+
+    # Pods.
+
+    def charge(
+        self, uid: PodUid, allocation: PodAllocation, unknown: Iterable[Unknown] = ()
+    ) -> None:
+        """Charge a pod with its allocation, in place of what it was charged before."""
+        self.release(uid)
+        grants: dict[DeviceKey, list[Grant]] = {}
+        for grant in allocation.grants:
+            grants.setdefault(key_of(grant), []).append(grant)
+        charge = _Charge(
+            allocation=allocation,
+            usage=device_usage(allocation.containers),
+            grants={key: tuple(held) for key, held in grants.items()},
+            unknown=tuple(unknown),
+        )
+        self._charges[uid] = charge
+        self._on_node.setdefault(allocation.node, {})[uid] = None
+        if entry := self._nodes.get(allocation.node):
+            self._apply(entry, uid, charge)
+
+    def release(self, uid: PodUid) -> PodAllocation | None:
+        """Take a pod's charge back; None when it had none. Idempotent."""
+        charge = self._charges.pop(uid, None)
+        if charge is None:
+            return None
+        node = charge.allocation.node
+        del self._on_node[node][uid]
+        if not self._on_node[node]:
+            del self._on_node[node]
+        if entry := self._nodes.get(node):
+            for record in self._records(entry, charge):
+                record.release(uid, charge)
+                self._written(record)
+            self._rescore(entry)
+        return charge.allocation
+
+    def allocation(self, uid: PodUid) -> PodAllocation | None:
+        charge = self._charges.get(uid)
+        return charge.allocation if charge else None
+
+    @property
+    def charged(self) -> Iterator[tuple[PodUid, PodAllocation]]:
+        """Every charged pod and its allocation."""
+        return ((uid, charge.allocation) for uid, charge in self._charges.items())
+
+    # What the filter reads.
+
+    def scan(self, ask: Ask) -> Scan:
+        """The vectorised pass over the devices of the vendor that is asked."""
+        return self._tables[ask.request.vendor].scan(ask)
+
+    def numbers(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """The numbers of these nodes, -1 for one that is unknown or has no devices."""
+        return np.array([*map(self._numbers.get, names, repeat(-1))], np.int64)
+
+    @property
+    def capacity(self) -> int:
+        """Node numbers are below this."""
+        return self._next_number
+
+    def scores(self) -> NDArray[np.float64]:
+        """By node number: 10 x the used shares of slots, cores and memory; 0 to 30."""
+        return self._scores
+
+    def name_ranks(self) -> NDArray[np.int64]:
+        """By node number: the place of its name among all names, for ties."""
+        if self._name_ranks is None:
+            ranks = np.zeros(self.capacity + 1, np.int64)
+            for rank, name in enumerate(sorted(self._nodes)):
+                ranks[self._nodes[name].number] = rank
+            self._name_ranks = ranks
+        return self._name_ranks
+
+    # How it is kept.
+
+    def _new_entry(self, node: Node) -> _NodeEntry:
+        if self._free_numbers:
+            number = self._free_numbers.pop()
+        else:
+            number = self._next_number
+            self._next_number += 1
+            if self._next_number >= len(self._scores):
+                self._scores = np.concatenate([self._scores, np.zeros_like(self._scores)])
+        entry = _NodeEntry(node, number)
+        self._nodes[node.name] = entry
+        self._name_ranks = None
+        return entry
+
+    def _set_shelf(self, entry: _NodeEntry, vendor: VendorCalls) -> Malformed | None:
+        profile, node = vendor.profile, entry.node
+        devices = vendor.node_devices(node)
+        if isinstance(devices, Malformed):
+            return devices
+        if len({device.id for device in devices}) != len(devices):
+            return Malformed(
+                annotation=profile.node_annotations.register,
+                position=f"node {node.name}",
+                text=", ".join(device.id for device in devices),
+                problem="two devices have the same id",
+            )
+        table, shelf = self._tables[profile.key], entry.shelves.pop(profile.key, None)
+        alive = self._alive(profile, node)
+        ordered = sorted(devices, key=lambda d: (d.index, d.id))
+        records = [_Record(d if alive else replace(d, healthy=False)) for d in ordered]
+        cordoned = cordoned_ids(profile, node.annotations)
+        for uid in self._on_node.get(node.name, ()):
+            charge = self._charges[uid]
+            for record in records:
+                record.apply(uid, charge)
+        states = [record.state() for record in records]
+        if shelf is not None and shelf.segment.count == len(records):
+            segment = shelf.segment
+            table.write(segment, states, cordoned)
+        else:
+            if shelf is not None:
+                table.remove(shelf.segment)
+            if not records:
+                self._compact(profile.key)
+                return None
+            segment = table.add(entry.number, states, cordoned)
+        for row, record in enumerate(records, start=segment.first):
+            record.row = row
+        entry.shelves[profile.key] = _Shelf(segment, records)
+        self._compact(profile.key)
+        return None
+
+    def _compact(self, key: VendorKey) -> None:
+        if not self._tables[key].wasteful:
+            return
+        table = self._tables[key] = DeviceTable(self.vendors[key].rules)
+        for entry in self._nodes.values():
+            if shelf := entry.shelves.get(key):
+                cordoned = cordoned_ids(self.vendors[key].profile, entry.node.annotations)
+                states = [record.state() for record in shelf.records]
+                shelf.segment = table.add(entry.number, states, cordoned)
+                for row, record in enumerate(shelf.records, start=shelf.segment.first):
+                    record.row = row
+
+    def _apply(self, entry: _NodeEntry, uid: PodUid, charge: _Charge) -> None:
+        for record in self._records(entry, charge):
+            record.apply(uid, charge)
+            self._written(record)
+        self._rescore(entry)
+
+    def _records(self, entry: _NodeEntry, charge: _Charge) -> Iterable[_Record]:
+        """The records of the vendors that a charge concerns."""
+        for vendor in {vendor for vendor, _ in (*charge.usage, *charge.unknown)}:
+            if shelf := entry.shelves.get(vendor):
+                yield from shelf.records
+
+    def _written(self, record: _Record) -> None:
+        table = self._tables[record.device.vendor]
+        table.write_usage(record.row, record.device, record.usage, known=not record.unknown)
+
+    def _rescore(self, entry: _NodeEntry) -> None:
+        records = [r for shelf in entry.shelves.values() for r in shelf.records]
+        used = Usage(
+            sum(r.usage.slots for r in records),
+            MemoryMiB(sum(r.usage.memory_mib for r in records)),
+            CorePercent(sum(r.usage.cores for r in records)),
+        )
+        total = Usage(
+            sum(r.device.slots for r in records),
+            MemoryMiB(sum(r.device.memory_mib for r in records)),
+            CorePercent(sum(r.device.cores for r in records)),
+        )
+        self._scores[entry.number] = node_score(used, total)
+
+
+@dataclass(slots=True, eq=False)
+class _Charge:
+    """What one pod is charged: its allocation, taken apart by device."""
+
+    allocation: PodAllocation
+    usage: Mapping[DeviceKey, Usage]
+    grants: Mapping[DeviceKey, tuple[Grant, ...]]
+    unknown: tuple[Unknown, ...]
+
+    def hides(self, key: DeviceKey) -> bool:
+        """It uses this device, or may, to an extent that nobody can read."""
+        vendor, device = key
+        return (vendor, device) in self.unknown or (vendor, None) in self.unknown
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """One device with what each pod uses of it; ``row`` is its place in the vendor's table."""
+
+    device: Device
+    row: int = -1
+    usage: Usage = UNUSED
+    grants: dict[PodUid, tuple[Grant, ...]] = field(default_factory=dict)
+    unknown: set[PodUid] = field(default_factory=set)
+
+    def apply(self, uid: PodUid, charge: _Charge) -> None:
+        key = (self.device.vendor, self.device.id)
+        if (usage := charge.usage.get(key)) is not None:
+            self.usage = self.usage + usage
+            self.grants[uid] = charge.grants[key]
+        if charge.unknown and charge.hides(key):
+            self.unknown.add(uid)
+
+    def release(self, uid: PodUid, charge: _Charge) -> None:
+        key = (self.device.vendor, self.device.id)
+        if (usage := charge.usage.get(key)) is not None:
+            self.usage = self.usage - usage
+            del self.grants[uid]
+        self.unknown.discard(uid)
+
+    def state(self) -> DeviceState:
+        grants = tuple(grant for held in self.grants.values() for grant in held)
+        return DeviceState(self.device, self.usage, grants, known=not self.unknown)
+
+
+@dataclass(slots=True, eq=False)
+class _Shelf:
+    """One vendor's devices on one node, in the order of their indexes."""
+
+    segment: Segment
+    records: list[_Record]
+
+
+@dataclass(slots=True, eq=False)
+class _NodeEntry:
+    node: Node
+    number: int
+    shelves: dict[VendorKey, _Shelf] = field(default_factory=dict)

@@ -1,0 +1,230 @@
+"""Which node takes a pod: parse once, drop nodes in one vectorised pass, rank, fit exactly.
+
+The first node whose exact fit succeeds wins. Nothing here reserves or writes; the caller charges
+the placement in the same turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami.domain import reasons
+from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod
+from hami.domain.reasons import Rejected
+from hami.domain.requests import (
+    ContainerRequest,
+    DeviceRequest,
+    Invalid,
+    Placement,
+    PodRequest,
+)
+from hami.domain.scheduling import NodePolicy, SchedulingPolicy
+from hami.policy.cluster import ClusterTable
+from hami.policy.fit import fit_pod
+from hami.policy.ports import VendorRegistry
+from hami.policy.quota import PodGate
+from hami.policy.rank import read_policy
+from hami.policy.selection import Selection
+from hami.policy.table import Ask, Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The pod goes to ``allocation.node`` with these grants."""
+
+    allocation: PodAllocation
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No candidate takes the pod; every candidate has its reasons."""
+
+    reasons: Mapping[str, Rejected]
+
+
+def parse_pod(
+    pod: Pod, vendors: VendorRegistry, defaults: SchedulingPolicy
+) -> PodRequest | Invalid:
+    """Everything the pod asks of every vendor, container by container."""
+    containers: list[ContainerRequest] = []
+    for container, kind in pod.each_container():
+        requests: list[DeviceRequest] = []
+        for key in vendors:
+            answer = vendors[key].parse_request(container, pod)
+            if isinstance(answer, Invalid):
+                return answer
+            if answer is not None:
+                requests.append(answer)
+        containers.append(
+            ContainerRequest(container=container, kind=kind, requests=tuple(requests))
+        )
+    if not any(container.requests for container in containers):
+        return PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
+    policy = read_policy(pod, defaults)
+    if isinstance(policy, Invalid):
+        return policy
+    return PodRequest(pod=pod, containers=tuple(containers), policy=policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefiltered:
+    """What the vectorised pass leaves: by candidate, whether it may take the pod.
+
+    ``numbers`` are the table's node numbers, -1 for a candidate that it does not know.
+    """
+
+    numbers: NDArray[np.int64]
+    kept: NDArray[np.bool_]
+    scans: Sequence[Scan]
+
+    def explain(self, candidates: Sequence[str]) -> dict[str, Rejected]:
+        """Why each dropped candidate was dropped: the first request that it cannot serve."""
+        why: list[dict[int, Rejected]] = [scan.explain() for scan in self.scans]
+        result: dict[str, Rejected] = {}
+        for name, number, kept in zip(
+            candidates, self.numbers.tolist(), self.kept.tolist(), strict=True
+        ):
+            if not kept:
+                found = (texts[number] for texts in why if number in texts)
+                result[name] = _UNREGISTERED if number < 0 else next(found, _NO_SUCH_DEVICES)
+        return result
+
+
+_UNREGISTERED = Rejected.of(reasons.NODE_UNREGISTERED)
+_NO_SUCH_DEVICES = Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
+
+
+def prefilter(
+    table: ClusterTable, request: PodRequest, gate: PodGate | None, candidates: Sequence[str]
+) -> Prefiltered:
+    """One vectorised pass per distinct request of the pod, over all candidates at once."""
+    numbers = table.numbers(candidates)
+    able = np.ones(table.capacity + 1, np.bool_)
+    able[-1] = False  # number -1: a candidate that the table does not know
+    scans: list[Scan] = []
+    for device_request in _distinct(request):
+        scan = table.scan(_ask(table, request, device_request, gate))
+        serving = np.zeros_like(able)
+        serving[scan.nodes[scan.enough]] = True
+        able &= serving
+        scans.append(scan)
+    return Prefiltered(numbers, able[numbers], scans)
+
+
+def _distinct(request: PodRequest) -> list[DeviceRequest]:
+    """Each request once, in order: containers of one pod often ask for the same."""
+    found: list[DeviceRequest] = []
+    for wanted in (r for c in request.containers for r in c.requests):
+        if wanted not in found:
+            found.append(wanted)
+    return found
+
+
+def _ask(
+    table: ClusterTable, request: PodRequest, wanted: DeviceRequest, gate: PodGate | None
+) -> Ask:
+    profile = table.vendors[wanted.vendor].profile
+    names = profile.resources
+    return Ask(
+        request=wanted,
+        selection=Selection.of(profile, request.pod),
+        mutex=request.policy.device.mutex,
+        left_count=gate.left(names.count) if gate else None,
+        left_memory=gate.left(names.memory) if gate else None,
+        left_cores=gate.left(names.cores) if gate else None,
+    )
+
+
+def decide(
+    table: ClusterTable,
+    request: PodRequest,
+    gate: PodGate | None,
+    candidates: Sequence[str],
+) -> Placed | Refused:
+    """The best candidate that takes the whole pod, or every candidate's reasons."""
+    first = prefilter(table, request, gate, candidates)
+    rank = table.scores()[first.numbers]
+    if request.policy.node is NodePolicy.SPREAD:
+        rank = -rank
+    fits = _Fits(table, request, gate)
+    if any(table.vendors[key].scores for key in request.vendors):
+        rank = rank + fits.place_all(candidates, first.kept)
+    rank = np.where(first.kept, rank, -np.inf)
+    for index in _best_first(rank, table.name_ranks()[first.numbers]):
+        outcome = fits.on(candidates[index])
+        if isinstance(outcome, PodAllocation):
+            return Placed(outcome)
+    return Refused(first.explain(candidates) | fits.refused)
+
+
+def _best_first(rank: NDArray[np.float64], name_rank: NDArray[np.int64]) -> Iterator[int]:
+    """Indexes from the highest rank down, by name among equals, as long as they are asked for."""
+    while len(rank) and (best := rank.max()) > -np.inf:
+        equals = np.flatnonzero(rank == best)
+        index = int(equals[name_rank[equals].argmin()])
+        yield index
+        rank[index] = -np.inf
+
+
+class _Fits:
+    """Exact fits of one pod, each node at most once."""
+
+    def __init__(self, table: ClusterTable, request: PodRequest, gate: PodGate | None) -> None:
+        self._table = table
+        self._request = request
+        self._gate = gate
+        self._placed: dict[str, PodAllocation] = {}
+        self.refused: dict[str, Rejected] = {}
+
+    def on(self, name: str) -> PodAllocation | Rejected:
+        if name in self._placed:
+            return self._placed[name]
+        if name in self.refused:
+            return self.refused[name]
+        outcome = fit_pod(self._request, self._table.devices(name), self._table.vendors, self._gate)
+        if isinstance(outcome, Rejected):
+            self.refused[name] = outcome
+        else:
+            self._placed[name] = outcome
+        return outcome
+
+    def place_all(self, candidates: Sequence[str], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """What the vendors add to each kept candidate's rank; it is placed for that."""
+        added = np.zeros(len(candidates))
+        for index in np.flatnonzero(kept).tolist():
+            name = candidates[index]
+            outcome = self.on(name)
+            if isinstance(outcome, Rejected):
+                added[index] = -np.inf
+                continue
+            score = self._score(name, outcome)
+            if score is None:
+                del self._placed[name]
+                self.refused[name] = _VENDOR_FAILED
+                score = -np.inf
+            added[index] = score
+        return added
+
+    def _score(self, name: str, allocation: PodAllocation) -> float | None:
+        total = 0.0
+        before = self._table.devices(name).states
+        policy = self._request.policy.node
+        for ask, given in zip(self._request.containers, allocation.containers, strict=True):
+            for wanted in ask.requests:
+                vendor = self._table.vendors[wanted.vendor]
+                if not vendor.scores:
+                    continue
+                grants = tuple(g for g in given.grants if g.vendor == wanted.vendor)
+                score = vendor.score(wanted, Placement(grants), before[wanted.vendor], policy)
+                if score is None:
+                    return None
+                total += score
+        return total
+
+
+_VENDOR_FAILED = Rejected.of({reasons.VENDOR_ERROR: 1}, 1)

@@ -1,0 +1,352 @@
+"""The exact fit: one request on one node, and a whole pod on one node.
+
+``place`` is the default of ``hami_fit``: it walks the devices in policy order and asks of each,
+in HAMi's order of checks, what the vendor would charge and whether that fits. ``fit_pod`` fits
+every container in turn, against what runs at the same time as it does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+from hami.domain import reasons
+from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
+from hami.domain.devices import DeviceState, Grant
+from hami.domain.objects import Node
+from hami.domain.reasons import Reason, Rejected
+from hami.domain.requests import (
+    ContainerRequest,
+    DeviceRequest,
+    FitContext,
+    Placement,
+    PodRequest,
+)
+from hami.domain.units import WHOLE_DEVICE, VendorKey
+from hami.policy.ports import VendorCalls, VendorRegistry
+from hami.policy.rank import in_order
+from hami.policy.selection import Selection, cordoned_ids
+from hami.policy.usage import DeviceKey, key_of
+
+
+class QuotaGate(Protocol):
+    """What quota lets one pod have; ``None`` in its place means that no quota concerns it."""
+
+    def refusals(self, containers: Sequence[ContainerAllocation]) -> Sequence[object]:
+        """Why these containers together are too much; empty when they are not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """A node and its devices by vendor, in the order of their indexes."""
+
+    node: Node
+    states: Mapping[VendorKey, Sequence[DeviceState]]
+
+
+def place(
+    vendor: VendorCalls, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
+) -> Placement | Rejected:
+    """``request.count`` grants on these devices, or what each device was refused for.
+
+    The checks of a device, the first that fails counts: health, unknown usage, cordon, model and
+    mode, (NUMA), uuid, slots, exclusive use, quota, memory, cores, exclusive cores, exhausted
+    cores, the vendor's own rule.
+    """
+    walk = _Walk(vendor, request, ctx)
+    eligible = [
+        state
+        for state in in_order(states, request, ctx.policy, numa_bind=walk.selection.numa_bind)
+        if walk.eligible(state)
+    ]
+    groups: list[list[DeviceState]] = [eligible]
+    if walk.selection.numa_bind:
+        # in_order sorts by NUMA node first when the pod is bound to one.
+        groups = [list(group) for _, group in groupby(eligible, lambda s: s.device.numa)]
+    for number, group in enumerate(groups, start=1):
+        outcome = walk.take(group)
+        if isinstance(outcome, Placement):
+            return outcome
+        if number < len(groups) and (left_behind := walk.refused.pop(reasons.TOO_FEW, 0)):
+            walk.refused[reasons.NUMA_NOT_FIT] += left_behind
+    return Rejected.of(walk.refused, len(states), walk.details)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk over a node's devices; collects why devices were refused."""
+
+    vendor: VendorCalls
+    request: DeviceRequest
+    ctx: FitContext
+    selection: Selection = field(init=False)
+    cordoned: frozenset[str] = field(init=False)
+    refused: Counter[Reason] = field(default_factory=Counter)
+    details: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        profile = self.vendor.profile
+        self.selection = Selection.of(profile, self.ctx.pod)
+        self.cordoned = cordoned_ids(profile, self.ctx.node.annotations)
+
+    def eligible(self, state: DeviceState) -> bool:
+        """The checks that come before NUMA groups are formed."""
+        device = state.device
+        if not device.healthy:
+            reason = reasons.NOT_HEALTHY
+        elif not state.known:
+            reason = reasons.UNKNOWN_USAGE
+        elif device.id in self.cordoned:
+            reason = reasons.CORDONED
+        elif not (
+            self.selection.admits_model(device.model) and self.selection.admits_mode(device.mode)
+        ):
+            reason = reasons.TYPE_MISMATCH
+        else:
+            return True
+        self.refused[reason] += 1
+        return False
+
+    def take(self, group: Sequence[DeviceState]) -> Placement | None:
+        """Enough grants out of one group, or None with the reasons counted."""
+        if self.vendor.chooses:
+            chosen = self._let_vendor_choose(group)
+            if chosen is not None:
+                return chosen if isinstance(chosen, Placement) else None
+        taken: list[Grant] = []
+        for state in group:
+            for verdict in self._slices(state, taken):
+                if isinstance(verdict, Reason):
+                    self.refused[verdict] += 1
+                else:
+                    taken.append(verdict[1])
+                if len(taken) == self.request.count:
+                    return Placement(tuple(taken))
+        self.refused[reasons.TOO_FEW] += len(taken)
+        return None
+
+    def _let_vendor_choose(self, group: Sequence[DeviceState]) -> Placement | Rejected | None:
+        refused: Counter[Reason] = Counter()
+        candidates: list[tuple[DeviceState, Grant]] = []
+        for state in group:
+            for verdict in self._slices(state, ()):
+                if isinstance(verdict, Reason):
+                    refused[verdict] += 1
+                else:
+                    candidates.append(verdict)
+        answer = self.vendor.choose(self.request, candidates, self.ctx)
+        if answer is None:
+            return None
+        outcome = answer if isinstance(answer, Rejected) else self._checked(answer, candidates)
+        if isinstance(outcome, Rejected):
+            self.refused.update(refused)
+            self.refused.update(dict(outcome.counts))
+            self.details += outcome.details
+        return outcome
+
+    def _checked(
+        self, grants: Sequence[Grant], candidates: Sequence[tuple[DeviceState, Grant]]
+    ) -> Placement | Rejected:
+        offered = [grant for _, grant in candidates]
+        for grant in grants:
+            if grant in offered:
+                offered.remove(grant)
+        taken = len(candidates) - len(offered)
+        if not len(grants) == taken == self.request.count:
+            problem = f"hami_choose took {len(grants)} grants that were not all offered"
+            return Rejected.of({reasons.VENDOR_ERROR: len(candidates)}, details=[problem])
+        if not self.ctx.allowed(grants):
+            return Rejected.of({reasons.QUOTA: len(candidates)})
+        return Placement(tuple(grants))
+
+    def _slices(
+        self, state: DeviceState, taken: Sequence[Grant]
+    ) -> Iterable[tuple[DeviceState, Grant] | Reason]:
+        """The slices that this device can give, then (if it gave too few) why no more.
+
+        ``taken`` grows while the caller consumes; a device gives one slice, or as many as fit
+        where its mode says so.
+        """
+        several = self.vendor.rules(state.device.mode).several_slices_per_device
+        for _ in range(self.request.count if several else 1):
+            verdict = self._verdict(state, taken)
+            if isinstance(verdict, Reason):
+                yield verdict
+                return
+            yield state, verdict
+            state = state.taking(verdict)
+
+    def _verdict(self, state: DeviceState, taken: Sequence[Grant]) -> Grant | Reason:
+        """The grant on this device as it is now, or the first check that fails."""
+        request, device, used = self.request, state.device, state.usage
+        if not self.selection.admits_uuid(device.id):
+            return reasons.UUID_MISMATCH
+        if used.slots >= device.slots:
+            return reasons.NO_SLOT
+        if (self.ctx.policy.device.mutex or request.exclusive) and used.slots > 0:
+            return reasons.EXCLUSIVE_CONFLICT
+        grant = self.vendor.charge(request, state, self.ctx)
+        if isinstance(grant, Reason):
+            return grant
+        if grant.device_id != device.id or grant.slots < 1 or grant.usage.negative:
+            return reasons.VENDOR_ERROR
+        if not self.ctx.allowed((*taken, grant)):
+            return reasons.QUOTA
+        if not self.vendor.rules(device.mode).placements:
+            if device.memory_mib - used.memory_mib < grant.memory_mib:
+                return reasons.NO_MEMORY
+            if device.cores - used.cores < grant.cores:
+                return reasons.NO_CORES
+            if device.cores == grant.cores == WHOLE_DEVICE and used.slots > 0:
+                return reasons.EXCLUSIVE_CONFLICT
+            if device.cores and used.cores == device.cores and not grant.cores:
+                return reasons.CORES_EXHAUSTED
+        return self.vendor.accept(request, state, taken, self.ctx) or grant
+
+
+def fit_pod(
+    request: PodRequest,
+    devices: NodeDevices,
+    vendors: VendorRegistry,
+    gate: QuotaGate | None = None,
+) -> PodAllocation | Rejected:
+    """Every container of the pod on this node, or why the first that fails does."""
+    attempt = _Attempt(request, devices, vendors, gate)
+    for ask in request.containers:
+        outcome = attempt.fit(ask)
+        if isinstance(outcome, Rejected):
+            return outcome
+        attempt.keep(outcome)
+    return PodAllocation(node=devices.node.name, containers=tuple(attempt.done))
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A pod half placed: the containers done, and what of them runs on from then on."""
+
+    request: PodRequest
+    devices: NodeDevices
+    vendors: VendorRegistry
+    gate: QuotaGate | None
+    done: list[ContainerAllocation] = field(default_factory=list)
+    running: dict[DeviceKey, tuple[Grant, ...]] = field(default_factory=dict)
+
+    def keep(self, container: ContainerAllocation) -> None:
+        self.done.append(container)
+        if container.kind is not ContainerKind.INIT:
+            for grant in container.grants:
+                key = key_of(grant)
+                self.running[key] = (*self.running.get(key, ()), grant)
+
+    def fit(self, ask: ContainerRequest) -> ContainerAllocation | Rejected:
+        """One container, vendor by vendor."""
+        granted: tuple[Grant, ...] = ()
+        for wanted in ask.requests:
+            vendor = self.vendors[wanted.vendor]
+            states = self._states(wanted.vendor)
+            if _too_few(vendor, wanted, states, self.request):
+                return Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
+            so_far = ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
+            quota = _Quota(self.gate, self.done, so_far)
+            ctx = FitContext(
+                pod=self.request.pod,
+                node=self.devices.node,
+                container=ask.container,
+                kind=ask.kind,
+                granted=(*self.done, so_far),
+                policy=self.request.policy,
+                allowed=quota.allows,
+            )
+            outcome = vendor.fit(wanted, states, ctx)
+            if isinstance(outcome, Placement):
+                outcome = _sound(vendor, wanted, states, outcome, quota)
+            if isinstance(outcome, Rejected):
+                return Rejected(
+                    outcome.counts, outcome.devices, (*outcome.details, *quota.explanations())
+                )
+            granted += outcome.grants
+        return ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
+
+    def _states(self, vendor: VendorKey) -> list[DeviceState]:
+        """This vendor's devices with what of the pod runs at the same time."""
+        return [
+            state.taking(*now) if (now := self.running.get((vendor, state.device.id))) else state
+            for state in self.devices.states.get(vendor, ())
+        ]
+
+
+def _too_few(
+    vendor: VendorCalls, wanted: DeviceRequest, states: Sequence[DeviceState], request: PodRequest
+) -> bool:
+    """Fewer devices than slices, and none of them may give several."""
+    if len(states) >= wanted.count:
+        return False
+    selection = Selection.of(vendor.profile, request.pod)
+    return not any(
+        vendor.rules(state.device.mode).several_slices_per_device
+        and selection.admits_mode(state.device.mode)
+        for state in states
+    )
+
+
+@dataclass(slots=True)
+class _Quota:
+    """The gate for one container: remembers refusals, so that they can be explained."""
+
+    gate: QuotaGate | None
+    done: Sequence[ContainerAllocation]
+    so_far: ContainerAllocation
+    refused: dict[str, None] = field(default_factory=dict)
+
+    def allows(self, grants: Sequence[Grant]) -> bool:
+        if self.gate is None:
+            return True
+        container = ContainerAllocation(
+            name=self.so_far.name, kind=self.so_far.kind, grants=(*self.so_far.grants, *grants)
+        )
+        found = self.gate.refusals((*self.done, container))
+        self.refused.update(dict.fromkeys(str(refusal) for refusal in found))
+        return not found
+
+    def explanations(self) -> tuple[str, ...]:
+        return tuple(self.refused)
+
+
+def _sound(
+    vendor: VendorCalls,
+    wanted: DeviceRequest,
+    states: Sequence[DeviceState],
+    placement: Placement,
+    quota: _Quota,
+) -> Placement | Rejected:
+    """A vendor that replaced the loop is checked: right count, known devices, nothing exceeded."""
+    if not vendor.fits:
+        return placement
+    after = {state.device.id: state for state in states}
+    problem = ""
+    if len(placement.grants) != wanted.count:
+        problem = f"granted {len(placement.grants)} slices of {wanted.count}"
+    for grant in placement.grants:
+        state = after.get(grant.device_id)
+        if state is None:
+            problem = f"granted device {grant.device_id}, which this node does not have"
+            break
+        state = after[grant.device_id] = state.taking(grant)
+        device, used = state.device, state.usage
+        free_of_placements = not vendor.rules(device.mode).placements
+        if used.slots > device.slots or (
+            free_of_placements
+            and (used.memory_mib > device.memory_mib or used.cores > device.cores)
+        ):
+            problem = f"exceeded device {device.id}"
+    if problem:
+        return Rejected.of(
+            {reasons.VENDOR_ERROR: len(states)}, len(states), [f"hami_fit {problem}"]
+        )
+    if not quota.allows(placement.grants):
+        return Rejected.of({reasons.QUOTA: len(states)}, len(states))
+    return placement

@@ -1,0 +1,95 @@
+"""A vendor that is only data: profiles in YAML, and every hook's default.
+
+    plugin = ProfileVendor((Path(__file__).parent / "acme.yaml").read_text())
+
+The YAML holds ``profiles``, a list of :class:`hami.domain.profile.VendorProfile` field by field,
+and optionally ``config_section``, the section of the device configuration whose keys
+``resourceCountName``, ``resourceMemoryName``, ``resourceCoreName`` and ``memoryFactor`` override
+the first profile's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hami.domain.errors import ConfigError
+from hami.domain.profile import VendorProfile
+from hami.hookspecs import HAMI_API, PluginConfig, hookimpl
+
+_NAMES = {
+    "resourceCountName": "count",
+    "resourceMemoryName": "memory",
+    "resourceCoreName": "cores",
+}
+
+
+class _ProfileFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    config_section: str = ""
+    profiles: tuple[VendorProfile, ...]
+
+
+class _Section(BaseModel):
+    """HAMi's keys; unknown ones are ignored, as HAMi does it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    resourceCountName: str | None = None  # noqa: N815 - HAMi's spelling
+    resourceMemoryName: str | None = None  # noqa: N815
+    resourceCoreName: str | None = None  # noqa: N815
+    memoryFactor: int | None = None  # noqa: N815
+
+
+class ProfileVendor:
+    """A plugin object made of a YAML text.
+
+    Raises:
+        ConfigError: the text is no YAML, or a field is missing, unknown or of the wrong kind; the
+            message names it.
+    """
+
+    HAMI_API = HAMI_API
+
+    def __init__(self, text: str, name: str = "vendor profile") -> None:
+        try:
+            self._file = _ProfileFile.model_validate(yaml.safe_load(text))
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{name}: not YAML: {error}") from error
+        except ValidationError as error:
+            raise ConfigError(f"{name}: {_first(error)}") from error
+
+    @hookimpl
+    def hami_vendors(self, config: PluginConfig) -> Sequence[VendorProfile]:
+        section = self._file.config_section
+        if not section or section not in config:
+            return self._file.profiles
+        try:
+            wanted = _Section.model_validate(config[section] or {})
+        except ValidationError as error:
+            raise ConfigError(
+                f"device configuration, section {section}: {_first(error)}"
+            ) from error
+        first, *others = self._file.profiles
+        names = {
+            field: value
+            for key, field in _NAMES.items()
+            if (value := getattr(wanted, key)) is not None
+        }
+        first = replace(
+            first,
+            resources=replace(first.resources, **names),
+            memory_factor=wanted.memoryFactor or first.memory_factor,
+        )
+        return (first, *others)
+
+
+def _first(error: ValidationError) -> str:
+    found: Any = error.errors()[0]
+    where = ".".join(str(part) for part in found["loc"])
+    return f"{where}: {found['msg']} (got {found['input']!r})"

@@ -1,0 +1,101 @@
+"""Which pods a ResourceQuota counts: Kubernetes' scopes, with their meaning at the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hami.domain.objects import Pod, ResourceQuota, ScopeRequirement
+
+_KNOWN = frozenset(
+    {
+        "Terminating",
+        "NotTerminating",
+        "BestEffort",
+        "NotBestEffort",
+        "PriorityClass",
+        "CrossNamespacePodAffinity",
+    }
+)
+_COMPUTE = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """All requirements must match; none counts every pod."""
+
+    requirements: tuple[ScopeRequirement, ...] = ()
+
+    def match(self, pod: Pod) -> bool:
+        return all(_matches(requirement, pod) for requirement in self.requirements)
+
+
+def read_scopes(quota: ResourceQuota) -> tuple[Scopes, tuple[str, ...]]:
+    """The scopes of an object, and the names that Kubernetes does not know."""
+    selector = quota.spec.scope_selector
+    requirements = [
+        *(ScopeRequirement(scope_name=s, operator="Exists") for s in quota.spec.scopes or ()),
+        *((selector.match_expressions if selector else None) or ()),
+    ]
+    known = tuple(r for r in requirements if r.scope_name in _KNOWN)
+    return Scopes(known), tuple(r.scope_name for r in requirements if r.scope_name not in _KNOWN)
+
+
+def _matches(requirement: ScopeRequirement, pod: Pod) -> bool:
+    match requirement.scope_name:
+        case "Terminating":
+            return _terminating(pod)
+        case "NotTerminating":
+            return not _terminating(pod)
+        case "BestEffort":
+            return _best_effort(pod)
+        case "NotBestEffort":
+            return not _best_effort(pod)
+        case "CrossNamespacePodAffinity":
+            return _crosses_namespaces(pod)
+        case _:
+            return _priority_class(requirement, pod.spec.priority_class_name)
+
+
+def _terminating(pod: Pod) -> bool:
+    """It has a deadline; not: it is being deleted."""
+    deadline = pod.spec.active_deadline_seconds
+    return deadline is not None and deadline >= 0
+
+
+def _best_effort(pod: Pod) -> bool:
+    return not any(
+        resource in container.limits or resource in container.requests
+        for container, _ in pod.each_container()
+        for resource in _COMPUTE
+    )
+
+
+def _crosses_namespaces(pod: Pod) -> bool:
+    if pod.spec.affinity is None:
+        return False
+    affinity: Mapping[str, Any] = msgspec.json.decode(pod.spec.affinity) or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        preferred = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [weighted.get("podAffinityTerm") or {} for weighted in preferred]
+        if any(t.get("namespaces") or t.get("namespaceSelector") is not None for t in terms):
+            return True
+    return False
+
+
+def _priority_class(requirement: ScopeRequirement, name: str) -> bool:
+    values = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return name in values
+        case "NotIn":
+            return name not in values
+        case "DoesNotExist":
+            return not name
+        case _:
+            return bool(name)

@@ -1,0 +1,142 @@
+"""The order of nodes and of devices: policies, comma chains, weights, scores.
+
+HAMi's rules with two repairs: a device's score counts the request (HAMi compares a model name
+with a vendor's word and so never does), and nothing but the values below decides between equals,
+so results do not depend on the order in which devices arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hami.domain.devices import Device, DeviceState, Usage
+from hami.domain.objects import Pod
+from hami.domain.requests import DeviceRequest, Invalid
+from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
+from hami.domain.units import WHOLE_DEVICE
+from hami.policy.defaults import asked_memory
+from hami.wire import keys
+
+_ORDERS = ("binpack", "spread", "numa")
+
+
+def read_policy(pod: Pod, defaults: SchedulingPolicy) -> SchedulingPolicy | Invalid:
+    """The defaults, overridden by the pod's own annotations."""
+    annotations = pod.annotations
+    node, device, weights = defaults.node, defaults.device, defaults.weights
+    if (text := annotations.get(keys.NODE_POLICY)) is not None:
+        node = node_policy(text)
+    if (text := annotations.get(keys.DEVICE_POLICY)) is not None:
+        device = device_policy(text)
+    if (text := annotations.get(keys.SCORING_WEIGHTS)) is not None:
+        read = scoring_weights(text)
+        if isinstance(read, Invalid):
+            return read
+        weights = read
+    return SchedulingPolicy(node=node, device=device, weights=weights)
+
+
+def node_policy(text: str) -> NodePolicy:
+    """``spread``, or binpack for anything else, as HAMi reads it."""
+    return NodePolicy.SPREAD if text == "spread" else NodePolicy.BINPACK
+
+
+def device_policy(text: str) -> DevicePolicy:
+    """One word or a comma chain; an unknown word means spread, as HAMi reads it."""
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    if len(words) > 1 or "," in text:
+        chain = tuple(word for word in words if word in _ORDERS) or ("spread",)
+    else:
+        chain = words if words[0] in (*_ORDERS, "mutex") else ("spread",)
+    return DevicePolicy(
+        chain=chain, mutex="mutex" in words, topology_aware="topology-aware" in words
+    )
+
+
+def scoring_weights(text: str) -> ScoringWeights | Invalid:
+    """``slot=1,core=1,memory=3``: all three, whole numbers, not all of them 0."""
+
+    def invalid(problem: str) -> Invalid:
+        return Invalid(f'invalid {keys.SCORING_WEIGHTS} annotation "{text}": {problem}')
+
+    parts = text.split(",")
+    if len(parts) != 3:
+        return invalid("expected slot, core, and memory weights")
+    weights: dict[str, int] = {}
+    for part in parts:
+        name, equals, number = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            return invalid("expected key=value entries")
+        if name in weights:
+            return invalid(f'duplicate "{name}" weight')
+        if not number.removeprefix("-").isascii() or not number.removeprefix("-").isdigit():
+            return invalid(f'"{name}" weight must be an integer')
+        if number.startswith("-"):
+            return invalid(f'"{name}" weight must not be negative')
+        if name not in ("slot", "core", "memory"):
+            return invalid(f'unknown weight "{name}"')
+        weights[name] = int(number)
+    if not any(weights.values()):
+        return invalid("at least one weight must be positive")
+    return ScoringWeights(**weights)
+
+
+def node_score(used: Usage, total: Usage) -> float:
+    """10 x the sum of the used shares, over all devices of the node, before the pod; 0 to 30.
+
+    0 when the node has no slots, memory or cores at all, as in HAMi.
+    """
+    if not (total.slots and total.memory_mib and total.cores):
+        return 0.0
+    return 10.0 * (
+        used.slots / total.slots + used.cores / total.cores + used.memory_mib / total.memory_mib
+    )
+
+
+def device_score(device: Device, used: Usage, weights: ScoringWeights) -> float:
+    """10 x the weighted sum of the used shares of one device; 0 when it has none of one."""
+    if not (device.slots and device.memory_mib and device.cores):
+        return 0.0
+    return 10.0 * (
+        weights.slot * used.slots / device.slots
+        + weights.core * used.cores / device.cores
+        + weights.memory * used.memory_mib / device.memory_mib
+    )
+
+
+def in_order(
+    states: Sequence[DeviceState],
+    request: DeviceRequest,
+    policy: SchedulingPolicy,
+    *,
+    numa_bind: bool = False,
+) -> list[DeviceState]:
+    """The devices in the order in which they are tried, the best first.
+
+    Between equals: the highest NUMA node, then the highest index, then the highest id.
+    """
+    chain = policy.device.chain
+    if numa_bind and "numa" not in chain[:1]:
+        chain = ("numa", *(word for word in chain if word != "numa"))
+    # HAMi's one exception: binpack bound to a NUMA node starts at the lowest.
+    numa_sign = -1 if numa_bind and policy.device.chain == ("binpack",) else 1
+
+    def after(state: DeviceState) -> float:
+        device = state.device
+        asked = Usage(1, asked_memory(request, device), min(request.cores, WHOLE_DEVICE))
+        return device_score(device, state.usage + asked, policy.weights)
+
+    terms: dict[str, Callable[[DeviceState], float]] = {
+        "binpack": after,
+        "spread": lambda state: -after(state),
+        "numa": lambda state: numa_sign * state.device.numa,
+        "mutex": lambda state: -state.usage.slots,
+    }
+    wanted = [terms[word] for word in chain]
+
+    def rank(state: DeviceState) -> tuple[Any, ...]:
+        device = state.device
+        return (*(term(state) for term in wanted), device.numa, device.index, device.id)
+
+    return sorted(states, key=rank, reverse=True)

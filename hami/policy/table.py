@@ -1,0 +1,377 @@
+"""One vendor's devices as columns: a vectorised pass says which nodes may serve a request.
+
+Rows of one node are contiguous (a segment), and numpy reduces each segment to one number. The
+pass is sound: it may keep a node that the exact fit refuses, never drop one that it accepts. It
+looks at one request alone against usage before the pod, and a column refuses only where the
+vendor's rules for the device's mode say that it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hami.domain import reasons
+from hami.domain.devices import Device, DeviceState, Usage
+from hami.domain.profile import Column, ModeRules
+from hami.domain.reasons import Reason, Rejected
+from hami.domain.requests import DeviceRequest
+from hami.domain.units import WHOLE_DEVICE
+from hami.policy.selection import Selection
+
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One request as the vectorised pass sees it.
+
+    ``left_*`` is what quota still allows this pod, None without a limit.
+    """
+
+    request: DeviceRequest
+    selection: Selection
+    mutex: bool = False
+    left_count: int | None = None
+    left_memory: int | None = None
+    left_cores: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """The rows ``first .. first + count`` of one node; ``node`` is its number, -1 once removed."""
+
+    node: int
+    first: int
+    count: int
+
+
+class DeviceTable:
+    """The columns. Owned by ``ClusterTable``, which says when a row changes."""
+
+    def __init__(self, rules: Callable[[str], ModeRules], capacity: int = 256) -> None:
+        self._rules = rules
+        self._size = 0
+        self._dead = 0
+        self._segments: list[Segment] = []
+        self._ids: list[str] = []
+        self._models: dict[str, int] = {}
+        self._modes: dict[str, int] = {}
+        self._columns = _Columns.of(capacity)
+        self._layout: _Layout | None = None
+
+    def add(self, node: int, states: Sequence[DeviceState], cordoned: frozenset[str]) -> Segment:
+        """A new segment for node number ``node``."""
+        segment = Segment(node, self._size, len(states))
+        self._size += segment.count
+        if self._size > self._columns.capacity:
+            self._columns = self._columns.grown(self._size * 2)
+        self._segments.append(segment)
+        self._ids.extend("" for _ in states)
+        self.write(segment, states, cordoned)
+        return segment
+
+    def write(
+        self, segment: Segment, states: Sequence[DeviceState], cordoned: frozenset[str]
+    ) -> None:
+        """Overwrite a segment's rows with as many states."""
+        columns = self._columns
+        for row, state in enumerate(states, start=segment.first):
+            device = state.device
+            self._ids[row] = device.id
+            columns.healthy[row] = device.healthy
+            columns.cordoned[row] = device.id in cordoned
+            columns.model[row] = self._models.setdefault(device.model, len(self._models))
+            columns.mode[row] = self._modes.setdefault(device.mode, len(self._modes))
+            columns.memory[row] = device.memory_mib
+            columns.cores[row] = device.cores
+            self.write_usage(row, device, state.usage, known=state.known)
+        self._layout = None
+
+    def write_usage(self, row: int, device: Device, usage: Usage, *, known: bool) -> None:
+        columns = self._columns
+        columns.free_slots[row] = device.slots - usage.slots
+        columns.free_memory[row] = device.memory_mib - usage.memory_mib
+        columns.free_cores[row] = device.cores - usage.cores
+        columns.in_use[row] = usage.slots > 0
+        columns.known[row] = known
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment; its rows stay behind, unused."""
+        segment.node = -1
+        self._dead += segment.count
+        self._layout = None
+
+    @property
+    def wasteful(self) -> bool:
+        """More than half of the rows are dead: time to build the table anew."""
+        return self._dead > 1024 and self._dead * 2 > self._size
+
+    def scan(self, ask: Ask) -> Scan:
+        """Check every device against one request; the result holds until a row changes."""
+        layout = self._current_layout()
+        view = self._columns.view(self._size)
+        checks = list(self._checks(ask, view, layout))
+        passing = np.ones(self._size, np.bool_)
+        for _, failing in checks:
+            passing &= ~failing
+        if ask.left_memory is not None and ask.request.count > 1:
+            # The cheapest devices together may still exceed what quota leaves.
+            charge = layout.charged_memory(ask.request, view)
+            too_dear = layout.cheapest(charge, passing, ask.request.count) > ask.left_memory
+            may = layout.may_refuse(Column.MEMORY)
+            failing = np.repeat(too_dear, layout.lengths) & passing
+            failing = failing if may is None else failing & may
+            checks.append((reasons.QUOTA, failing))
+            passing &= ~failing
+        counts = layout.per_segment(passing)
+        slices = counts
+        if layout.several is not None:
+            slices = counts + layout.per_segment(passing & layout.several) * (ask.request.count - 1)
+        return Scan(
+            request=ask.request,
+            layout=layout,
+            checks=checks,
+            passing=counts,
+            enough=(slices >= ask.request.count) & (layout.nodes >= 0),
+            several=self._several_admitted(ask, view, layout),
+        )
+
+    def _several_admitted(self, ask: Ask, view: _Columns, layout: _Layout) -> Mask | None:
+        """Segments with a device that may give several slices and whose mode the pod admits."""
+        if layout.several is None:
+            return None
+        admitted = np.array([ask.selection.admits_mode(mode) for mode in self._modes], np.bool_)
+        return layout.per_segment(layout.several & admitted[view.mode]) > 0
+
+    def _checks(self, ask: Ask, view: _Columns, layout: _Layout) -> Iterable[tuple[Reason, Mask]]:
+        """Every check that can refuse a device, in the order of the exact loop."""
+        request, selection = ask.request, ask.selection
+
+        def where(column: Column, failing: Mask) -> Mask:
+            may = layout.may_refuse(column)
+            return failing if may is None else failing & may
+
+        yield reasons.NOT_HEALTHY, where(Column.HEALTH, ~view.healthy)
+        yield reasons.UNKNOWN_USAGE, where(Column.HEALTH, ~view.known)
+        yield reasons.CORDONED, where(Column.CORDON, view.cordoned)
+        if selection.use_models or selection.nouse_models or selection.mode is not None:
+            models = np.array([not selection.admits_model(m) for m in self._models], np.bool_)
+            modes = np.array([not selection.admits_mode(m) for m in self._modes], np.bool_)
+            wrong = models[view.model] | modes[view.mode]
+            yield reasons.TYPE_MISMATCH, where(Column.SELECTION, wrong)
+        if selection.use_uuids or selection.nouse_uuids:
+            admits = selection.admits_uuid
+            wrong = np.fromiter((not admits(i) for i in self._ids), np.bool_, self._size)
+            yield reasons.UUID_MISMATCH, where(Column.SELECTION, wrong)
+        yield reasons.NO_SLOT, where(Column.SLOTS, view.free_slots <= 0)
+        if ask.mutex or request.exclusive:
+            yield reasons.EXCLUSIVE_CONFLICT, where(Column.SLOTS, view.in_use)
+        yield from self._quota_checks(ask, view, layout, where)
+        memory = layout.charged_memory(request, view)
+        yield reasons.NO_MEMORY, where(Column.MEMORY, view.free_memory < memory)
+        cores = view.cores if request.exclusive else min(request.cores, WHOLE_DEVICE)
+        yield reasons.NO_CORES, where(Column.CORES, view.free_cores < cores)
+        if request.exclusive or request.cores >= WHOLE_DEVICE:
+            taken = (view.cores == WHOLE_DEVICE) & view.in_use
+            yield reasons.EXCLUSIVE_CONFLICT, where(Column.CORES, taken)
+        if not request.exclusive and not request.cores:
+            spent = (view.free_cores == 0) & (view.cores != 0)
+            yield reasons.CORES_EXHAUSTED, where(Column.CORES, spent)
+
+    def _quota_checks(
+        self,
+        ask: Ask,
+        view: _Columns,
+        layout: _Layout,
+        where: Callable[[Column, Mask], Mask],
+    ) -> Iterable[tuple[Reason, Mask]]:
+        request = ask.request
+        if ask.left_count is not None and ask.left_count < request.count:
+            yield reasons.QUOTA, np.ones(self._size, np.bool_)
+        if ask.left_memory is not None:
+            dear = layout.charged_memory(request, view) > ask.left_memory
+            yield reasons.QUOTA, where(Column.MEMORY, np.broadcast_to(dear, self._size))
+        if ask.left_cores is not None:
+            each: Numbers | int = view.cores
+            if not request.exclusive:
+                each = min(request.cores, WHOLE_DEVICE)
+            dear = np.asarray(each) * request.count > ask.left_cores
+            yield reasons.QUOTA, where(Column.CORES, np.broadcast_to(dear, self._size))
+
+    def _current_layout(self) -> _Layout:
+        if self._layout is None:
+            view = self._columns.view(self._size)
+            rules = [self._rules(mode) for mode in self._modes]
+            segments = self._segments
+            self._layout = _Layout(
+                starts=np.array([s.first for s in segments], np.int64),
+                nodes=np.array([s.node for s in segments], np.int64),
+                lengths=np.array([s.count for s in segments], np.int64),
+                rules=rules,
+                mode=view.mode.copy(),
+            )
+        return self._layout
+
+
+@dataclass(slots=True, eq=False)
+class _Columns:
+    """One array per attribute, a row per device."""
+
+    healthy: Mask
+    known: Mask
+    cordoned: Mask
+    in_use: Mask
+    model: Numbers
+    mode: Numbers
+    memory: Numbers
+    cores: Numbers
+    free_slots: Numbers
+    free_memory: Numbers
+    free_cores: Numbers
+
+    @classmethod
+    def of(cls, capacity: int) -> _Columns:
+        def flags() -> Mask:
+            return np.zeros(capacity, np.bool_)
+
+        def numbers() -> Numbers:
+            return np.zeros(capacity, np.int64)
+
+        return cls(
+            flags(), flags(), flags(), flags(),
+            numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(),
+        )  # fmt: skip
+
+    @property
+    def capacity(self) -> int:
+        return len(self.healthy)
+
+    def view(self, size: int) -> _Columns:
+        return _Columns(**{name: getattr(self, name)[:size] for name in self.__slots__})
+
+    def grown(self, capacity: int) -> _Columns:
+        larger = _Columns.of(capacity)
+        for name in self.__slots__:
+            old = getattr(self, name)
+            getattr(larger, name)[: len(old)] = old
+        return larger
+
+
+@dataclass(slots=True, eq=False)
+class _Layout:
+    """What follows from which rows exist, not from their usage; cached between scans."""
+
+    starts: Numbers
+    nodes: Numbers
+    lengths: Numbers
+    rules: Sequence[ModeRules]
+    mode: Numbers
+    several: Mask | None = field(init=False)
+    _may: dict[Column, Mask | None] = field(init=False)
+    _percent: dict[int, Numbers] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        def rows(flags: list[bool], *, none_if: bool) -> Mask | None:
+            if all(flag is none_if for flag in flags):
+                return None
+            return np.array(flags, np.bool_)[self.mode]
+
+        self.several = rows([r.several_slices_per_device for r in self.rules], none_if=False)
+        self._may = {
+            column: rows([column in (r.prefilter or ()) for r in self.rules], none_if=True)
+            for column in Column
+        }
+
+    def may_refuse(self, column: Column) -> Mask | None:
+        """The rows that this column may refuse; None means all."""
+        return self._may[column]
+
+    def charged_memory(self, request: DeviceRequest, view: _Columns) -> Numbers | int:
+        """MiB that a slice takes, per row where it depends on the device."""
+        if request.exclusive:
+            return view.memory
+        if request.memory_mib is not None:
+            return request.memory_mib
+        percent = 100 if request.memory_percent is None else request.memory_percent
+        if percent == 100:
+            return view.memory
+        if percent not in self._percent:
+            self._percent[percent] = view.memory * percent // 100
+        return self._percent[percent]
+
+    def per_segment(self, rows: Mask) -> Numbers:
+        """How many rows of each segment are set."""
+        if not len(self.starts):
+            return np.zeros(0, np.int64)
+        return np.add.reduceat(rows.view(np.uint8), self.starts, dtype=np.int64)
+
+    def cheapest(self, charge: Numbers | int, passing: Mask, count: int) -> Numbers:
+        """The sum of each segment's ``count`` smallest charges among its passing rows."""
+        rows = np.where(passing, charge, np.iinfo(np.int64).max // (count + 1))
+        segment = np.repeat(np.arange(len(self.starts)), self.lengths)
+        order = np.lexsort((rows, segment))
+        place = np.arange(len(rows)) - self.starts[segment]
+        return np.add.reduceat(np.where(place < count, rows[order], 0), self.starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scan:
+    """The outcome of one vectorised pass; ``enough`` and the rest are per segment."""
+
+    request: DeviceRequest
+    layout: _Layout
+    checks: Sequence[tuple[Reason, Mask]]
+    passing: Numbers
+    enough: Mask
+    several: Mask | None
+
+    @property
+    def nodes(self) -> Numbers:
+        """The node number of each segment, -1 for a removed one."""
+        return self.layout.nodes
+
+    def explain(self) -> dict[int, Rejected]:
+        """Why each node with too few passing devices was dropped, by node number."""
+        layout = self.layout
+        dropped = np.flatnonzero(~self.enough & (layout.nodes >= 0))
+        if not len(dropped):
+            return {}
+        words = [reason for reason, _ in self.checks]
+        columns: list[Numbers] = []
+        remaining = np.ones(len(layout.mode), np.bool_)
+        for _, failing in self.checks:
+            columns.append(layout.per_segment(failing & remaining)[dropped])
+            remaining &= ~failing
+        table = np.stack([*columns, self.passing[dropped], layout.lengths[dropped]], axis=1)
+        whole = layout.lengths[dropped] < self.request.count
+        if self.several is not None:
+            whole &= ~self.several[dropped]
+        # Nodes are often refused alike: make each text's value once.
+        made: dict[bytes, Rejected] = {}
+        result: dict[int, Rejected] = {}
+        for row, node, too_few in zip(table, layout.nodes[dropped].tolist(), whole, strict=True):
+            if too_few:
+                result[node] = _TOO_FEW_DEVICES
+                continue
+            key = row.tobytes()
+            if key not in made:
+                made[key] = _rejected(words, row.tolist())
+            result[node] = made[key]
+        return result
+
+
+_TOO_FEW_DEVICES = Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
+
+
+def _rejected(words: Sequence[Reason], row: Sequence[int]) -> Rejected:
+    *refused, passing, devices = row
+    counts: dict[Reason, int] = {}
+    for word, count in zip(words, refused, strict=True):
+        counts[word] = counts.get(word, 0) + count
+    counts[reasons.TOO_FEW] = passing
+    return Rejected.of(counts, devices)

@@ -1,0 +1,210 @@
+"""The part of kube-scheduler that says which nodes a pod may go to.
+
+Node selector, required node affinity, taints and cordoned nodes, with the rules and the words of
+kube-scheduler's plugins NodeUnschedulable, TaintToleration and NodeAffinity. CPU, memory and
+everything else that it looks at is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from hami.domain.objects import Lean, Node, Pod, PodSpec, Taint, Toleration
+
+UNSCHEDULABLE = "node(s) were unschedulable"
+NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_KEEPING_OUT = ("NoSchedule", "NoExecute")
+
+
+class Requirement(Lean, frozen=True):
+    """One line of a node selector term; the API's ``NodeSelectorRequirement``."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+    def problem(self) -> str:
+        """Why the API server would refuse it, or nothing."""
+        values = self.values or []
+        match self.operator:
+            case "In" | "NotIn":
+                return "" if values else f"{self.key} {self.operator} needs values"
+            case "Exists" | "DoesNotExist":
+                return f"{self.key} {self.operator} takes no values" if values else ""
+            case "Gt" | "Lt":
+                if len(values) == 1 and _integer(values[0]) is not None:
+                    return ""
+                return f"{self.key} {self.operator} needs one whole number"
+            case _:
+                return (
+                    f"the operator {self.operator!r} of {self.key} is unknown; use In, NotIn, "
+                    f"Exists, DoesNotExist, Gt or Lt"
+                )
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        value, values = labels.get(self.key), self.values or []
+        match self.operator:
+            case "In":
+                return value in values
+            case "NotIn":
+                return value not in values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case _:
+                number, bound = _integer(value), _integer(values[0])
+                if number is None or bound is None:
+                    return False
+                return number > bound if self.operator == "Gt" else number < bound
+
+
+class Term(Lean, frozen=True):
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+    @property
+    def requirements(self) -> list[Requirement]:
+        return [*(self.match_expressions or ()), *(self.match_fields or ())]
+
+    def problem(self) -> str:
+        fields = [r.key for r in self.match_fields or () if r.key != "metadata.name"]
+        if fields:
+            return f"matchFields knows metadata.name alone, not {fields[0]!r}"
+        return next((p for r in self.requirements if (p := r.problem())), "")
+
+    def holds(self, node: Node) -> bool:
+        """An empty term selects nothing."""
+        return (
+            bool(self.requirements)
+            and all(r.holds(_labels(node)) for r in self.match_expressions or ())
+            and all(r.holds({"metadata.name": node.name}) for r in self.match_fields or ())
+        )
+
+
+class NodeSelector(Lean, frozen=True):
+    node_selector_terms: tuple[Term, ...] = ()
+
+
+class NodeAffinity(Lean, frozen=True):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Lean, frozen=True):
+    node_affinity: NodeAffinity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The nodes a pod may go to, in order, and why not to the others."""
+
+    names: Sequence[str]
+    refused: Mapping[str, str]
+
+
+class KubeFilter:
+    """Answers for a fixed set of nodes; pods that ask alike share one answer."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._all = Candidates(tuple(node.name for node in nodes), {})
+        self._open = not any(_taints(node) for node in nodes)
+        self._known: dict[object, Candidates] = {}
+
+    def candidates(self, pod: Pod) -> Candidates:
+        spec = pod.spec
+        if self._open and not spec.node_selector and not spec.affinity:
+            return self._all
+        key = (
+            frozenset((spec.node_selector or {}).items()),
+            bytes(spec.affinity or b""),
+            tuple(spec.tolerations or ()),
+        )
+        if key not in self._known:
+            self._known[key] = self._decide(spec)
+        return self._known[key]
+
+    def _decide(self, spec: PodSpec) -> Candidates:
+        terms = _terms(spec)
+        refused: dict[str, str] = {}
+        names: list[str] = []
+        for node in self._nodes:
+            reason = _refusal(node, spec, terms)
+            if reason:
+                refused[node.name] = reason
+            else:
+                names.append(node.name)
+        return Candidates(tuple(names), refused)
+
+
+def affinity_problem(spec: PodSpec) -> str:
+    """What the API server would refuse in ``spec.affinity``, beginning with where; or nothing."""
+    try:
+        terms = _terms(spec)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$")
+        return f"{field}: {problem.replace('`', '')}"
+    if terms is None:
+        return ""
+    at = ".nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    if not terms:
+        return f"{at} is empty; name at least one term"
+    return next((f"{at}: {problem}" for term in terms if (problem := term.problem())), "")
+
+
+def _terms(spec: PodSpec) -> Sequence[Term] | None:
+    """None: no required node affinity."""
+    if spec.affinity is None:
+        return None
+    affinity = msgspec.json.decode(spec.affinity, type=Affinity).node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    return required.node_selector_terms if required else None
+
+
+def _refusal(node: Node, spec: PodSpec, terms: Sequence[Term] | None) -> str:
+    """The first of kube-scheduler's reasons, or nothing; the order is its default plugins'."""
+    tolerations = spec.tolerations or ()
+    cordoned = node.spec is not None and node.spec.unschedulable
+    if cordoned and not any(_tolerates(t, _CORDON) for t in tolerations):
+        return UNSCHEDULABLE
+    for taint in _taints(node):
+        if taint is not _CORDON and not any(_tolerates(t, taint) for t in tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    selected = (spec.node_selector or {}).items() <= _labels(node).items()
+    if not selected or (terms is not None and not any(term.holds(node) for term in terms)):
+        return NOT_SELECTED
+    return ""
+
+
+def _labels(node: Node) -> Mapping[str, str]:
+    """A kubelet labels its node with its name; a hand-written manifest may leave it out."""
+    return {"kubernetes.io/hostname": node.name, **node.labels}
+
+
+def _taints(node: Node) -> list[Taint]:
+    """What keeps pods out; a cordoned node counts as tainted."""
+    if node.spec is None:
+        return []
+    taints = [t for t in node.spec.taints or () if t.effect in _KEEPING_OUT]
+    return [_CORDON, *taints] if node.spec.unschedulable else taints
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def _integer(text: str | None) -> int | None:
+    """Go's ParseInt in base 10."""
+    digits = (text or "").removeprefix("-")
+    return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) < 20 else None

@@ -1,0 +1,224 @@
+"""Every pod through admission, kube-scheduler's filters and ours, one after the other.
+
+Pods that already run are charged first. Each placement is charged before the next pod is looked
+at, as the scheduler's reservation does it. Nothing is written and nobody is evicted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import assert_never
+
+import msgspec
+
+from hami.domain.admission import Denied
+from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.profile import VendorProfile
+from hami.domain.requests import PodRequest
+from hami.hookspecs import PluginConfig
+from hami.plugins import Vendors
+from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.cluster import ClusterTable
+from hami.policy.filter import Placed, Refused, decide, parse_pod
+from hami.policy.liveness import alive
+from hami.policy.quota import QuotaLedger
+from hami.sim.kube_filter import KubeFilter
+from hami.sim.manifests import Manifests
+from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
+from hami.sim.running import read_running, runs
+
+Progress = Callable[[int, int], None]
+"""Called after each pod with the number of pods done and of all pods."""
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """For callers that do not wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How pods are taken in, and the device configuration."""
+
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    config: PluginConfig = field(default_factory=lambda: MappingProxyType({}))
+
+
+def simulate(
+    vendors: Vendors,
+    manifests: Manifests,
+    settings: Settings,
+    progress: Progress = no_progress,
+) -> Simulation:
+    """Place what can be placed, in the order of ``manifests.pods``.
+
+    Raises:
+        ConfigError: a node asks for simulated devices that no plugin knows.
+    """
+    cluster = _Cluster(vendors, manifests, settings)
+    running = [pod for pod in manifests.pods if runs(pod, vendors)]
+    waiting = [p for p in manifests.pods if not p.finished and not runs(p, vendors)]
+    for done, pod in enumerate([*running, *waiting], start=1):
+        if done <= len(running):
+            cluster.take_over(pod)
+        else:
+            cluster.schedule(pod)
+        progress(done, len(running) + len(waiting))
+    return cluster.result()
+
+
+class _Cluster:
+    """The state of one simulation: it only grows."""
+
+    def __init__(self, vendors: Vendors, manifests: Manifests, settings: Settings) -> None:
+        self._vendors = vendors
+        self._settings = settings
+        self._table = ClusterTable(vendors, alive=_alive)
+        self._ledger = QuotaLedger(vendors)
+        self._placed: list[PlacedPod] = []
+        self._running: list[PlacedPod] = []
+        self._pending: list[PendingPod] = []
+        self._denied: list[DeniedPod] = []
+        self._refusals: dict[bytes, tuple[int, PendingPod]] = {}
+        self._warnings: list[str] = []
+        self._without_devices = 0
+        self._nodes = [self._add_node(node) for node in manifests.nodes]
+        self._kube = KubeFilter(self._nodes)
+        for quota in manifests.quotas:
+            self._add_quota(quota)
+
+    def take_over(self, pod: Pod) -> None:
+        """A pod that runs already: charged whatever the limits say."""
+        found = read_running(pod, self._vendors)
+        if found is None:
+            self._without_devices += 1
+            return
+        self._warnings += found.problems
+        self._warnings += self._strangers(pod, found.allocation)
+        self._table.charge(pod.uid, found.allocation, found.unknown)
+        self._ledger.charge(pod, found.allocation)
+        self._running.append(PlacedPod(pod=pod, allocation=found.allocation))
+
+    def schedule(self, pod: Pod) -> None:
+        """A new pod: denied, left out, pending or placed."""
+        match admit(pod, self._vendors, self._settings.admission, self._ledger):
+            case Admitted(request=request):
+                self._place(request)
+            case Denied() as denied:
+                self._denied.append(DeniedPod(pod=pod, message=denied.text))
+            case NotOurs() as other:
+                self._leave_out(pod, other.text)
+            case never:
+                assert_never(never)
+
+    def result(self) -> Simulation:
+        return Simulation(
+            placed=tuple(self._placed),
+            running=tuple(self._running),
+            pending=tuple(self._pending),
+            denied=tuple(self._denied),
+            devices=tuple(
+                NodeDevice(node=node.name, state=state)
+                for node in self._nodes
+                for key in self._vendors
+                for state in self._table.device_states(node.name, key)
+            ),
+            without_devices=self._without_devices,
+            warnings=tuple(self._warnings),
+        )
+
+    def _place(self, request: PodRequest) -> None:
+        pod = request.pod
+        if not request.vendors:
+            self._without_devices += 1
+            return
+        # Replicas ask alike, and nothing is freed here: without a placement in between, the
+        # answer is the former one, and a full cluster costs one look per kind of pod.
+        about = pod.metadata
+        alike = msgspec.json.encode((pod.namespace, about.labels, about.annotations, pod.spec))
+        placements, former = self._refusals.get(alike, (-1, None))
+        if former and placements == len(self._placed):
+            self._pending.append(replace(former, pod=pod))
+            return
+        candidates = self._kube.candidates(pod)
+        outcome = decide(self._table, request, self._ledger.gate(pod), candidates.names)
+        match outcome:
+            case Placed(allocation=allocation):
+                self._table.charge(pod.uid, allocation)
+                self._ledger.charge(pod, allocation)
+                self._placed.append(PlacedPod(pod=pod, allocation=allocation))
+            case Refused() as refused:
+                waiting = self._explain(pod, candidates.refused, refused)
+                self._refusals[alike] = (len(self._placed), waiting)
+                self._pending.append(waiting)
+            case never:
+                assert_never(never)
+
+    def _explain(self, pod: Pod, by_kube: Mapping[str, str], ours: Refused) -> PendingPod:
+        texts = dict(by_kube) | {name: str(why) for name, why in ours.reasons.items()}
+        details = [text for why in ours.reasons.values() for text in why.details]
+        return PendingPod(
+            pod=pod,
+            reasons={n.name: texts[n.name] for n in self._nodes if n.name in texts},
+            message=unavailable(len(self._nodes), texts.values(), details),
+        )
+
+    def _leave_out(self, pod: Pod, why: str) -> None:
+        request = parse_pod(pod, self._vendors, self._settings.admission.policy)
+        if isinstance(request, PodRequest) and not request.vendors:
+            self._without_devices += 1
+        else:
+            self._warnings.append(f"Pod {pod.full_name} is left out: {why}")
+
+    def _add_node(self, node: Node) -> Node:
+        """The node as it is after plugins that simulate devices have added theirs."""
+        added = self._vendors.simulated_annotations(node, self._settings.config)
+        if added:
+            annotations = {**added, **node.annotations}
+            metadata = msgspec.structs.replace(node.metadata, annotations=annotations)
+            node = msgspec.structs.replace(node, metadata=metadata)
+        for problem in self._table.set_node(node):
+            self._warnings.append(f"Node {node.name}: {problem}")
+        return node
+
+    def _add_quota(self, quota: ResourceQuota) -> None:
+        self._warnings += [str(problem) for problem in self._ledger.set_quota(quota)]
+        for key in quota.spec.hard or {}:
+            if self._vendors.manages(key.removeprefix("requests.")):
+                self._warnings.append(
+                    f"ResourceQuota {quota.namespace}/{quota.name}: {key} is counted by the API "
+                    f"server at creation, which is not simulated; only limits.* keys are"
+                )
+
+    def _strangers(self, pod: Pod, allocation: PodAllocation) -> list[str]:
+        """Devices of a running pod that its node does not have."""
+        node = allocation.node
+        known = {
+            (key, state.device.id)
+            for key in self._vendors
+            for state in self._table.device_states(node, key)
+        }
+        lost = {(g.vendor, g.device_id) for g in allocation.grants} - known
+        return [
+            f"Pod {pod.full_name} holds {vendor} device {device}, which node {node} does not have"
+            for vendor, device in sorted(lost)
+        ]
+
+
+def unavailable(nodes: int, reasons: Iterable[str], details: Iterable[str] = ()) -> str:
+    """kube-scheduler's summary: how many nodes said what; then each detail once."""
+    counts = sorted(f"{count} {text}" for text, count in Counter(reasons).items())
+    said = ", ".join(counts) or "no nodes available to schedule pods"
+    return " ".join([f"0/{nodes} nodes are available: {said}.", *dict.fromkeys(details)])
+
+
+_BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00")
+
+
+def _alive(profile: VendorProfile, node: Node) -> bool:
+    """A manifest has no age, so no handshake in it is too old."""
+    return alive(profile, node, _BEGINNING, absent_is_alive=True)

@@ -1,0 +1,139 @@
+"""Checks of what a vendor reads from a container: quantities, and their refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from hami.domain.allocations import ContainerKind
+from hami.domain.profile import VendorProfile
+from hami.domain.requests import DeviceRequest, Invalid
+from hami.policy.admission import AdmissionSettings, Admitted, admit
+from hami.policy.quota import QuotaLedger
+from hami.testing.subject import Subject, container_asking, pod_of
+
+_NEVER = ("-1", "abc", "1.5", "1,5", "", "0x10", "1 Gi", "NaN")
+_ABSURD = ("1E", "9" * 30)
+"""More slices, or more memory, than any node has."""
+
+
+def parsed(subject: Subject, limits: Mapping[str, str]) -> DeviceRequest | Invalid | None:
+    container = container_asking(limits)
+    return subject.vendor.parse_request(container, pod_of(container))
+
+
+def asked(subject: Subject, limits: Mapping[str, str]) -> DeviceRequest:
+    """The request for limits that every vendor must understand."""
+    request = parsed(subject, limits)
+    assert isinstance(request, DeviceRequest), f"{dict(limits)} gave {request!r}, not a request"
+    assert request.vendor == subject.profile.key, (
+        f"{dict(limits)} gave a request to {request.vendor!r}, not {subject.profile.key!r}"
+    )
+    return request
+
+
+def bad_limits(profile: VendorProfile) -> list[tuple[str, dict[str, str]]]:
+    """Limits that ask for something that cannot be, with the resource at fault."""
+    names = profile.resources
+    one = {names.count: "1"}
+    cases = [(names.count, {names.count: text}) for text in (*_NEVER, *_ABSURD)]
+    if not profile.whole_device:  # such a vendor reads the count alone
+        amounts = (names.memory, names.memory_percentage, names.cores)
+        cases += [(name, {**one, name: text}) for name in amounts if name for text in _NEVER]
+        if names.memory:
+            cases += [(names.memory, {**one, names.memory: text}) for text in _ABSURD]
+    return cases
+
+
+def _skip_without(subject: Subject, resource: str) -> None:
+    if not getattr(subject.profile.resources, resource):
+        pytest.skip(f"{subject.profile.key} has no resource for {resource}")
+    if subject.profile.whole_device:
+        pytest.skip(f"{subject.profile.key} gives whole devices only")
+
+
+class RequestRules:
+    """A request is understood as it was meant, or refused in words."""
+
+    def test_asking_nothing_is_none(self, subject: Subject) -> None:
+        """A container without this vendor's resources, or with a count of 0, asks nothing."""
+        count = subject.profile.resources.count
+        for limits in ({}, {"cpu": "2"}, {"other.example.com/device": "1"}, {count: "0"}):
+            request = parsed(subject, limits)
+            assert request is None, f"limits {limits} ask nothing of this vendor, got {request!r}"
+
+    def test_a_count_asks_for_slices(self, subject: Subject) -> None:
+        """The count is how many slices are asked for."""
+        count = subject.profile.resources.count
+        for text in ("1", "2"):
+            request = asked(subject, {count: text})
+            assert request.count == int(text), f"{count}={text} asks for {request.count} slices"
+            memory = (request.memory_mib, request.memory_percent)
+            assert memory.count(None) == 1, (
+                f"{count}={text} gave memory_mib={memory[0]} and memory_percent={memory[1]}; "
+                f"set exactly one"
+            )
+
+    def test_memory_is_read_in_its_unit(self, subject: Subject) -> None:
+        """A decimal number counts the resource's unit; only ``Ki Mi Gi`` prove bytes."""
+        _skip_without(subject, "memory")
+        unit = subject.profile.memory_factor
+        for text, least in (("1000", 1000 * unit), ("1k", 1000 * unit), ("1Gi", 1024)):
+            memory = self._memory(subject, text)
+            assert memory is not None, f"memory={text} was not read"
+            assert memory >= least, f"memory={text} asks for {memory} MiB, less than {least}"
+        plain, short = self._memory(subject, "1000"), self._memory(subject, "1k")
+        assert plain == short, f"the API server writes 1000 as 1k, but {plain} is not {short} MiB"
+
+    def test_a_percentage_stays_a_percentage(self, subject: Subject) -> None:
+        """A share of memory is resolved on each device, not when it is read."""
+        _skip_without(subject, "memory_percentage")
+        names = subject.profile.resources
+        request = asked(subject, {names.count: "1", names.memory_percentage: "50"})
+        assert request.memory_percent == 50, f"50 percent was read as {request.memory_percent}"
+
+    def test_cores_are_not_lowered(self, subject: Subject) -> None:
+        """Compute is at least what was asked for; a vendor may round up."""
+        _skip_without(subject, "cores")
+        names = subject.profile.resources
+        request = asked(subject, {names.count: "1", names.cores: "30"})
+        assert request.cores >= 30, f"cores=30 asks for {request.cores} percent"
+
+    def test_bad_quantities_are_invalid(self, subject: Subject) -> None:
+        """What cannot be is refused: as None, the pod would run without a device."""
+        for resource, limits in bad_limits(subject.profile):
+            request = parsed(subject, limits)
+            assert isinstance(request, Invalid), f"{limits} gave {request!r}, not Invalid"
+            said = request.text
+            assert resource in said, f"Invalid does not name the resource {resource}: {said}"
+            assert "main" in said, f"Invalid does not name the container: {said}"
+
+    def test_admission_survives_bad_quantities(self, subject: Subject) -> None:
+        """Admission answers whatever the limits say; a pod's author cannot break it."""
+        for _, limits in bad_limits(subject.profile):
+            container = container_asking(limits)
+            subject.vendor.admit(container, pod_of(container), ContainerKind.APP)
+
+    def test_admitting_twice_changes_nothing(self, subject: Subject) -> None:
+        """The API server may call the webhook again on its own result."""
+        vendors, names = subject.vendors, subject.profile.resources
+        amounts = ((names.memory, "1000"), (names.memory_percentage, "50"), (names.cores, "30"))
+        said = {name: text for name, text in amounts if name}
+        settings, ledger = AdmissionSettings(), QuotaLedger(vendors)
+        one = {names.count: "1"}
+        for limits in ({}, one, said, {**one, **said}, *({name: said[name]} for name in said)):
+            first = admit(pod_of(container_asking(limits)), vendors, settings, ledger)
+            if not isinstance(first, Admitted):
+                continue
+            again = admit(first.pod, vendors, settings, ledger)
+            assert isinstance(again, Admitted), (
+                f"a pod with {limits} is admitted, and then denied as it was admitted: {again}"
+            )
+            assert again.pod == first.pod, (
+                f"hami_admit changes a pod with {limits} again: {first.pod}, then {again.pod}"
+            )
+
+    def _memory(self, subject: Subject, text: str) -> int | None:
+        names = subject.profile.resources
+        return asked(subject, {names.count: "1", names.memory: text}).memory_mib

@@ -1,0 +1,416 @@
+"""One vendor's calls: its plugin's hook, or the default, behind one boundary for failures.
+
+Whatever a plugin raises or returns out of contract becomes that vendor's refusal and a
+:class:`VendorFailure` for whoever counts and logs; it never reaches another vendor. A scheduler
+hook always answers; a node hook raises :class:`VendorFailed`, because the agent must retry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import UnionType
+from typing import Any
+
+import pluggy
+
+from hami.domain.admission import Admission, Denied
+from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
+from hami.domain.devices import Device, DeviceState, Grant
+from hami.domain.errors import HamiError, Malformed
+from hami.domain.objects import Container, Node, Pod
+from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules, VendorProfile
+from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
+from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
+from hami.domain.scheduling import NodePolicy
+from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
+from hami.hookspecs import NodeHooks, PluginConfig, SchedulerHooks, hookimpl
+from hami.policy import defaults, fit
+
+_NODE_HOOKS = tuple(name for name in vars(NodeHooks) if name.startswith("hami_"))
+_DECIDING = frozenset({"hami_charge", "hami_accept", "hami_choose", "hami_fit"})
+
+
+@dataclass(frozen=True, slots=True)
+class VendorFailure:
+    """A plugin broke its contract: which, in which hook, and how."""
+
+    vendor: str
+    hook: str
+    distribution: str
+    problem: str
+    error: Exception | None = None
+
+    def __str__(self) -> str:
+        return f"{self.distribution}: {self.hook} of vendor {self.vendor} failed: {self.problem}"
+
+
+class VendorFailed(HamiError):
+    """A node hook failed; the agent keeps what it had and tries again."""
+
+
+class _NoAnswerError(Exception):
+    """The hook failed; the failure has been reported."""
+
+    def __init__(self, failure: VendorFailure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def ignore_failure(_: VendorFailure) -> None:
+    """For callers that see the refusals and need no count."""
+
+
+class Defaults:
+    """A vendor's default hooks, registered beside its plugin so that wrappers enclose them."""
+
+    def __init__(self) -> None:
+        self.vendor: Vendor | None = None
+
+    @hookimpl
+    def hami_node_devices(self, profile: VendorProfile, node: Node) -> Sequence[Device] | Malformed:
+        return defaults.node_devices(profile, node)
+
+    @hookimpl
+    def hami_node_annotations(
+        self, profile: VendorProfile, devices: Sequence[Device]
+    ) -> Mapping[str, str]:
+        return defaults.node_annotations(profile, devices)
+
+    @hookimpl
+    def hami_admit(
+        self, profile: VendorProfile, container: Container, pod: Pod, kind: ContainerKind
+    ) -> Admission:
+        return defaults.admit(profile, container, pod, kind)
+
+    @hookimpl
+    def hami_parse_request(
+        self, profile: VendorProfile, container: Container, pod: Pod
+    ) -> DeviceRequest | Invalid | None:
+        return defaults.parse_request(profile, container, pod)
+
+    @hookimpl
+    def hami_charge(
+        self, profile: VendorProfile, request: DeviceRequest, state: DeviceState, ctx: FitContext
+    ) -> Grant:
+        return defaults.charge(profile, request, state, ctx)
+
+    @hookimpl
+    def hami_accept(self) -> None:
+        return None
+
+    @hookimpl
+    def hami_choose(self) -> None:
+        return None
+
+    @hookimpl
+    def hami_fit(
+        self, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
+    ) -> Placement | Rejected:
+        assert self.vendor is not None
+        return fit.place(self.vendor, request, states, ctx)
+
+    @hookimpl
+    def hami_allocation_annotations(self) -> Mapping[str, str]:
+        return {}
+
+    @hookimpl
+    def hami_restore(self, allocation: PodAllocation) -> PodAllocation:
+        return allocation
+
+    @hookimpl
+    def hami_release(self) -> None:
+        return None
+
+    @hookimpl
+    def hami_reconcile(self) -> None:
+        return None
+
+    @hookimpl
+    def hami_check_health(self) -> Sequence[HealthChange]:
+        return ()
+
+    @hookimpl
+    def hami_measure(self) -> Sequence[Measurement]:
+        return ()
+
+
+class Vendor:
+    """One vendor: its profile and every hook as a method.
+
+    The scheduler's side is ``hami.policy.ports.VendorCalls``; the node's side raises
+    :class:`VendorFailed`. What each call means is said in ``hami.hookspecs``.
+    """
+
+    def __init__(
+        self,
+        *,
+        profile: VendorProfile,
+        distribution: str,
+        version: str,
+        implemented: Iterable[str],
+        calls: Mapping[str, Callable[..., Any]],
+        on_failure: Callable[[VendorFailure], None],
+    ) -> None:
+        self.profile = profile
+        self.distribution = distribution
+        self.version = version
+        self.hooks = tuple(sorted(implemented))
+        self.scores = "hami_score" in self.hooks
+        self.chooses = "hami_choose" in self.hooks
+        self.fits = "hami_fit" in self.hooks
+        self.has_node_hooks = any(hook in self.hooks for hook in _NODE_HOOKS)
+        self._prefilter = HEALTH_AND_CORDON if _DECIDING & set(self.hooks) else ALL_COLUMNS
+        self._calls = calls
+        self._on_failure = on_failure
+
+    def rules(self, mode: str) -> ModeRules:
+        """The profile's rules for a device mode, with ``prefilter`` filled in."""
+        rules = self.profile.rules(mode)
+        return replace(rules, prefilter=self._prefilter) if rules.prefilter is None else rules
+
+    # The scheduler's side.
+
+    def node_devices(self, node: Node) -> Sequence[Device] | Malformed:
+        try:
+            answer = self._ask("hami_node_devices", node=node)
+            if isinstance(answer, Malformed):
+                return answer
+            return tuple(self._each("hami_node_devices", answer, Device))
+        except _NoAnswerError as error:
+            key = self.profile.node_annotations.register
+            return Malformed(annotation=key, position="", text="", problem=str(error))
+
+    def node_annotations(self, devices: Sequence[Device]) -> Mapping[str, str]:
+        """The annotations for these devices.
+
+        Raises:
+            VendorFailed: the plugin failed; the node's annotations stay as they were.
+        """
+        published: Mapping[str, str] = self._node("hami_node_annotations", Mapping, devices=devices)
+        return published
+
+    def admit(self, container: Container, pod: Pod, kind: ContainerKind) -> Admission | Denied:
+        try:
+            answer = self._ask("hami_admit", container=container, pod=pod, kind=kind)
+            admitted: Admission | Denied = self._one("hami_admit", answer, Admission | Denied)
+            return admitted
+        except _NoAnswerError as error:
+            return Denied(str(error))
+
+    def parse_request(self, container: Container, pod: Pod) -> DeviceRequest | Invalid | None:
+        try:
+            answer = self._ask("hami_parse_request", container=container, pod=pod)
+            parsed: DeviceRequest | Invalid | None = self._one(
+                "hami_parse_request", answer, DeviceRequest | Invalid | None
+            )
+            return parsed
+        except _NoAnswerError as error:
+            return Invalid(f"container {container.name}: {VENDOR_ERROR}: {error}")
+
+    def charge(self, request: DeviceRequest, state: DeviceState, ctx: FitContext) -> Grant | Reason:
+        try:
+            answer = self._ask("hami_charge", request=request, state=state, ctx=ctx)
+            charged: Grant | Reason = self._one("hami_charge", answer, Grant | Reason)
+            return charged
+        except _NoAnswerError:
+            return VENDOR_ERROR
+
+    def accept(
+        self,
+        request: DeviceRequest,
+        state: DeviceState,
+        chosen: Sequence[Grant],
+        ctx: FitContext,
+    ) -> Reason | None:
+        try:
+            answer = self._ask("hami_accept", request=request, state=state, chosen=chosen, ctx=ctx)
+            accepted: Reason | None = self._one("hami_accept", answer, Reason | None)
+            return accepted
+        except _NoAnswerError:
+            return VENDOR_ERROR
+
+    def choose(
+        self,
+        request: DeviceRequest,
+        candidates: Sequence[tuple[DeviceState, Grant]],
+        ctx: FitContext,
+    ) -> Sequence[Grant] | Rejected | None:
+        try:
+            answer = self._ask("hami_choose", request=request, candidates=candidates, ctx=ctx)
+            if answer is None or isinstance(answer, Rejected):
+                return answer
+            return tuple(self._each("hami_choose", answer, Grant))
+        except _NoAnswerError as error:
+            return _failed(len(candidates), error)
+
+    def fit(
+        self, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
+    ) -> Placement | Rejected:
+        try:
+            answer = self._ask("hami_fit", request=request, states=states, ctx=ctx)
+            fitted: Placement | Rejected = self._one("hami_fit", answer, Placement | Rejected)
+            return fitted
+        except _NoAnswerError as error:
+            return _failed(len(states), error)
+
+    def score(
+        self,
+        request: DeviceRequest,
+        placement: Placement,
+        before: Sequence[DeviceState],
+        policy: NodePolicy,
+    ) -> float | None:
+        """None when the plugin failed: the node is refused."""
+        try:
+            answer = self._ask(
+                "hami_score", request=request, placement=placement, before=before, policy=policy
+            )
+            score = float(self._one("hami_score", answer, float | int))
+            if not math.isfinite(score):
+                self._fail("hami_score", f"returned {score}, which is not finite")
+        except _NoAnswerError:
+            return None
+        return score
+
+    def allocation_annotations(
+        self, allocation: PodAllocation, devices: Sequence[Device], pod: Pod, now: datetime
+    ) -> Mapping[str, str] | None:
+        """None when the plugin failed: the placement is refused."""
+        try:
+            answer = self._ask(
+                "hami_allocation_annotations",
+                allocation=allocation,
+                devices=devices,
+                pod=pod,
+                now=now,
+            )
+            added: Mapping[str, str] = self._one("hami_allocation_annotations", answer, Mapping)
+            return added
+        except _NoAnswerError:
+            return None
+
+    def restore(self, pod: Pod, allocation: PodAllocation) -> PodAllocation | Corrupt:
+        try:
+            answer = self._ask("hami_restore", pod=pod, allocation=allocation)
+            restored: PodAllocation | Corrupt = self._one(
+                "hami_restore", answer, PodAllocation | Corrupt
+            )
+            return restored
+        except _NoAnswerError as error:
+            mine = {g.device_id for g in allocation.grants if g.vendor == self.profile.key}
+            return Corrupt(tuple(sorted(mine)), str(error))
+
+    # The node's side.
+
+    def discover(self, config: PluginConfig) -> Sequence[Device]:
+        answer = self._node("hami_discover", Sequence, config=config)
+        return tuple(self._node_each("hami_discover", answer, Device))
+
+    def enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
+        edits: ContainerEdits = self._node(
+            "hami_enforce", ContainerEdits, slice=slice, config=config
+        )
+        return edits
+
+    def release(self, slice: Slice, config: PluginConfig) -> None:
+        self._node("hami_release", type(None), slice=slice, config=config)
+
+    def reconcile(self, live_slices: Sequence[Slice], config: PluginConfig) -> None:
+        self._node("hami_reconcile", type(None), live_slices=live_slices, config=config)
+
+    def check_health(self, devices: Sequence[Device]) -> Sequence[HealthChange]:
+        answer = self._node("hami_check_health", Sequence, devices=devices)
+        return tuple(self._node_each("hami_check_health", answer, HealthChange))
+
+    def measure(self, slices: Sequence[Slice]) -> Sequence[Measurement]:
+        answer = self._node("hami_measure", Sequence, slices=slices)
+        return tuple(self._node_each("hami_measure", answer, Measurement))
+
+    # The boundary.
+
+    def _ask(self, hook: str, **arguments: Any) -> Any:
+        """Call the hook; an exception becomes a reported failure and ``_NoAnswerError``."""
+        try:
+            return self._calls[hook](profile=self.profile, **arguments)
+        except Exception as error:  # the boundary: past here failures are values
+            raise self._reported(hook, f"{type(error).__name__}: {error}", error) from error
+
+    def _one(self, hook: str, answer: Any, kind: type | UnionType) -> Any:
+        if not isinstance(answer, kind):
+            expected = kind.__name__ if isinstance(kind, type) else str(kind)
+            self._fail(hook, f"returned {answer!r} instead of {expected}")
+        return answer
+
+    def _each(self, hook: str, answer: Any, kind: type) -> Iterable[Any]:
+        items: Sequence[Any] = self._one(hook, answer, Sequence)
+        for item in items:
+            self._one(hook, item, kind)
+        return items
+
+    def _fail(self, hook: str, problem: str) -> None:
+        raise self._reported(hook, problem, None)
+
+    def _reported(self, hook: str, problem: str, error: Exception | None) -> _NoAnswerError:
+        failure = VendorFailure(self.profile.key, hook, self.distribution, problem, error)
+        self._on_failure(failure)
+        return _NoAnswerError(failure)
+
+    def _node(self, hook: str, kind: type, **arguments: Any) -> Any:
+        if hook not in self._calls:
+            raise VendorFailed(f"{self.distribution} does not implement {hook}")
+        try:
+            return self._one(hook, self._ask(hook, **arguments), kind)
+        except _NoAnswerError as error:
+            raise VendorFailed(str(error)) from error.failure.error
+
+    def _node_each(self, hook: str, answer: Any, kind: type) -> Iterable[Any]:
+        try:
+            return self._each(hook, answer, kind)
+        except _NoAnswerError as error:
+            raise VendorFailed(str(error)) from error.failure.error
+
+
+def _failed(devices: int, error: _NoAnswerError) -> Rejected:
+    return Rejected.of({VENDOR_ERROR: devices}, devices, details=[str(error)])
+
+
+def resolve(
+    manager: pluggy.PluginManager, plugin: object, own: Defaults, remove: Sequence[object]
+) -> tuple[list[str], dict[str, Callable[..., Any]]]:
+    """The hooks ``plugin`` implements, and how to call each: once, after loading.
+
+    ``remove`` are the other vendors' plugins and defaults; what is left beside this plugin are
+    cross-cutting plugins, whose wrappers enclose the call. Without one the function is called
+    directly, which costs a fifth of a call through pluggy.
+    """
+    implemented: list[str] = []
+    calls: dict[str, Callable[..., Any]] = {}
+    for spec in (SchedulerHooks, NodeHooks):
+        for hook in (name for name in vars(spec) if name.startswith("hami_")):
+            mine = [
+                impl
+                for impl in getattr(manager.hook, hook).get_hookimpls()
+                if impl.plugin is plugin and not (impl.wrapper or impl.hookwrapper)
+            ]
+            if mine:
+                implemented.append(hook)
+            # An answer of None must not fall through to the default: it means something.
+            unwanted = [*remove, own] if mine else list(remove)
+            caller = manager.subset_hook_caller(hook, remove_plugins=unwanted)
+            impls = caller.get_hookimpls()
+            answering = [i for i in impls if not (i.wrapper or i.hookwrapper)]
+            if len(impls) == 1 and answering:
+                calls[hook] = _direct(impls[0].function, impls[0].argnames)
+            elif answering:
+                calls[hook] = caller
+    return implemented, calls
+
+
+def _direct(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    def call(**arguments: Any) -> Any:
+        return function(**{name: arguments[name] for name in names})
+
+    return call

@@ -1,0 +1,134 @@
+"""A pod's whole allocation, all vendors and containers, as pod annotations and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from hami.domain.allocations import ContainerAllocation, PodAllocation
+from hami.domain.devices import Grant
+from hami.domain.errors import Malformed, shortened
+from hami.domain.objects import Pod
+from hami.domain.profile import VendorProfile
+from hami.domain.units import VendorKey
+from hami.wire import keys
+from hami.wire.codecs.pod_devices import encode_pod_devices, read_pod_devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedAllocation:
+    """What a pod's annotations say it was given; one vendor's fault hides no other vendor.
+
+    ``allocation`` has every container of the pod, with the grants that could be read.
+    ``unplaced`` are grants in slots that the pod has no container for: they are in use all the
+    same. ``problems`` say what could not be read or placed, ``unreadable`` of which vendors: more
+    of their devices may be in use. ``missing`` are the vendors of which no annotation names any
+    device; whether one should depends on what the pod asks for.
+    """
+
+    allocation: PodAllocation
+    unplaced: tuple[Grant, ...] = ()
+    problems: tuple[Malformed, ...] = ()
+    unreadable: frozenset[VendorKey] = frozenset()
+    missing: frozenset[VendorKey] = frozenset()
+
+
+def decode_allocation(pod: Pod, node: str, profiles: Iterable[VendorProfile]) -> DecodedAllocation:
+    """Read the ``...-allocated`` annotation of every profile; a container's grants by vendor key.
+
+    Slots belong to the pod's containers by index, init containers first.
+    """
+    containers = list(pod.each_container())
+    grants: list[list[Grant]] = [[] for _ in containers]
+    unplaced: list[Grant] = []
+    problems: list[Malformed] = []
+    unreadable: set[VendorKey] = set()
+    missing: set[VendorKey] = set()
+    for profile in sorted(profiles, key=lambda profile: profile.key):
+        annotation = profile.pod_annotations.allocated
+        text = pod.annotations.get(annotation)
+        if text is None:
+            missing.add(profile.key)
+            continue
+        slots, problem = read_pod_devices(text, annotation=annotation, vendor=profile.key)
+        for held, slot in zip(grants, slots, strict=False):
+            held.extend(slot)
+        beyond = [grant for slot in slots[len(containers) :] for grant in slot]
+        unplaced.extend(beyond)
+        if problem is None and beyond:
+            problem = _beyond(annotation, beyond, len(containers))
+        if problem is not None:
+            problems.append(problem)
+            unreadable.add(profile.key)
+        elif not any(slots):
+            missing.add(profile.key)
+    return DecodedAllocation(
+        allocation=PodAllocation(
+            node=node,
+            containers=tuple(
+                ContainerAllocation(name=container.name, kind=kind, grants=tuple(held))
+                for (container, kind), held in zip(containers, grants, strict=True)
+            ),
+        ),
+        unplaced=tuple(unplaced),
+        problems=tuple(problems),
+        unreadable=frozenset(unreadable),
+        missing=frozenset(missing),
+    )
+
+
+def _beyond(annotation: str, grants: list[Grant], containers: int) -> Malformed:
+    return Malformed(
+        annotation=annotation,
+        position=f"container {containers} and on",
+        text=shortened(encode_pod_devices([grants])),
+        problem=f"devices for a container that the pod, which has {containers}, does not have",
+    )
+
+
+def encode_allocation(
+    allocation: PodAllocation, profiles: Iterable[VendorProfile]
+) -> dict[str, str]:
+    """The two device lists of each vendor that has a grant, one slot per container of the pod.
+
+    Raises:
+        ValueError: a grant whose vendor has no profile here, or that could not be read back.
+    """
+    annotations: dict[str, str] = {}
+    by_key = {profile.key: profile for profile in profiles}
+    for vendor in sorted({grant.vendor for grant in allocation.grants}):
+        if vendor not in by_key:
+            raise ValueError(f"grant of vendor {vendor}, which is none of {sorted(by_key)}")
+        # By vendor key, not by the devices' model: every container has a slot, so that the
+        # reader's index is the container's.
+        text = encode_pod_devices(
+            [[g for g in c.grants if g.vendor == vendor] for c in allocation.containers]
+        )
+        written = by_key[vendor].pod_annotations
+        if written.to_allocate:
+            annotations[written.to_allocate] = text
+        annotations[written.allocated] = text
+    return annotations
+
+
+def decision_annotations(node: str, now: datetime) -> dict[str, str]:
+    """Which node was decided on, and when; ``now`` has a zone."""
+    return {keys.NODE: node, keys.TIME: str(int(now.timestamp()))}
+
+
+def bind_annotations(now: datetime) -> dict[str, str]:
+    """The bind begins; ``now`` has a zone. HAMi's plugins look for a pod in this phase."""
+    return {keys.BIND_PHASE: "allocating", keys.BIND_TIME: str(int(now.timestamp()))}
+
+
+def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
+    """Every pod annotation that only the scheduler may write: a tenant's are stripped."""
+    core = (keys.NODE, keys.TIME, keys.BIND_PHASE, keys.BIND_TIME, keys.ALLOCATION_SIGNATURE)
+    vendors = (
+        key
+        for profile in profiles
+        for key in (profile.pod_annotations.to_allocate, profile.pod_annotations.allocated)
+        if key
+    )
+    return frozenset((*core, *vendors))

@@ -1,0 +1,100 @@
+"""A pod's devices of one vendor: ``id,type,mem,cores:`` per device, ``;`` after each container.
+
+Containers stand in spec order, init containers first; one without devices is a bare ``;``. HAMi's
+plugins consume ``...-to-allocate`` in this form, and everybody accounts by ``...-allocated``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hami.domain.devices import Grant
+from hami.domain.errors import Malformed, shortened
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
+from hami.wire.codecs.fields import NOT_INT32, go_int32, id_problem, is_int32
+
+Slots = tuple[tuple[Grant, ...], ...]
+
+
+def decode_pod_devices(text: str, *, annotation: str, vendor: VendorKey) -> Slots | Malformed:
+    """The grants of each container slot, or the first fault.
+
+    A text that ends in ``;`` gives one more, empty slot than it has containers, and HAMi's
+    plugins let it grow by one each time they take a device off it: ignore trailing empty slots.
+    ``annotation`` is the key for messages, ``vendor`` becomes every grant's vendor; the type in
+    the text (some vendors write the model) is not kept. Every grant has ``slots=1``.
+    """
+    slots, problem = read_pod_devices(text, annotation=annotation, vendor=vendor)
+    return slots if problem is None else problem
+
+
+def read_pod_devices(
+    text: str, *, annotation: str, vendor: VendorKey
+) -> tuple[Slots, Malformed | None]:
+    """Whatever can be read, and the first fault: what is in use stays charged beside a fault."""
+    slots: list[tuple[Grant, ...]] = []
+    problem: Malformed | None = None
+    for number, container in enumerate(text.split(";")):
+        grants: list[Grant] = []
+        for piece in container.split(":"):
+            if "," not in piece:
+                continue
+            where = f"container {number}, device {len(grants)}"
+            grant = _grant(piece, where, annotation, vendor)
+            if isinstance(grant, Grant):
+                grants.append(grant)
+            else:
+                problem = problem or grant
+        slots.append(tuple(grants))
+    return tuple(slots), problem
+
+
+def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant | Malformed:
+    def bad(field: str, text: str, problem: str) -> Malformed:
+        return Malformed(
+            annotation=annotation,
+            position=f"{where}, {field}" if field else where,
+            text=shortened(text),
+            problem=problem,
+        )
+
+    fields = piece.split(",")
+    if len(fields) < 4:
+        return bad("", piece, f"{len(fields)} fields instead of id,type,memory,cores")
+    numbers = []
+    for name, text in (("memory", fields[2]), ("cores", fields[3])):
+        value = go_int32(text)
+        if value is None:
+            return bad(name, text, NOT_INT32)
+        if value < 0:
+            return bad(name, text, "a grant must not be negative")
+        numbers.append(value)
+    if unusable := id_problem(fields[0]):
+        return bad("id", fields[0], unusable)
+    return Grant(
+        device_id=DeviceId(fields[0]),
+        vendor=vendor,
+        memory_mib=MemoryMiB(numbers[0]),
+        cores=CorePercent(numbers[1]),
+    )
+
+
+def encode_pod_devices(containers: Sequence[Sequence[Grant]]) -> str:
+    """One slot per container; the type written is the vendor's key. Slots and extras are not.
+
+    Raises:
+        ValueError: a grant that could not be read back; names the device and the field.
+    """
+    return "".join("".join(map(_device, grants)) + ";" for grants in containers)
+
+
+def _device(grant: Grant) -> str:
+    if problem := id_problem(grant.device_id):
+        raise ValueError(f"grant on device {grant.device_id!r}: id: {problem}")
+    for field, value in (("memory_mib", grant.memory_mib), ("cores", grant.cores)):
+        if value < 0 or not is_int32(value):
+            raise ValueError(
+                f"grant on device {grant.device_id!r}: {field}: {value} is negative or beyond "
+                "32 bits"
+            )
+    return f"{grant.device_id},{grant.vendor},{grant.memory_mib},{grant.cores}:"

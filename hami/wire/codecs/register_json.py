@@ -1,0 +1,185 @@
+"""The node register in HAMi's JSON form, read and written as Go's encoding/json does it.
+
+NVIDIA (since HAMi 2.8), XPU, AMD and Ascend nodes carry it. Vendors add keys of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hami.domain.devices import Device
+from hami.domain.errors import Malformed, shortened
+from hami.domain.extra import NO_EXTRA, Extra
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
+from hami.wire.codecs.fields import id_problem, is_int32, require_registrable
+
+ReadExtra = Callable[[Mapping[str, Any]], Extra]
+WriteExtra = Callable[[Device], Mapping[str, Any]]
+
+_INTS = ("index", "count", "devmem", "devcore", "numa")
+_TEXTS = ("id", "type", "mode")
+_CORE_KEYS = frozenset({*_INTS, *_TEXTS, "health"})
+_BYTE = re.compile(r"\(byte (\d+)\)")
+# Go escapes these inside strings; outside of strings JSON has none of them.
+_GO_ESCAPES = str.maketrans(
+    {
+        c: f"\\u{ord(c):04x}"
+        for c in ("<", ">", "&", "\N{LINE SEPARATOR}", "\N{PARAGRAPH SEPARATOR}")
+    }
+)
+
+
+def decode_register_json(
+    text: str, *, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None = None
+) -> tuple[Device, ...] | Malformed:
+    """Every device in the text; one fault makes the whole annotation ``Malformed``.
+
+    Keys are matched without regard to case, unknown ones ignored, ``null`` means absent; an
+    absent ``health`` is False. ``annotation`` is the key for messages, ``vendor`` becomes every
+    device's vendor. ``read_extra`` gets each device's object with lower-cased keys and may raise
+    ValueError or msgspec.ValidationError. Positions count devices from 0.
+    """
+    try:
+        items = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return _broken(text, annotation, error)
+    if items is None:
+        return ()
+    if not isinstance(items, list):
+        return Malformed(
+            annotation=annotation, position="", text=shortened(text), problem="not a JSON list"
+        )
+    devices: dict[DeviceId, Device] = {}
+    for number, item in enumerate(items):
+        device = _device(item, f"device {number}", annotation, vendor, read_extra)
+        if isinstance(device, Malformed):
+            return device
+        if device.id in devices:
+            return Malformed(
+                annotation=annotation,
+                position=f"device {number}, id",
+                text=shortened(device.id),
+                problem="the id occurs twice",
+            )
+        devices[device.id] = device
+    return tuple(devices.values())
+
+
+def _broken(text: str, annotation: str, error: Exception) -> Malformed:
+    found = _BYTE.search(str(error))
+    if found is None:
+        return Malformed(
+            annotation=annotation,
+            position="",
+            text=shortened(text),
+            problem="JSON nested too deeply" if isinstance(error, RecursionError) else "not JSON",
+        )
+    at = int(found[1])
+    around = text.encode("utf-8", "replace")[max(0, at - 20) : at + 20]
+    return Malformed(
+        annotation=annotation,
+        position=f"byte {at}",
+        text=around.decode("utf-8", "replace"),
+        problem=str(error).replace(f" {found[0]}", ""),
+    )
+
+
+def _device(
+    item: Any, where: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
+) -> Device | Malformed:
+    def bad(field: str, value: str, problem: str) -> Malformed:
+        return Malformed(
+            annotation=annotation,
+            position=f"{where}, {field}" if field else where,
+            text=shortened(value),
+            problem=problem,
+        )
+
+    if not isinstance(item, dict):
+        return bad("", _shown(item), "not a JSON object")
+    entry = {key.lower(): value for key, value in item.items() if value is not None}
+    for key in _INTS:
+        value = entry.get(key, 0)
+        # 3.0 and true are no int to Go either.
+        if type(value) is not int or not is_int32(value):
+            return bad(key, _shown(value), "not a whole number of 32 bits")
+    for key in _TEXTS:
+        if not isinstance(entry.get(key, ""), str):
+            return bad(key, _shown(entry[key]), "not a string")
+    if not isinstance(entry.get("health", False), bool):
+        return bad("health", _shown(entry["health"]), "neither true nor false")
+    if entry.get("index", 0) < 0:
+        return bad("index", str(entry["index"]), "an index must not be negative")
+    id = entry.get("id", "")
+    if unusable := id_problem(id):
+        return bad("id", id, unusable)
+    extra = NO_EXTRA
+    if read_extra is not None:
+        try:
+            extra = read_extra(entry)
+        except (ValueError, msgspec.ValidationError) as error:
+            return bad("", id, str(error))
+    return Device(
+        id=DeviceId(id),
+        vendor=vendor,
+        index=entry.get("index", 0),
+        model=entry.get("type", ""),
+        slots=entry.get("count", 0),
+        memory_mib=MemoryMiB(entry.get("devmem", 0)),
+        cores=CorePercent(entry.get("devcore", 0)),
+        numa=entry.get("numa", 0),
+        mode=entry.get("mode", ""),
+        healthy=entry.get("health", False),
+        extra=extra,
+    )
+
+
+def _shown(value: Any) -> str:
+    """A JSON value for a message; what is nested may be too deep to print."""
+    match value:
+        case dict():
+            return "{…}"
+        case list():
+            return "[…]"
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+def encode_register_json(
+    devices: Sequence[Device], *, write_extra: WriteExtra | None = None
+) -> str:
+    """Compact JSON in HAMi's order of keys, zero, empty and false values left out.
+
+    ``write_extra`` gives a device's further keys, written between ``mode`` and ``health`` as they
+    are. The vendor is not in this form.
+
+    Raises:
+        ValueError: a device that could not be read back, or an extra under a key of the core's;
+            names the device and the field.
+    """
+    require_registrable(devices)
+    text = msgspec.json.encode([_object(d, write_extra) for d in devices]).decode()
+    return text.translate(_GO_ESCAPES)
+
+
+def _object(device: Device, write_extra: WriteExtra | None) -> dict[str, Any]:
+    before_extra = {
+        "id": device.id,
+        "index": device.index,
+        "count": device.slots,
+        "devmem": device.memory_mib,
+        "devcore": device.cores,
+        "type": device.model,
+        "numa": device.numa,
+        "mode": device.mode,
+    }
+    extra = write_extra(device) if write_extra else {}
+    for key in extra:
+        if key.lower() in _CORE_KEYS:
+            raise ValueError(f"device {device.id!r}: {key}: the core writes this key itself")
+    written = {key: value for key, value in before_extra.items() if value}
+    return {**written, **extra, **({"health": True} if device.healthy else {})}

@@ -1,0 +1,143 @@
+"""The node's hooks of ``MOCK``: every one, on files instead of hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hami.domain.devices import Device, Usage
+from hami.domain.errors import ConfigError
+from hami.domain.profile import VendorProfile
+from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Mount, Slice
+from hami.domain.units import DeviceId
+from hami.hookspecs import PluginConfig, hookimpl
+from hami_mock.catalog import builtin_catalog
+from hami_mock.failures import fail_if_asked
+from hami_mock.records import (
+    read_record,
+    remove_foreign_partitions,
+    remove_record,
+    write_record,
+)
+from hami_mock.settings import Settings, read_settings, settings_of
+from hami_mock.simulated import simulate
+
+_SEEN_AT = "/run/hami/mock.json"
+"""Where a container finds the record of its slice."""
+
+
+class NodeSide:
+    """Remembers one thing: the health that it last reported of each device."""
+
+    def __init__(self) -> None:
+        self._reported: dict[DeviceId, bool] = {}
+
+    @hookimpl
+    def hami_discover(self, profile: VendorProfile, config: PluginConfig) -> Sequence[Device]:
+        """The devices that ``mock.devices`` names; ``ConfigError`` for other vendors' profiles."""
+        settings = read_settings(config)
+        fail_if_asked("hami_discover", settings)
+        if not settings.devices:
+            return ()
+        catalog = builtin_catalog().with_(settings)
+        found = simulate(settings.devices, settings.node, catalog, "mock.devices")
+        foreign = sorted(found.keys() - {profile.key})
+        if foreign:
+            raise ConfigError(
+                f"mock.devices: {settings.devices!r} names devices of {', '.join(foreign)}; a node "
+                f"can discover those of {profile.key} only, write for example mockx4"
+            )
+        unhealthy = _unhealthy(settings)
+        devices = [
+            replace(simulated.device, healthy=simulated.device.id not in unhealthy)
+            for simulated in found[profile.key]
+        ]
+        self._reported = {device.id: device.healthy for device in devices}
+        return devices
+
+    @hookimpl
+    def hami_enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
+        settings = read_settings(config)
+        fail_if_asked("hami_enforce", settings)
+        record = write_record(slice, settings.partitions)
+        limits = {
+            f"MOCK_DEVICE_MEMORY_LIMIT_{position}": f"{grant.memory_mib}m"
+            for position, grant in enumerate(slice.grants)
+        }
+        visible = ",".join(grant.device_id for grant in slice.grants)
+        return ContainerEdits(
+            env={"MOCK_VISIBLE_DEVICES": visible, **limits},
+            mounts=(Mount(host_path=str(record.absolute()), container_path=_SEEN_AT),),
+        )
+
+    @hookimpl
+    def hami_release(self, slice: Slice, config: PluginConfig) -> None:
+        settings = read_settings(config)
+        fail_if_asked("hami_release", settings)
+        remove_record(slice, settings.partitions)
+
+    @hookimpl
+    def hami_reconcile(self, live_slices: Sequence[Slice], config: PluginConfig) -> None:
+        settings = read_settings(config)
+        fail_if_asked("hami_reconcile", settings)
+        remove_foreign_partitions({live.id for live in live_slices}, settings.partitions)
+
+    @hookimpl
+    def hami_check_health(
+        self, profile: VendorProfile, devices: Sequence[Device]
+    ) -> Sequence[HealthChange]:
+        """What the settings' list and file say now, against what was last reported."""
+        settings = settings_of(profile)
+        fail_if_asked("hami_check_health", settings)
+        unhealthy = _unhealthy(settings)
+        changes = [
+            HealthChange(device.id, device.id not in unhealthy, "mock.unhealthy")
+            for device in devices
+            if self._reported.get(device.id, device.healthy) is (device.id in unhealthy)
+        ]
+        self._reported |= {change.device_id: change.healthy for change in changes}
+        return changes
+
+    @hookimpl
+    def hami_measure(
+        self, profile: VendorProfile, slices: Sequence[Slice]
+    ) -> Sequence[Measurement]:
+        """Every slice uses all that it was granted; a device what its slices use."""
+        fail_if_asked("hami_measure", settings_of(profile))
+        measured: list[Measurement] = []
+        totals: dict[DeviceId, Usage] = {}
+        for slice in slices:
+            record = read_record(slice)
+            for grant in record.grants if record else ():
+                measured.append(
+                    Measurement(
+                        device_id=grant.device_id,
+                        slice_id=slice.id,
+                        memory_mib=grant.memory_mib,
+                        cores=grant.cores,
+                    )
+                )
+                used = totals.get(grant.device_id, Usage())
+                totals[grant.device_id] = used + Usage(1, grant.memory_mib, grant.cores)
+        return [
+            *measured,
+            *(
+                Measurement(device_id=device, memory_mib=used.memory_mib, cores=used.cores)
+                for device, used in totals.items()
+            ),
+        ]
+
+
+def _unhealthy(settings: Settings) -> frozenset[str]:
+    listed = settings.unhealthy
+    return listed | _lines(settings.unhealthy_file) if settings.unhealthy_file else listed
+
+
+def _lines(path: Path) -> frozenset[str]:
+    """The file's lines; a file that is not there has none."""
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(line.strip() for line in text.splitlines())
