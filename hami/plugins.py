@@ -92,13 +92,22 @@ class Vendors(Mapping[VendorKey, Vendor]):
 
         Raises:
             ConfigError: a plugin was asked for something that it does not have.
+            PluginRejected: a plugin failed.
         """
         hook = self._manager.hook.hami_simulated_annotations
         added: dict[str, str] = {}
         for impl in sorted(hook.get_hookimpls(), key=lambda i: i.plugin_name):
             given: dict[str, Any] = {"node": node, "config": config}
-            answer: Any = impl.function(**{n: given[n] for n in impl.argnames})
-            added |= {k: v for k, v in answer.items() if k not in node.annotations}
+            try:
+                answer: Any = impl.function(**{n: given[n] for n in impl.argnames})
+                added |= {k: v for k, v in answer.items() if k not in node.annotations}
+            except HamiError:
+                raise
+            except Exception as error:
+                raise PluginRejected(
+                    f"plugin {impl.plugin_name!r} failed to simulate node {node.name}: "
+                    f"{type(error).__name__}: {error}; repair or uninstall it"
+                ) from error
         return added
 
 

@@ -51,11 +51,13 @@ class PodAnnotations:
     """Keys on the pod: what we write, and what its author may ask for.
 
     ``use_*`` and ``nouse_*`` may have several spellings; all that are set must hold. An empty
-    key or tuple means that this vendor offers no such choice.
+    key or tuple means that this vendor offers no such choice. ``also_written`` are the keys of
+    ``hami_allocation_annotations``: like the two device lists, a pod's author may not set them.
     """
 
     to_allocate: str = ""
     allocated: str
+    also_written: tuple[str, ...] = ()
     use_type: tuple[str, ...] = ()
     nouse_type: tuple[str, ...] = ()
     use_uuid: tuple[str, ...] = ()

@@ -106,10 +106,14 @@ def _whole(text: str, value: Fraction) -> int | BadQuantity:
 def _did_you_mean(text: str, factor: int) -> str:
     """``500M`` was probably meant as bytes; say what it counts and how to write bytes."""
     unit = "MiB" if factor <= 1 else f"units of {factor} MiB"
-    head, suffix = text[:-1], text[-1:]
-    if suffix in ("M", "G", "T", "P", "E") and head:
-        return f" ({text} counts {unit}; write {text}i for bytes)"
     quantity = parse(text)
-    if isinstance(quantity, Quantity) and not quantity.binary and quantity.value >= MIB:
-        return f" (it counts {unit}; write {int(quantity.value // MIB)}Mi for that many bytes)"
-    return ""
+    if isinstance(quantity, BadQuantity) or quantity.binary:
+        return ""
+    if text.endswith(("M", "G", "T", "P", "E")):
+        counted, remedy, bytes_ = text, f"{text}i", "bytes"
+    else:
+        counted, remedy, bytes_ = "it", f"{quantity.value // MIB}Mi", "that many bytes"
+    # What is absurd in bytes too was no slip of the unit; 0Mi would be no request.
+    if not isinstance(requested_memory(remedy), int) or quantity.value < MIB:
+        return ""
+    return f" ({counted} counts {unit}; write {remedy} for {bytes_})"

@@ -159,7 +159,14 @@ def decide(
         outcome = fits.on(candidates[index])
         if isinstance(outcome, PodAllocation):
             return Placed(outcome)
-    return Refused(first.explain(candidates) | fits.refused)
+    why = first.explain(candidates)
+    if (short := next((n for n, r in why.items() if _by_quota(r)), None)) is not None:
+        fits.on(short)  # the exact fit knows which quota, used, asked and limit
+    return Refused(why | fits.refused)
+
+
+def _by_quota(rejected: Rejected) -> bool:
+    return any(reason is reasons.QUOTA for reason, _ in rejected.counts)
 
 
 def _best_first(rank: NDArray[np.float64], name_rank: NDArray[np.int64]) -> Iterator[int]:

@@ -40,14 +40,25 @@ def pods(
 ) -> st.SearchStrategy[list[Limits]]:
     """Pods that come one after the other, until the node is full and a little longer.
 
-    All sorts; the same again and again; or some that take whole devices, and then all sorts.
+    All sorts; the same again and again; or many whole devices or small slices, then all sorts.
     """
     each = limits(profile, devices)
     mixed = st.lists(each, min_size=1, max_size=at_most)
-    same = st.tuples(each, st.integers(1, at_most)).map(lambda drawn: [drawn[0]] * drawn[1])
-    whole: Limits = {profile.resources.count: "1"}
-    some = st.integers(1, at_most).map(lambda count: [whole] * count)
-    return mixed | same | some | st.tuples(some, mixed).map(lambda drawn: drawn[0] + drawn[1])
+    alike = st.sampled_from((_whole(profile), _small(profile, devices))) | each
+    same = st.tuples(alike, st.integers(1, at_most)).map(lambda drawn: [drawn[0]] * drawn[1])
+    return mixed | same | st.tuples(same, mixed).map(lambda drawn: drawn[0] + drawn[1])
+
+
+def _whole(profile: VendorProfile) -> Limits:
+    return {profile.resources.count: "1"}
+
+
+def _small(profile: VendorProfile, devices: Sequence[Device]) -> Limits:
+    """Two slices, of which a device holds many."""
+    names = profile.resources
+    mib = min(device.memory_mib for device in devices) // 16
+    amounts = {names.memory: str(max(mib // profile.memory_factor, 1)), names.cores: "2"}
+    return {names.count: "2"} | {name: text for name, text in amounts.items() if name}
 
 
 def policies() -> st.SearchStrategy[SchedulingPolicy]:

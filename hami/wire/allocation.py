@@ -127,8 +127,8 @@ def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
     core = (keys.NODE, keys.TIME, keys.BIND_PHASE, keys.BIND_TIME, keys.ALLOCATION_SIGNATURE)
     vendors = (
         key
-        for profile in profiles
-        for key in (profile.pod_annotations.to_allocate, profile.pod_annotations.allocated)
+        for written in (profile.pod_annotations for profile in profiles)
+        for key in (written.to_allocate, written.allocated, *written.also_written)
         if key
     )
     return frozenset((*core, *vendors))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hami_mock import MockVendor
 from hami_mock.catalog import builtin_catalog
+from hami_mock.failures import MockFailure
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,3 +245,10 @@ def test_a_mig_instance_fits_its_device(profile: Any, instance: Any) -> None:
     assert max(instance.starts) + instance.size <= 8
     # Memory slices are eighths: no set of placements can promise more memory than there is.
     assert instance.memory_mib <= profile.memory_mib * instance.size / 8
+
+
+def test_a_node_can_ask_its_simulation_to_fail() -> None:
+    written = {"mock.hami.io/fail": "hami_simulated_annotations=raise"}
+    node = Node(metadata=Metadata(name="n1", annotations=written))
+    with pytest.raises(MockFailure, match="of node n1"):
+        Vendors.of({"mock": MockVendor()}).simulated_annotations(node, {})

@@ -42,6 +42,10 @@ def admit(profile: NvidiaProfile, container: Container) -> Admission | Denied:
 
     limits: dict[str, str] = {}
     parts = (names.cores, names.memory, names.memory_percentage)
+    count = container.quantity(names.count)
+    if count is not None and quantity.whole_number(count) == 0:
+        # No device, whatever else it says: HAMi would leave every GPU visible to it.
+        return Admission(env=env | _hidden(profile))
     asks = names.count in container.limits
     if not asks and profile.default_count and any(n in container.limits for n in parts if n):
         limits[names.count] = str(profile.default_count)
@@ -55,11 +59,14 @@ def admit(profile: NvidiaProfile, container: Container) -> Admission | Denied:
         limits[names.cores] = str(WHOLE_DEVICE)
         asks = True
 
-    if not asks and profile.overwrite_env:
-        env[VISIBLE_DEVICES_ENV] = "none"
-    return Admission(
-        env=env, limits=limits, runtime_class=profile.runtime_class or None if asks else None
-    )
+    if not asks:
+        return Admission(env=env | _hidden(profile), limits=limits)
+    return Admission(env=env, limits=limits, runtime_class=profile.runtime_class or None)
+
+
+def _hidden(profile: NvidiaProfile) -> dict[str, str]:
+    """For a container without devices: images that show every GPU by default show none."""
+    return {VISIBLE_DEVICES_ENV: "none"} if profile.overwrite_env else {}
 
 
 def _percentage(resource: str, container: Container) -> int | Denied | None:

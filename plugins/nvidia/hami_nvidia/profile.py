@@ -15,6 +15,7 @@ from hami.domain.profile import (
     VendorProfile,
 )
 from hami.domain.units import CorePercent, MemoryMiB, VendorKey
+from hami_nvidia.allocations import MIG_ANNOTATION
 from hami_nvidia.config import NvidiaConfig
 from hami_nvidia.mig import MIG_MODE
 
@@ -63,6 +64,7 @@ def profile_of(config: NvidiaConfig) -> NvidiaProfile:
         pod_annotations=PodAnnotations(
             to_allocate="hami.io/vgpu-devices-to-allocate",
             allocated="hami.io/vgpu-devices-allocated",
+            also_written=(MIG_ANNOTATION,),
             use_type=("nvidia.com/use-gputype",),
             nouse_type=("nvidia.com/nouse-gputype",),
             use_uuid=("nvidia.com/use-gpuuuid",),

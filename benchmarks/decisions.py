@@ -1,0 +1,107 @@
+"""One decision: prefilter, rank and exact fit of one pod on a whole cluster, in process."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Mapping
+from statistics import median
+
+from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
+from hami.domain.devices import Device, Grant
+from hami.domain.objects import Container, Metadata, Node, Pod, PodSpec, Resources
+from hami.domain.requests import Invalid
+from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+from hami.plugins import Vendors, load_vendors
+from hami.policy.cluster import ClusterTable
+from hami.policy.filter import Placed, decide, parse_pod
+from hami.policy.quota import QuotaLedger
+
+DEVICES_PER_NODE = 8
+SLICES_PER_NODE = 4
+NVIDIA = VendorKey("NVIDIA")
+
+ASKS: Mapping[str, Mapping[str, str]] = {
+    "memory and cores": {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpumem": "8000",
+        "nvidia.com/gpucores": "10",
+    },
+    "30 % of memory": {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "30"},
+    "4 whole devices": {"nvidia.com/gpu": "4", "nvidia.com/gpucores": "100"},
+    "refused by every node": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "90000"},
+}
+
+
+def a_cluster(vendors: Vendors, nodes: int) -> ClusterTable:
+    """``nodes`` x 8 devices with 4 slices a node, at random but the same in every run."""
+    table = ClusterTable(vendors)
+    for number in range(nodes):
+        devices = [
+            Device(
+                id=DeviceId(f"GPU-{number}-{index}"),
+                vendor=NVIDIA,
+                index=index,
+                model="NVIDIA-NVIDIA H100 80GB HBM3",
+                slots=10,
+                memory_mib=MemoryMiB(81559),
+                numa=index // 4,
+                mode="hami-core",
+            )
+            for index in range(DEVICES_PER_NODE)
+        ]
+        annotations = dict(vendors[NVIDIA].node_annotations(devices))
+        table.set_node(Node(metadata=Metadata(name=f"node-{number:05}", annotations=annotations)))
+    dice = random.Random(0)
+    for number in range(nodes * SLICES_PER_NODE):
+        node, index = dice.randrange(nodes), dice.randrange(DEVICES_PER_NODE)
+        grant = Grant(
+            device_id=DeviceId(f"GPU-{node}-{index}"),
+            vendor=NVIDIA,
+            memory_mib=MemoryMiB(4096),
+            cores=CorePercent(5),
+        )
+        container = ContainerAllocation(name="main", kind=ContainerKind.APP, grants=(grant,))
+        allocation = PodAllocation(node=f"node-{node:05}", containers=(container,))
+        table.charge(PodUid(f"pod-{number}"), allocation)
+    return table
+
+
+def time_decisions(vendors: Vendors, table: ClusterTable, ask: str, runs: int) -> dict[str, float]:
+    """Milliseconds from the pod to the decision: p50 and p99 over ``runs`` pods."""
+    names = list(table.node_names)
+    ledger = QuotaLedger(vendors)
+    taken: list[float] = []
+    for number in range(runs):
+        container = Container(name="main", resources=Resources(limits=dict(ASKS[ask])))
+        pod = Pod(
+            metadata=Metadata(name=f"new-{number}", uid=PodUid(f"new-{number}")),
+            spec=PodSpec(containers=[container]),
+        )
+        begin = time.perf_counter()
+        request = parse_pod(pod, vendors, SchedulingPolicy())
+        assert not isinstance(request, Invalid)
+        outcome = decide(table, request, ledger.gate(pod), names)
+        taken.append((time.perf_counter() - begin) * 1000)
+        assert isinstance(outcome, Placed) is not (ask == "refused by every node")
+    taken.sort()
+    return {"p50_ms": round(median(taken), 3), "p99_ms": round(taken[int(runs * 0.99)], 3)}
+
+
+def measure() -> list[dict[str, object]]:
+    """One row per request at 5000 nodes, and the first request over ten times the nodes."""
+    vendors = load_vendors()
+    rows: list[dict[str, object]] = []
+    sizes = {500: 400, 5000: 400, 50_000: 60}
+    for nodes, runs in sizes.items():
+        table = a_cluster(vendors, nodes)
+        gc.collect()
+        gc.freeze()
+        rows.extend(
+            {"nodes": nodes, "ask": ask, **time_decisions(vendors, table, ask, runs)}
+            for ask in (ASKS if nodes == 5000 else list(ASKS)[:1])
+        )
+        gc.unfreeze()
+    return rows

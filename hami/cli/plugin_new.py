@@ -1,0 +1,74 @@
+"""``hami plugin new NAME``: a package for a vendor, which passes the conformance kit as written."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from hami import __version__
+from hami.domain.errors import ConfigError
+from hami.hookspecs import HAMI_API
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST = 30  # the name becomes a part of resource names of at most 63 characters
+
+_FILES = (
+    ("pyproject.toml", "pyproject.toml.tmpl"),
+    ("README.md", "README.md.tmpl"),
+    ("{package}/__init__.py", "init.py.tmpl"),
+    ("{package}/py.typed", ""),
+    ("tests/test_conformance.py", "test_conformance.py.tmpl"),
+)
+
+
+def new_plugin(name: str, directory: Path) -> list[Path]:
+    """Write the package ``hami-<name>`` below ``directory``; returns its files.
+
+    Raises:
+        ConfigError: the name cannot be one, the package is there already, or ``directory`` takes
+            no files.
+    """
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise ConfigError(
+            f"{name!r} cannot be a plugin's name; use at most {_LONGEST} lower-case letters and "
+            f"digits, with single '-' between them, for example acme"
+        )
+    if name.startswith("hami-"):
+        raise ConfigError(f"{name!r} would give hami-{name}; leave out the first hami-")
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is no directory; create it first")
+    root = directory / f"hami-{name}"
+    if root.exists() or root.is_symlink():
+        raise ConfigError(f"{root} exists; remove it or choose another name or directory")
+    words = _words(name)
+    template = resources.files("hami.cli") / "plugin_template"
+    written: list[Path] = []
+    try:
+        for target, source in _FILES:
+            text = (template / source).read_text("utf-8") if source else ""
+            path = root / target.format(package=words["package"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(Template(text).substitute(words), "utf-8")
+            written.append(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from error
+    return written
+
+
+def _words(name: str) -> dict[str, str]:
+    """What the templates fill in."""
+    package = f"hami_{name.replace('-', '_')}"
+    return {
+        "name": name,
+        "distribution": f"hami-{name}",
+        "package": package,
+        "key": name.upper(),
+        "env": name.upper().replace("-", "_"),
+        "class": "".join(part.capitalize() for part in name.split("-")),
+        "domain": f"{name}.example.com",
+        "hami_api": str(HAMI_API),
+        "hami_version": __version__,
+        "hami_next": str(int(__version__.split(".")[0]) + 1),
+    }
