@@ -19,6 +19,7 @@ from rich.console import Console
 
 from hami import __version__
 from hami.cli.files import read_device_config, read_text
+from hami.cli.plugin_new import new_plugin
 from hami.cli.policies import read_policy
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_plugins, print_simulation
@@ -37,6 +38,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+plugin_app = typer.Typer(no_args_is_help=True, help="Start a plugin of your own.")
+app.add_typer(plugin_app, name="plugin")
 
 Files = Annotated[
     list[Path],
@@ -127,6 +131,19 @@ def plugins_command(*, as_json: Json = False) -> None:
             _print_json(_plugins_as_json(vendors))
         else:
             print_plugins(Console(), vendors)
+
+
+@plugin_app.command("new")
+def new_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The vendor, for example acme.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where the package goes; here by default.")
+    ] = Path(),
+) -> None:
+    """Write a plugin package for a vendor, which passes the conformance kit as it is."""
+    with _answering():
+        for path in new_plugin(name, directory):
+            typer.echo(path)
 
 
 class _Failures:

@@ -128,9 +128,10 @@ def _bar(used: int, whole: int, unit: str, width: int) -> Text:
     if used < whole:
         filled = min(filled, width - 1)
     style = "red" if used >= whole else "green"
-    bar = Text("█" * filled, style=style if used else "")
-    return bar.append("░" * (width - filled), style="dim").append(
-        f" {used}/{whole}{unit}", style="none"
+    return Text.assemble(
+        ("█" * filled, style),
+        ("░" * (width - filled), "dim"),
+        f" {used}/{whole}{unit}",
     )
 
 

@@ -51,6 +51,7 @@ class ClusterTable:
         self._next_number = 0
         self._free_numbers: list[int] = []
         self._numbers: dict[str, int] = {}  # of the nodes that have devices
+        self._asked: tuple[list[str], NDArray[np.int64]] | None = None
         self._scores: NDArray[np.float64] = np.zeros(64)
         self._name_ranks: NDArray[np.int64] | None = None
         self._charges: dict[PodUid, _Charge] = {}
@@ -70,10 +71,7 @@ class ClusterTable:
             for key in self.vendors
             if (problem := self._set_shelf(entry, self.vendors[key])) is not None
         ]
-        if entry.shelves:
-            self._numbers[node.name] = entry.number
-        else:
-            self._numbers.pop(node.name, None)
+        self._number(entry)
         self._rescore(entry)
         return tuple(problems)
 
@@ -85,7 +83,8 @@ class ClusterTable:
         for key, shelf in entry.shelves.items():
             self._tables[key].remove(shelf.segment)
             self._compact(key)
-        self._numbers.pop(name, None)
+        if self._numbers.pop(name, None) is not None:
+            self._asked = None
         self._free_numbers.append(entry.number)
         self._name_ranks = None
 
@@ -166,9 +165,16 @@ class ClusterTable:
         """The vectorised pass over the devices of the vendor that is asked."""
         return self._tables[ask.request.vendor].scan(ask)
 
-    def numbers(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """The numbers of these nodes, -1 for one that is unknown or has no devices."""
-        return np.array([*map(self._numbers.get, names, repeat(-1))], np.int64)
+    def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """The numbers of these nodes, -1 for one that is unknown or has no devices.
+
+        The last answer is kept: who asks for all nodes mostly asks for the same again, and
+        comparing two lists of the same strings costs a fraction of looking each up.
+        """
+        if self._asked is None or self._asked[0] != names:
+            found = map(self._numbers.get, names, repeat(-1))
+            self._asked = [*names], np.fromiter(found, np.int64, len(names))
+        return self._asked[1]
 
     @property
     def capacity(self) -> int:
@@ -202,6 +208,17 @@ class ClusterTable:
         self._nodes[node.name] = entry
         self._name_ranks = None
         return entry
+
+    def _number(self, entry: _NodeEntry) -> None:
+        """Let the node be found by name if it has devices."""
+        name, number = entry.node.name, entry.number if entry.shelves else None
+        if self._numbers.get(name) == number:
+            return
+        self._asked = None
+        if number is None:
+            del self._numbers[name]
+        else:
+            self._numbers[name] = number
 
     def _set_shelf(self, entry: _NodeEntry, vendor: VendorCalls) -> Malformed | None:
         profile, node = vendor.profile, entry.node

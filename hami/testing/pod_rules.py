@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -12,6 +13,7 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt,
 from hami.domain.devices import UNUSED, Grant, Usage
 from hami.domain.extra import Extra
 from hami.domain.objects import Container, Pod
+from hami.domain.profile import VendorProfile
 from hami.domain.units import DeviceId, MemoryMiB
 from hami.testing.asks import Limits, pods
 from hami.testing.fit_rules import Bench
@@ -57,6 +59,14 @@ def read_back(subject: Subject, pod: Pod) -> PodAllocation | Corrupt:
     return subject.vendor.restore(pod, decoded.allocation)
 
 
+def core_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
+    """The pod annotations that the core writes, for whichever vendor."""
+    return allocation_keys(
+        replace(profile, pod_annotations=replace(profile.pod_annotations, also_written=()))
+        for profile in profiles
+    )
+
+
 def usage_of(allocation: PodAllocation) -> dict[DeviceId, Usage]:
     used: dict[DeviceId, Usage] = {}
     for grant in allocation.grants:
@@ -98,14 +108,19 @@ class PodRules:
         law()
 
     def test_written_annotations_are_the_vendors_own(self, subject: Subject) -> None:
-        """A vendor writes valid keys, and none of the core's, which would hide the grants."""
+        """A vendor writes valid keys that its profile names, and none of the core's."""
         asks: list[Limits] = [{subject.profile.resources.count: "1"}]
         pod, allocation = allocated(subject, asks)
-        core = allocation_keys(subject.vendors.profiles)
+        own = subject.profile.pod_annotations.also_written
+        core = core_keys(subject.vendors.profiles)
         for key, text in vendor_annotations(subject, pod, allocation).items():
             problem = annotation_key_problem(key)
             assert not problem, f"hami_allocation_annotations writes {key!r}: {problem}"
             assert key not in core, f"hami_allocation_annotations writes {key}, which the core does"
+            assert key in own, (
+                f"hami_allocation_annotations writes {key}; name it in "
+                f"pod_annotations.also_written, so that a pod's author cannot set it"
+            )
             assert isinstance(text, str), f"hami_allocation_annotations writes {text!r} as {key}"
 
     def test_restoring_survives_spoilt_annotations(self, subject: Subject) -> None:

@@ -45,6 +45,7 @@ def _written_keys(profile: VendorProfile) -> tuple[str, ...]:
         profile.node_annotations.handshake,
         profile.pod_annotations.to_allocate,
         profile.pod_annotations.allocated,
+        *profile.pod_annotations.also_written,
     )
     return tuple(key for key in keys if key)
 

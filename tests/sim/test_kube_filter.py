@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hami.domain.errors import ConfigError
 from hami.sim.kube_filter import KubeFilter
 
 from .builders import a_node, a_pod, read
@@ -201,16 +202,16 @@ def test_candidates_are_in_the_order_of_the_nodes():
     ],
 )
 def test_an_affinity_is_refused_as_the_api_server_does(expression, message):
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(ConfigError, match=message):
         read(requiring(expression))
 
 
 def test_an_affinity_by_another_field_is_refused():
-    with pytest.raises(Exception, match=r"matchFields knows metadata\.name alone, not 'spec\.x'"):
+    with pytest.raises(ConfigError, match=r"matchFields knows metadata\.name alone, not 'spec\.x'"):
         read(requiring(fields=[line("spec.x", "In", "1")]))
 
 
 def test_an_affinity_without_terms_is_refused():
     key = "requiredDuringSchedulingIgnoredDuringExecution"
-    with pytest.raises(Exception, match="nodeSelectorTerms is empty; name at least one term"):
+    with pytest.raises(ConfigError, match="nodeSelectorTerms is empty; name at least one term"):
         read(a_pod(affinity={"nodeAffinity": {key: {"nodeSelectorTerms": []}}}))

@@ -40,7 +40,9 @@ def with_a_twin(key):
         key=key,
         resources=replace(TOY.resources, count="x.io/a", memory="", memory_percentage="", cores=""),
         node_annotations=replace(TOY.node_annotations, register="x.io/r", handshake=""),
-        pod_annotations=replace(TOY.pod_annotations, to_allocate="", allocated="x.io/d"),
+        pod_annotations=replace(
+            TOY.pod_annotations, to_allocate="", allocated="x.io/d", also_written=()
+        ),
     )
     return broken(hami_vendors=lambda self: (TOY, twin))
 

@@ -81,6 +81,10 @@ BROKEN = {
     },
     "test_written_annotations_have_one_meaning": {
         "nothing to read grants from": (lambda: keyed(allocated=""), "allocated is empty"),
+        "a list and the vendor's own text in one": (
+            lambda: keyed(also_written=(TOY.node_annotations.register,)),
+            "two meanings",
+        ),
         "one key for two texts": (lambda: keyed(numa_bind=TOY.pod_annotations.allocated), "two me"),
     },
     "test_numbers_make_sense": {
@@ -252,6 +256,10 @@ BROKEN = {
         "the core's key": (
             lambda: broken(hami_allocation_annotations=with_cores_key),
             "which the core does",
+        ),
+        "a key that the profile does not name": (
+            lambda: keyed(also_written=()),
+            "name it in pod_annotations.also_written",
         ),
     },
     "test_restoring_survives_spoilt_annotations": {

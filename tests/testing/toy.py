@@ -54,6 +54,7 @@ TOY = VendorProfile(
     pod_annotations=PodAnnotations(
         to_allocate="toy.example.com/to-allocate",
         allocated="toy.example.com/allocated",
+        also_written=(SEATS_KEY,),
         use_type=("toy.example.com/use-type",),
     ),
     default_count=1,

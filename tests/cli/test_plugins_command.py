@@ -1,0 +1,67 @@
+"""``hami plugins``: what is installed, and one line for what cannot be used."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+import hami.cli.main as cli
+from hami.domain.errors import PluginRejected
+from hami.plugins import load_vendors
+
+
+def hami(*arguments: str):
+    return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "80"})
+
+
+def test_every_vendor_is_listed_with_its_plugin():
+    text = hami("plugins").stdout
+    for key, vendor in load_vendors().items():
+        assert any(
+            {key, vendor.distribution, vendor.version} <= set(line.split())
+            for line in text.splitlines()
+        )
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_json_object_names_resources_and_hooks():
+    result = hami("plugins", "--json")
+    by_key = {vendor["key"]: vendor for vendor in json.loads(result.stdout)["vendors"]}
+    assert list(by_key) == sorted(load_vendors())
+    nvidia = by_key["NVIDIA"]
+    assert set(nvidia) == {"key", "distribution", "version", "resources", "hooks"}
+    assert nvidia["distribution"] == "hami-nvidia"
+    assert "nvidia.com/gpu" in nvidia["resources"]
+    assert "hami_vendors" in nvidia["hooks"]
+
+
+def test_a_plugin_that_cannot_be_used_is_one_line_and_2(monkeypatch):
+    def rejected(*_, **__):
+        raise PluginRejected("plugin 'acme' of hami-acme does not import: uninstall hami-acme")
+
+    monkeypatch.setattr(cli, "load_vendors", rejected)
+    result = hami("plugins")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "hami: error: plugin 'acme' of hami-acme does not import: uninstall hami-acme\n"
+    )
+
+
+def test_a_new_plugin_is_written_and_its_files_listed(tmp_path):
+    result = hami("plugin", "new", "acme", str(tmp_path))
+    assert result.exit_code == 0
+    written = {str(path) for path in tmp_path.rglob("*") if path.is_file()}
+    assert set(result.stdout.splitlines()) == written
+
+
+def test_a_plugin_is_not_written_over_another(tmp_path):
+    (tmp_path / "hami-acme").mkdir()
+    result = hami("plugin", "new", "acme", str(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("hami: error: ")
+
+
+def test_without_a_command_the_help_is_shown():
+    result = hami()
+    assert "simulate" in result.output

@@ -1,0 +1,200 @@
+"""Tables for people: 80 columns, no colour needed, long lists kept short."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from hami.cli.progress import progress_bar
+from hami.cli.render import print_simulation
+from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
+from hami.domain.devices import Device, DeviceState, Grant, Usage
+from hami.domain.objects import Metadata, Pod
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
+from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
+
+UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
+
+
+def a_pod(name: str = "a") -> Pod:
+    return Pod(metadata=Metadata(name=name))
+
+
+def a_placement(name: str = "a", *, device: str = "d0", kind=ContainerKind.APP) -> PlacedPod:
+    grant = Grant(
+        device_id=DeviceId(device),
+        vendor=VendorKey("ACME"),
+        memory_mib=MemoryMiB(300),
+        cores=CorePercent(20),
+    )
+    container = ContainerAllocation(name="main", kind=kind, grants=(grant,))
+    return PlacedPod(pod=a_pod(name), allocation=PodAllocation(node="n1", containers=(container,)))
+
+
+def a_device(
+    id: str = "d0", *, node: str = "n1", used: int = 0, memory: int = 1000, model: str = "One"
+) -> NodeDevice:
+    device = Device(
+        id=DeviceId(id),
+        vendor=VendorKey("ACME"),
+        model=model,
+        slots=4,
+        memory_mib=MemoryMiB(memory),
+    )
+    usage = Usage(1 if used else 0, MemoryMiB(used), CorePercent(0))
+    return NodeDevice(node=node, state=DeviceState(device, usage))
+
+
+def a_pending(name: str, reasons: dict[str, str], message: str = "waits.") -> PendingPod:
+    return PendingPod(pod=a_pod(name), reasons=reasons, message=message)
+
+
+def shown(*, placed=(), pending=(), denied=(), devices=(), colour=False, **more) -> str:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=80, force_terminal=colour, color_system="standard" if colour else None
+    )
+    simulation = Simulation(
+        placed=tuple(placed),
+        pending=tuple(pending),
+        denied=tuple(denied),
+        devices=tuple(devices),
+        **more,
+    )
+    print_simulation(console, simulation)
+    return out.getvalue()
+
+
+def test_a_placement_is_one_row():
+    text = shown(placed=[a_placement("web-1")])
+    (row,) = (line.split() for line in text.splitlines() if "web-1" in line)
+    assert row == ["default/web-1", "n1", "main", "d0", "300", "20", "%"]
+
+
+def test_an_init_container_is_marked():
+    assert "main (init)" in shown(placed=[a_placement(kind=ContainerKind.INIT)])
+
+
+@pytest.mark.parametrize(
+    ("used", "bar"),
+    [
+        pytest.param(0, "░░░░░░░░░░ 0/1000 MiB", id="unused"),
+        pytest.param(1, "█░░░░░░░░░ 1/1000 MiB", id="the least use shows"),
+        pytest.param(500, "█████░░░░░ 500/1000 MiB", id="half"),
+        pytest.param(999, "█████████░ 999/1000 MiB", id="full is only what is full"),
+        pytest.param(1000, "██████████ 1000/1000 MiB", id="full"),
+        pytest.param(1200, "██████████ 1200/1000 MiB", id="above, as MIG's cores can be"),
+    ],
+)
+def test_a_bar_says_how_full_a_device_is(used, bar):
+    assert bar in shown(devices=[a_device(used=used)])
+
+
+def test_a_device_without_memory_has_an_empty_bar():
+    assert "░░░░░░░░░░ 0/0 MiB" in shown(devices=[a_device(memory=0)])
+
+
+def test_devices_stand_under_their_node_and_model():
+    devices = [a_device("d0"), a_device("d1"), a_device("d2", model="Two"), a_device(node="n2")]
+    headings = [line for line in shown(devices=devices).splitlines() if " x " in line]
+    assert headings == ["n1: 2 x One", "n1: 1 x Two", "n2: 1 x One"]
+
+
+def test_everything_fits_into_80_columns():
+    text = shown(
+        placed=[a_placement("inference-service-of-a-long-name-1", device=UUID)],
+        devices=[a_device(UUID, used=143_771, memory=143_771)],
+        pending=[a_pending("p", {f"node-{n}": "8/8 CardInsufficientMemory" for n in range(9)})],
+    )
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_long_device_id_keeps_both_ends():
+    assert "GPU-8dcd427f…5fb19a52b76 " in shown(devices=[a_device(UUID)])
+
+
+def test_nothing_is_coloured_without_a_terminal():
+    parts = {"placed": [a_placement()], "devices": [a_device()], "pending": [a_pending("p", {})]}
+    assert "\x1b" not in shown(**parts)
+    assert "\x1b[" in shown(**parts, colour=True)
+
+
+def test_texts_from_outside_are_not_taken_for_markup():
+    text = shown(
+        denied=[DeniedPod(pod=a_pod(), message="key [red]x[/red] is bad")],
+        devices=[a_device(model="[bold]One")],
+    )
+    assert "key [red]x[/red] is bad" in text
+    assert "1 x [bold]One" in text
+
+
+def test_nodes_with_one_reason_are_one_line():
+    reasons = {"n1": "full", "n2": "tainted", "n3": "full", "n4": "full", "n5": "full"}
+    text = shown(pending=[a_pending("p", reasons)])
+    assert "  n1, n3, n4 and 1 more: full\n  n2: tainted" in text
+
+
+def test_pods_that_wait_for_the_same_reasons_are_one_paragraph():
+    same = [a_pending(f"p{n}", {"n1": "full"}) for n in range(5)]
+    text = shown(pending=[*same, a_pending("q", {"n1": "cordoned"})])
+    assert "default/p0, default/p1, default/p2 and 2 more: waits." in text
+    assert text.count("n1: full") == 1
+    assert "default/q: waits." in text
+
+
+def test_long_tables_say_what_they_leave_out():
+    text = shown(
+        placed=[a_placement(f"p{n}") for n in range(250)],
+        devices=[a_device(f"d{n}") for n in range(1000)],
+    )
+    assert "… and 50 more placements; --json lists all" in text
+    assert "… and 800 more devices; --json lists all" in text
+    assert "default/p199 " in text
+    assert "default/p200 " not in text
+
+
+@pytest.mark.parametrize(
+    ("parts", "summary"),
+    [
+        pytest.param({}, "0 placed, 0 pending, 0 denied.\n0 devices: unused.", id="nothing"),
+        pytest.param(
+            {"placed": [a_placement()], "devices": [a_device(used=250)]},
+            "1 placed, 0 pending, 0 denied.\n1 devices: memory 25 %, cores 0 %, slots 25 %.",
+            id="shares of what the cluster has",
+        ),
+        pytest.param(
+            {"running": (a_placement(),), "without_devices": 3},
+            "0 placed, 0 pending, 0 denied, 1 already running, 3 without devices.",
+            id="what was not placed",
+        ),
+    ],
+)
+def test_the_last_lines_sum_up(parts, summary):
+    assert summary in shown(**parts)
+
+
+# The progress bar.
+
+
+def progress(seconds: list[float], *, terminal: bool) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80)
+    times = iter([0.0, *seconds])
+    with progress_bar(console, lambda: next(times)) as report:
+        for step, _ in enumerate(seconds, start=1):
+            report(step, len(seconds))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "terminal", "drawn"),
+    [
+        pytest.param([0.2, 0.9], True, False, id="a short run shows none"),
+        pytest.param([0.2, 1.5], True, True, id="a long run shows one"),
+        pytest.param([0.2, 1.5], False, False, id="never into a file"),
+    ],
+)
+def test_a_progress_bar_is_drawn(seconds, terminal, drawn):
+    assert ("placing pods" in progress(seconds, terminal=terminal)) == drawn
