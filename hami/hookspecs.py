@@ -302,7 +302,7 @@ class SchedulerHooks:
         Returns: annotation keys and texts. Empty and default: none.
         Order: vendors by key; keys of different vendors must differ.
         Errors: an exception refuses the node with reason ``VendorError``.
-        Must not: write the core's keys or another vendor's.
+        Must not: write a key that the profile does not name in ``also_written``.
         Since: API 1.
         """
 

@@ -106,7 +106,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
             except Exception as error:
                 raise PluginRejected(
                     f"plugin {impl.plugin_name!r} failed to simulate node {node.name}: "
-                    f"{type(error).__name__}: {error}; repair or uninstall it"
+                    f"{type(error).__name__}: {_one_line(error)}; repair or uninstall it"
                 ) from error
         return added
 
@@ -146,7 +146,7 @@ def installed_plugins() -> list[Plugin]:
         except Exception as error:
             raise PluginRejected(
                 f"plugin {point.name!r} of {distribution} ({point.value}) does not import: "
-                f"{type(error).__name__}: {error}; repair or uninstall {distribution}"
+                f"{type(error).__name__}: {_one_line(error)}; repair or uninstall {distribution}"
             ) from error
         version = point.dist.version if point.dist else ""
         plugins.append(Plugin(point.name, loaded, distribution, version))
@@ -165,16 +165,21 @@ def build(
     manager.add_hookspecs(NodeHooks)
     for plugin in plugins:
         _register(manager, plugin)
-    # A plugin without hami_vendors is cross-cutting: its wrappers enclose every vendor's calls.
-    carriers = [p for p in plugins if _carries_vendors(manager, p)]
+    carriers = [p for p in plugins if _answers(manager, p, "hami_vendors")]
+    for plugin in plugins:
+        if plugin not in carriers:
+            _check_cross_cutting(manager, plugin)
     found: dict[VendorKey, tuple[Plugin, VendorProfile, Defaults]] = {}
     for plugin in carriers:
         others = [p.object for p in carriers if p is not plugin]
         for profile in _profiles(manager, plugin, others, config):
             if profile.key in found:
+                former = found[profile.key][0]
                 raise PluginRejected(
-                    f"{found[profile.key][0].distribution} and {plugin.distribution} both carry "
-                    f"the vendor {profile.key!r}; uninstall one of them"
+                    f"{plugin.distribution} carries the vendor {profile.key!r} twice; repair it"
+                    if former is plugin
+                    else f"{former.distribution} and {plugin.distribution} both carry the vendor "
+                    f"{profile.key!r}; uninstall one of them"
                 )
             found[profile.key] = (plugin, profile, Defaults())
     for key, (_, _, own) in found.items():
@@ -210,7 +215,7 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
     except (pluggy.PluginValidationError, ValueError) as error:
         raise PluginRejected(
             f"plugin {plugin.name!r} of {plugin.distribution} does not follow the contract: "
-            f"{error}; repair or uninstall {plugin.distribution}"
+            f"{_one_line(error)}; repair or uninstall {plugin.distribution}"
         ) from error
     for name in dir(plugin.object):
         if not name.startswith("hami_") or not callable(getattr(plugin.object, name)):
@@ -224,11 +229,31 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
             )
 
 
-def _carries_vendors(manager: pluggy.PluginManager, plugin: Plugin) -> bool:
-    return any(
-        impl.plugin is plugin.object and not (impl.wrapper or impl.hookwrapper)
-        for impl in manager.hook.hami_vendors.get_hookimpls()
-    )
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _wraps(impl: pluggy.HookImpl) -> bool:
+    return impl.wrapper or impl.hookwrapper
+
+
+def _answers(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> bool:
+    """The plugin implements the hook, and not only as a wrapper around others."""
+    impls = getattr(manager.hook, hook).get_hookimpls()
+    return any(impl.plugin is plugin.object and not _wraps(impl) for impl in impls)
+
+
+def _check_cross_cutting(manager: pluggy.PluginManager, plugin: Plugin) -> None:
+    """A plugin without vendors may wrap every vendor's calls, and simulate nodes of any vendor.
+
+    An answer of its own would belong to no vendor.
+    """
+    for caller in manager.get_hookcallers(plugin.object) or ():
+        if caller.name != "hami_simulated_annotations" and _answers(manager, plugin, caller.name):
+            raise PluginRejected(
+                f"plugin {plugin.name!r} of {plugin.distribution} implements {caller.name} but "
+                f"carries no vendor; add hami_vendors or mark it @hookimpl(wrapper=True)"
+            )
 
 
 def _profiles(
@@ -242,7 +267,7 @@ def _profiles(
     except Exception as error:
         raise PluginRejected(
             f"plugin {plugin.name!r} of {plugin.distribution} failed to name its vendors: "
-            f"{type(error).__name__}: {error}; repair or uninstall {plugin.distribution}"
+            f"{type(error).__name__}: {_one_line(error)}; repair or uninstall {plugin.distribution}"
         ) from error
     for profile in profiles:
         if not isinstance(profile, VendorProfile):
@@ -261,7 +286,11 @@ def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
         claims = [(f"resource {name!r}", name) for name in profile.resources.all_names]
         claims += [
             (f"annotation {key!r}", key)
-            for key in (profile.pod_annotations.allocated, profile.node_annotations.register)
+            for key in (
+                profile.pod_annotations.to_allocate,
+                profile.pod_annotations.allocated,
+                profile.node_annotations.register,
+            )
             if key
         ]
         for what, name in claims:

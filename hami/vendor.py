@@ -7,19 +7,20 @@ hook always answers; a node hook raises :class:`VendorFailed`, because the agent
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from types import UnionType
-from typing import Any
+from typing import Any, TypeGuard
 
 import pluggy
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
-from hami.domain.errors import HamiError, Malformed
+from hami.domain.errors import HamiError, Malformed, shortened
 from hami.domain.objects import Container, Node, Pod
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules, VendorProfile
 from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
@@ -178,7 +179,7 @@ class Vendor:
             answer = self._ask("hami_node_devices", node=node)
             if isinstance(answer, Malformed):
                 return answer
-            return tuple(self._each("hami_node_devices", answer, Device))
+            return self._each("hami_node_devices", answer, Device)
         except _NoAnswerError as error:
             key = self.profile.node_annotations.register
             return Malformed(annotation=key, position="", text="", problem=str(error))
@@ -189,7 +190,9 @@ class Vendor:
         Raises:
             VendorFailed: the plugin failed; the node's annotations stay as they were.
         """
-        published: Mapping[str, str] = self._node("hami_node_annotations", Mapping, devices=devices)
+        published: Mapping[str, str] = self._node(
+            "hami_node_annotations", self._texts, devices=devices
+        )
         return published
 
     def admit(self, container: Container, pod: Pod, kind: ContainerKind) -> Admission | Denied:
@@ -242,7 +245,7 @@ class Vendor:
             answer = self._ask("hami_choose", request=request, candidates=candidates, ctx=ctx)
             if answer is None or isinstance(answer, Rejected):
                 return answer
-            return tuple(self._each("hami_choose", answer, Grant))
+            return self._each("hami_choose", answer, Grant)
         except _NoAnswerError as error:
             return _failed(len(candidates), error)
 
@@ -268,12 +271,13 @@ class Vendor:
             answer = self._ask(
                 "hami_score", request=request, placement=placement, before=before, policy=policy
             )
-            score = float(self._one("hami_score", answer, float | int))
-            if not math.isfinite(score):
-                self._fail("hami_score", f"returned {score}, which is not finite")
+            score: float = self._one("hami_score", answer, float | int)
+            # Not isfinite: an int may be larger than any float, and no comparison holds for NaN.
+            if not abs(score) <= sys.float_info.max:
+                self._fail("hami_score", f"returned {shortened(repr(score))}, which is not finite")
         except _NoAnswerError:
             return None
-        return score
+        return float(score)
 
     def allocation_annotations(
         self, allocation: PodAllocation, devices: Sequence[Device], pod: Pod, now: datetime
@@ -287,8 +291,7 @@ class Vendor:
                 pod=pod,
                 now=now,
             )
-            added: Mapping[str, str] = self._one("hami_allocation_annotations", answer, Mapping)
-            return added
+            return self._texts("hami_allocation_annotations", answer)
         except _NoAnswerError:
             return None
 
@@ -306,28 +309,30 @@ class Vendor:
     # The node's side.
 
     def discover(self, config: PluginConfig) -> Sequence[Device]:
-        answer = self._node("hami_discover", Sequence, config=config)
-        return tuple(self._node_each("hami_discover", answer, Device))
+        checked = partial(self._each, kind=Device)
+        found: Sequence[Device] = self._node("hami_discover", checked, config=config)
+        return found
 
     def enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
-        edits: ContainerEdits = self._node(
-            "hami_enforce", ContainerEdits, slice=slice, config=config
-        )
+        checked = partial(self._one, kind=ContainerEdits)
+        edits: ContainerEdits = self._node("hami_enforce", checked, slice=slice, config=config)
         return edits
 
     def release(self, slice: Slice, config: PluginConfig) -> None:
-        self._node("hami_release", type(None), slice=slice, config=config)
+        self._node("hami_release", self._nothing, slice=slice, config=config)
 
     def reconcile(self, live_slices: Sequence[Slice], config: PluginConfig) -> None:
-        self._node("hami_reconcile", type(None), live_slices=live_slices, config=config)
+        self._node("hami_reconcile", self._nothing, live_slices=live_slices, config=config)
 
     def check_health(self, devices: Sequence[Device]) -> Sequence[HealthChange]:
-        answer = self._node("hami_check_health", Sequence, devices=devices)
-        return tuple(self._node_each("hami_check_health", answer, HealthChange))
+        checked = partial(self._each, kind=HealthChange)
+        changes: Sequence[HealthChange] = self._node("hami_check_health", checked, devices=devices)
+        return changes
 
     def measure(self, slices: Sequence[Slice]) -> Sequence[Measurement]:
-        answer = self._node("hami_measure", Sequence, slices=slices)
-        return tuple(self._node_each("hami_measure", answer, Measurement))
+        checked = partial(self._each, kind=Measurement)
+        measured: Sequence[Measurement] = self._node("hami_measure", checked, slices=slices)
+        return measured
 
     # The boundary.
 
@@ -338,17 +343,36 @@ class Vendor:
         except Exception as error:  # the boundary: past here failures are values
             raise self._reported(hook, f"{type(error).__name__}: {error}", error) from error
 
+    def _node(self, hook: str, checked: Callable[[str, Any], Any], **arguments: Any) -> Any:
+        if hook not in self._calls:
+            raise VendorFailed(f"{self.distribution} does not implement {hook}")
+        try:
+            return checked(hook, self._ask(hook, **arguments))
+        except _NoAnswerError as error:
+            raise VendorFailed(str(error)) from error.failure.error
+
     def _one(self, hook: str, answer: Any, kind: type | UnionType) -> Any:
         if not isinstance(answer, kind):
-            expected = kind.__name__ if isinstance(kind, type) else str(kind)
-            self._fail(hook, f"returned {answer!r} instead of {expected}")
+            self._instead(hook, answer, kind.__name__ if isinstance(kind, type) else str(kind))
         return answer
 
-    def _each(self, hook: str, answer: Any, kind: type) -> Iterable[Any]:
-        items: Sequence[Any] = self._one(hook, answer, Sequence)
+    def _nothing(self, hook: str, answer: Any) -> None:
+        self._one(hook, answer, type(None))
+
+    def _each(self, hook: str, answer: Any, kind: type) -> tuple[Any, ...]:
+        items = tuple(self._one(hook, answer, Sequence))
         for item in items:
             self._one(hook, item, kind)
         return items
+
+    def _texts(self, hook: str, answer: Any) -> Mapping[str, str]:
+        if not _is_texts(answer):
+            self._instead(hook, answer, "annotation keys and texts")
+        texts: Mapping[str, str] = answer
+        return texts
+
+    def _instead(self, hook: str, answer: Any, expected: str) -> None:
+        self._fail(hook, f"returned {shortened(repr(answer))} instead of {expected}")
 
     def _fail(self, hook: str, problem: str) -> None:
         raise self._reported(hook, problem, None)
@@ -358,19 +382,12 @@ class Vendor:
         self._on_failure(failure)
         return _NoAnswerError(failure)
 
-    def _node(self, hook: str, kind: type, **arguments: Any) -> Any:
-        if hook not in self._calls:
-            raise VendorFailed(f"{self.distribution} does not implement {hook}")
-        try:
-            return self._one(hook, self._ask(hook, **arguments), kind)
-        except _NoAnswerError as error:
-            raise VendorFailed(str(error)) from error.failure.error
 
-    def _node_each(self, hook: str, answer: Any, kind: type) -> Iterable[Any]:
-        try:
-            return self._each(hook, answer, kind)
-        except _NoAnswerError as error:
-            raise VendorFailed(str(error)) from error.failure.error
+def _is_texts(answer: object) -> TypeGuard[Mapping[str, str]]:
+    """Annotation keys and texts, as hooks return them."""
+    return isinstance(answer, Mapping) and all(
+        isinstance(part, str) for item in answer.items() for part in item
+    )
 
 
 def _failed(devices: int, error: _NoAnswerError) -> Rejected:

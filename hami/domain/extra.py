@@ -56,6 +56,10 @@ class Extra:
         kept = [item for item in self._items if item[0] != key]
         return Extra(tuple(sorted([*kept, (key, value)], key=lambda item: item[0].name)))
 
+    def items(self) -> tuple[tuple[ExtraKey[Any], Any], ...]:
+        """Every key with its value, by the keys' names."""
+        return self._items
+
     def encode(self) -> Mapping[str, Any]:
         """``{key name: JSON value}``; empty when there is nothing."""
         return {key.name: key.encode(value) for key, value in self._items}

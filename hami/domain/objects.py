@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -99,7 +100,7 @@ class PodSpec(Lean, frozen=True):
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration] | None = None
-    affinity: msgspec.Raw | None = None
+    affinity: dict[str, Any] | None = None
     runtime_class_name: str | None = None
     priority: int | None = None
     priority_class_name: str = ""

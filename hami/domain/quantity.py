@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 
 from hami.domain.errors import shortened
 from hami.domain.units import MAX_DEVICE_MEMORY, MIB, MemoryMiB
@@ -19,7 +20,9 @@ _NUMBER = re.compile(
     r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,2}))?", re.ASCII
 )
 _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL = MappingProxyType(
+    {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+)
 _LONGEST = 40
 
 

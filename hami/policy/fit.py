@@ -323,30 +323,44 @@ def _sound(
     placement: Placement,
     quota: _Quota,
 ) -> Placement | Rejected:
-    """A vendor that replaced the loop is checked: right count, known devices, nothing exceeded."""
+    """A vendor that replaced the loop is checked: nothing exceeded, nothing that is not there."""
     if not vendor.fits:
         return placement
-    after = {state.device.id: state for state in states}
-    problem = ""
-    if len(placement.grants) != wanted.count:
-        problem = f"granted {len(placement.grants)} slices of {wanted.count}"
-    for grant in placement.grants:
-        state = after.get(grant.device_id)
-        if state is None:
-            problem = f"granted device {grant.device_id}, which this node does not have"
-            break
-        state = after[grant.device_id] = state.taking(grant)
-        device, used = state.device, state.usage
-        free_of_placements = not vendor.rules(device.mode).placements
-        if used.slots > device.slots or (
-            free_of_placements
-            and (used.memory_mib > device.memory_mib or used.cores > device.cores)
-        ):
-            problem = f"exceeded device {device.id}"
-    if problem:
-        return Rejected.of(
-            {reasons.VENDOR_ERROR: len(states)}, len(states), [f"hami_fit {problem}"]
-        )
+    if problem := _unsound(vendor, wanted, states, placement):
+        failed = {reasons.VENDOR_ERROR: len(states)}
+        return Rejected.of(failed, len(states), [f"hami_fit {problem}"])
     if not quota.allows(placement.grants):
         return Rejected.of({reasons.QUOTA: len(states)}, len(states))
     return placement
+
+
+def _unsound(
+    vendor: VendorCalls,
+    wanted: DeviceRequest,
+    states: Sequence[DeviceState],
+    placement: Placement,
+) -> str:
+    """What is wrong with a placement; empty when it can be had."""
+    if len(placement.grants) != wanted.count:
+        return f"granted {len(placement.grants)} slices of {wanted.count}"
+    before = {state.device.id: state for state in states}
+    after = dict(before)
+    for grant in placement.grants:
+        state = after.get(grant.device_id)
+        if state is None:
+            return f"granted device {grant.device_id}, which this node does not have"
+        device, rules = state.device, vendor.rules(state.device.mode)
+        if not (device.healthy and state.known):
+            return f"granted device {device.id}, which is not healthy or not known in its usage"
+        if state is not before[device.id] and not rules.several_slices_per_device:
+            return f"granted device {device.id} twice"
+        if wanted.exclusive and state.usage.slots:
+            return f"granted device {device.id}, which is in use, to an exclusive request"
+        after[device.id] = state = state.taking(grant)
+        used = state.usage
+        if used.slots > device.slots or (
+            not rules.placements
+            and (used.memory_mib > device.memory_mib or used.cores > device.cores)
+        ):
+            return f"exceeded device {device.id}"
+    return ""

@@ -15,17 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hami.domain.errors import ConfigError
 from hami.domain.profile import VendorProfile
 from hami.hookspecs import HAMI_API, PluginConfig, hookimpl
-
-_NAMES = {
-    "resourceCountName": "count",
-    "resourceMemoryName": "memory",
-    "resourceCoreName": "cores",
-}
 
 
 class _ProfileFile(BaseModel):
@@ -40,10 +34,10 @@ class _Section(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    resourceCountName: str | None = None  # noqa: N815 - HAMi's spelling
-    resourceMemoryName: str | None = None  # noqa: N815
-    resourceCoreName: str | None = None  # noqa: N815
-    memoryFactor: int | None = None  # noqa: N815
+    count: str | None = Field(None, alias="resourceCountName")
+    memory: str | None = Field(None, alias="resourceMemoryName")
+    cores: str | None = Field(None, alias="resourceCoreName")
+    memory_factor: int | None = Field(None, alias="memoryFactor", ge=1)
 
 
 class ProfileVendor:
@@ -76,15 +70,11 @@ class ProfileVendor:
                 f"device configuration, section {section}: {_first(error)}"
             ) from error
         first, *others = self._file.profiles
-        names = {
-            field: value
-            for key, field in _NAMES.items()
-            if (value := getattr(wanted, key)) is not None
-        }
+        names = wanted.model_dump(exclude={"memory_factor"}, exclude_none=True)
         first = replace(
             first,
             resources=replace(first.resources, **names),
-            memory_factor=wanted.memoryFactor or first.memory_factor,
+            memory_factor=wanted.memory_factor or first.memory_factor,
         )
         return (first, *others)
 

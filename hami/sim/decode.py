@@ -14,7 +14,6 @@ import msgspec
 
 from hami.domain import quantity
 from hami.domain.errors import ConfigError, shortened
-from hami.domain.objects import PodSpec
 from hami.sim.documents import Document
 
 T = TypeVar("T")
@@ -27,7 +26,7 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 
 
 def decode(document: Document, owner: str, type_: type[T]) -> T:
-    """``owner`` names the object in messages (``Pod ml/train``); affinity is left out.
+    """``owner`` names the object in messages (``Pod ml/train``).
 
     Raises:
         ConfigError: a field has the wrong type; names file, object, field and value.
@@ -40,14 +39,6 @@ def decode(document: Document, owner: str, type_: type[T]) -> T:
         raise _wrong_type(document, owner, tree, problem, where.strip("`")) from error
     except (ValueError, OverflowError, TypeError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{document.place}: {owner} cannot be read: {error}") from error
-
-
-def with_affinity(spec: PodSpec, written: Mapping[str, Any]) -> PodSpec:
-    """The pod spec with its affinity, which the structs keep as raw JSON, out of what it was."""
-    affinity = written.get("affinity")
-    if affinity is None:
-        return spec
-    return msgspec.structs.replace(spec, affinity=msgspec.Raw(msgspec.json.encode(affinity)))
 
 
 def check_quantities(
@@ -79,7 +70,7 @@ def _clean(document: Document, owner: str, value: Any, path: str) -> Any:
         return value
     cleaned: dict[str, Any] = {}
     for key, child in value.items():
-        if child is None or (key == "affinity" and path.endswith("spec")):
+        if child is None:
             continue
         at = f"{path}.{key}" if path else key
         if isinstance(child, dict) and key in _QUANTITIES:

@@ -121,7 +121,7 @@ class KubeFilter:
             return self._all
         key = (
             frozenset((spec.node_selector or {}).items()),
-            bytes(spec.affinity or b""),
+            msgspec.json.encode(spec.affinity),
             tuple(spec.tolerations or ()),
         )
         if key not in self._known:
@@ -159,9 +159,9 @@ def affinity_problem(spec: PodSpec) -> str:
 
 def _terms(spec: PodSpec) -> Sequence[Term] | None:
     """None: no required node affinity."""
-    if spec.affinity is None:
+    if not spec.affinity:
         return None
-    affinity = msgspec.json.decode(spec.affinity, type=Affinity).node_affinity
+    affinity = msgspec.convert(spec.affinity, Affinity).node_affinity
     required = affinity and affinity.required_during_scheduling_ignored_during_execution
     return required.node_selector_terms if required else None
 

@@ -12,7 +12,7 @@ import msgspec
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
-from hami.sim.decode import check_quantities, decode, with_affinity
+from hami.sim.decode import check_quantities, decode
 from hami.sim.documents import Document, read_documents
 from hami.sim.kube_filter import affinity_problem
 from hami.sim.workloads import KINDS as WORKLOADS
@@ -188,9 +188,9 @@ def _pods(objects: Mapping[tuple[str, str, str], _Object], warnings: list[str]) 
                 )
             found[key] = (pod, one)
             uids[pod.uid] = one
-    created = [(_created(one, pod), -(pod.spec.priority or 0), pod) for pod, one in found.values()]
-    created.sort(key=lambda item: item[:2])
-    return [pod for *_, pod in created]
+    created = [(_created(one, pod), pod) for pod, one in found.values()]
+    created.sort(key=lambda item: item[0])
+    return [pod for _, pod in created]
 
 
 def _controllers(objects: Iterable[_Object]) -> set[tuple[str, str, str]]:
@@ -206,7 +206,6 @@ def _controllers(objects: Iterable[_Object]) -> set[tuple[str, str, str]]:
 def _pods_of(one: _Object) -> list[Pod]:
     if one.kind == "Pod":
         pod = decode(one.document, one.title, Pod)
-        pod = msgspec.structs.replace(pod, spec=with_affinity(pod.spec, one.document.value["spec"]))
         if not pod.spec.containers:
             raise one.error("spec.containers is empty; name at least one container")
         _check_spec(one, pod, "spec")
@@ -216,8 +215,7 @@ def _pods_of(one: _Object) -> list[Pod]:
     workload = decode(one.document, one.title, Workload)
     if problem := workload.problem():
         raise one.error(problem)
-    written = one.document.value["spec"]["template"]["spec"]
-    pods = workload.pods(one.kind, with_affinity(workload.spec.template.spec, written))
+    pods = workload.pods(one.kind)
     if pods:
         _check_spec(one, pods[0], "spec.template.spec")
     return pods

@@ -22,6 +22,7 @@ from hami.domain.profile import VendorProfile
 from hami.domain.requests import PodRequest
 from hami.hookspecs import PluginConfig
 from hami.plugins import Vendors
+from hami.policy.accounting import account_of
 from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide, parse_pod
@@ -30,7 +31,6 @@ from hami.policy.quota import QuotaLedger
 from hami.sim.kube_filter import KubeFilter
 from hami.sim.manifests import Manifests
 from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
-from hami.sim.running import read_running, runs
 
 Progress = Callable[[int, int], None]
 """Called after each pod with the number of pods done and of all pods."""
@@ -71,6 +71,14 @@ def simulate(
     return cluster.result()
 
 
+def runs(pod: Pod, vendors: Vendors) -> bool:
+    """It has a node, and an allocation or a phase that says so; otherwise it is a new pod."""
+    if not pod.spec.node_name or pod.finished:
+        return False
+    allocated = any(p.pod_annotations.allocated in pod.annotations for p in vendors.profiles)
+    return allocated or (pod.status is not None and pod.status.phase == "Running")
+
+
 class _Cluster:
     """The state of one simulation: it only grows."""
 
@@ -93,7 +101,7 @@ class _Cluster:
 
     def take_over(self, pod: Pod) -> None:
         """A pod that runs already: charged whatever the limits say."""
-        found = read_running(pod, self._vendors)
+        found = account_of(pod, self._vendors)
         if found is None:
             self._without_devices += 1
             return

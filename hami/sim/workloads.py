@@ -41,8 +41,8 @@ class Workload(Lean, frozen=True):
             return "spec.template.spec.containers is empty; name at least one container"
         return ""
 
-    def pods(self, kind: str, spec: PodSpec) -> list[Pod]:
-        """Its pods, each with this spec, and with names that do not change from run to run.
+    def pods(self, kind: str) -> list[Pod]:
+        """Its pods, with names that do not change from run to run.
 
         A StatefulSet counts from 0, as its controller does; the others, whose controllers draw
         random names, from 1.
@@ -58,7 +58,7 @@ class Workload(Lean, frozen=True):
                 labels=copied.labels,
                 annotations=copied.annotations,
             )
-            pods.append(identified(Pod(metadata=metadata, spec=spec)))
+            pods.append(identified(Pod(metadata=metadata, spec=self.spec.template.spec)))
         return pods
 
     def _running(self, kind: str) -> int:

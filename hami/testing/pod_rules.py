@@ -76,7 +76,7 @@ def usage_of(allocation: PodAllocation) -> dict[DeviceId, Usage]:
 
 def extra_problem(extra: Extra) -> str:
     """Why this vendor value is lost when it is printed, signed or compared."""
-    for key, value in extra._items:  # noqa: SLF001 - the only reader that holds no key
+    for key, value in extra.items():
         try:
             text = msgspec.json.encode(key.encode(value))
             back = key.decode(msgspec.json.decode(text))

@@ -12,7 +12,7 @@ from hami.domain.reasons import Rejected
 from hami.domain.requests import Placement
 from hami.hookspecs import hookimpl
 from hami.plugins import Vendors
-from hami.policy.fit import place
+from hami.policy.fit import fit_pod, place
 from hami.policy.profile_vendor import ProfileVendor
 
 from .builders import (
@@ -225,12 +225,27 @@ def one(memory: int, device: str = "d0") -> Grant:
         pytest.param(lambda s: Placement((one(8001),)), {"n1": "1/1 VendorError"}, id="more than the device has"),
         pytest.param(lambda s: Placement((one(1, "other"),)), {"n1": "1/1 VendorError"}, id="a device of nobody"),
         pytest.param(lambda s: Placement(()), {"n1": "1/1 VendorError"}, id="too few slices"),
+        pytest.param(lambda s: Placement((one(1), one(1))), {"n1": "1/1 VendorError"}, id="too many slices"),
     ],
 )  # fmt: skip
 def test_a_replaced_loop_is_checked(answer, expected):
     cluster = Cluster(a_node("n1", a_device()), vendors=Vendors.of({"acme": Replaced(answer)}))
     outcome = cluster.try_pod(a_pod(gpu=1))
     assert (texts(outcome) if expected else where(outcome)) == (expected or ("n1", [["d0"]]))
+
+
+@pytest.mark.parametrize(
+    ("node", "asks", "answer", "problem"),
+    [
+        pytest.param([a_device(healthy=False)], {"gpu": 1}, ["d0"], "granted device d0, which is not healthy or not known in its usage", id="an ill device"),
+        pytest.param([a_device(), a_device("d1")], {"gpu": 2}, ["d0", "d0"], "granted device d0 twice", id="one device twice"),
+    ],
+)  # fmt: skip
+def test_a_replaced_loop_is_told_what_was_wrong(node, asks, answer, problem):
+    vendors = Vendors.of({"acme": Replaced(lambda s: Placement(tuple(one(1, i) for i in answer)))})
+    cluster = Cluster(a_node("n1", *node), vendors=vendors)
+    outcome = fit_pod(cluster.parse(a_pod(**asks)), cluster.table.devices("n1"), vendors)
+    assert outcome.details == (f"hami_fit {problem}",)
 
 
 # Whole pods.

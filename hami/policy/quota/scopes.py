@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from hami.domain.objects import Pod, ResourceQuota, ScopeRequirement
 
@@ -77,9 +73,8 @@ def _best_effort(pod: Pod) -> bool:
 def _crosses_namespaces(pod: Pod) -> bool:
     if pod.spec.affinity is None:
         return False
-    affinity: Mapping[str, Any] = msgspec.json.decode(pod.spec.affinity) or {}
     for kind in ("podAffinity", "podAntiAffinity"):
-        rules = affinity.get(kind) or {}
+        rules = pod.spec.affinity.get(kind) or {}
         terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
         preferred = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
         terms += [weighted.get("podAffinityTerm") or {} for weighted in preferred]

@@ -33,7 +33,7 @@ from hami_mock.catalog import Catalog, builtin_catalog
 from hami_mock.failures import FAIL, MockFailure, asked_failures, fail_if_asked
 from hami_mock.settings import MockProfile, Settings, read_settings, settings_of
 from hami_mock.simulated import node_annotations
-from hami_mock.tags import encode_tags, restore_tags, tagged
+from hami_mock.tags import TAGS, encode_tags, restore_tags, tagged
 
 if TYPE_CHECKING:
     from hami.policy.ports import VendorCalls
@@ -214,6 +214,7 @@ def _profile(settings: Settings) -> MockProfile:
         pod_annotations=PodAnnotations(
             to_allocate="hami.io/mock-devices-to-allocate",
             allocated="hami.io/mock-devices-allocated",
+            also_written=(TAGS,),
             use_type=("mock.hami.io/use-type",),
             nouse_type=("mock.hami.io/nouse-type",),
             use_uuid=("mock.hami.io/use-uuid",),

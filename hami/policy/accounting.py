@@ -1,7 +1,8 @@
-"""Pods that already run: what their annotations say they use, and what nobody can know.
+"""What a pod that is bound already uses: what its annotations say, and what nobody can know.
 
-As in the scheduler's own accounting: what can be read is charged, and what cannot be read blocks
-the devices in question for new pods.
+Whoever wrote the allocation, the devices are in use: what can be read is charged, and what cannot
+be read blocks the devices in question for new pods. A pod that asks for no device is never
+charged, whatever its annotations say.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
-from hami.plugins import Vendors
 from hami.policy.cluster import Unknown
 from hami.policy.filter import parse_pod
+from hami.policy.ports import VendorRegistry
 from hami.wire.allocation import decode_allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Account:
     """``unknown`` are devices whose usage cannot be read; ``problems`` say why, for people."""
 
     allocation: PodAllocation
@@ -27,23 +28,15 @@ class Running:
     problems: tuple[str, ...] = ()
 
 
-def runs(pod: Pod, vendors: Vendors) -> bool:
-    """It has a node, and an allocation or a phase that says so; otherwise it is a new pod."""
-    if not pod.spec.node_name or pod.finished:
-        return False
-    allocated = any(p.pod_annotations.allocated in pod.annotations for p in vendors.profiles)
-    return allocated or (pod.status is not None and pod.status.phase == "Running")
-
-
-def read_running(pod: Pod, vendors: Vendors) -> Running | None:
-    """What a running pod is charged; None for one that asks for no device, whatever it carries."""
+def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
+    """What a bound pod is charged; None for one that asks for no device."""
     request = parse_pod(pod, vendors, SchedulingPolicy())
     # A request that cannot be read does not say which vendors it meant: only annotations do.
     asked = set() if isinstance(request, Invalid) else set(request.vendors)
     if not asked and isinstance(request, PodRequest):
         return None
     node = pod.spec.node_name
-    decoded = decode_allocation(pod, node, vendors.profiles)
+    decoded = decode_allocation(pod, node, [vendors[key].profile for key in vendors])
     problems = [str(problem) for problem in decoded.problems]
     for key in sorted(decoded.missing & asked):
         annotation = vendors[key].profile.pod_annotations.allocated
@@ -67,7 +60,7 @@ def read_running(pod: Pod, vendors: Vendors) -> Running | None:
     if pod.init_finished:
         allocation = allocation.after_init()
     who = f"Pod {pod.full_name} on {node}"
-    return Running(
+    return Account(
         allocation=allocation,
         unknown=tuple(unknown),
         problems=tuple(f"{who}: {problem}" for problem in problems),

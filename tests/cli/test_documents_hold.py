@@ -1,0 +1,103 @@
+"""README and docs/simulate.md say what is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hami.cli import main as cli
+from hami.sim.manifests import read_manifests
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+SIMULATE = (ROOT / "docs" / "simulate.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def hami(*arguments: str):
+    return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "80"})
+
+
+def test_the_readme_shows_what_the_demo_prints(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    printed = hami("simulate", "examples/demo/cluster.yaml", "examples/demo/workload.yaml").stdout
+    lines = [line.rstrip() for line in printed.splitlines()]
+    (shown,) = re.findall(r"```\n(.*?)\n```", README, re.DOTALL)
+    assert shown == "\n".join(lines).strip("\n")
+
+
+def shape(value):
+    """Keys and types, with lists by their first item."""
+    match value:
+        case dict():
+            free = {"reasons", "extra"}
+            return {k: {} if k in free else shape(v) for k, v in value.items()}
+        case list():
+            return [shape(item) for item in value[:1]]
+        case _:
+            return type(value).__name__
+
+
+CLUSTER = 'kind: Node\nmetadata: {name: gpu-1, annotations: {mock.hami.io/devices: "t4x1"}}\n'
+POD = """---
+kind: Pod
+metadata: {name: %s}
+spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: %s}}}]}
+"""
+
+
+def test_the_json_object_is_the_documented_one(tmp_path):
+    (tmp_path / "all.yaml").write_text(
+        CLUSTER + POD % ("a", 1000) + POD % ("b", 99000) + POD % ("c", "x")
+    )
+    printed = hami("simulate", str(tmp_path / "all.yaml"), "--json").stdout
+    (documented,) = re.findall(r"```json\n(.*?)\n```", SIMULATE, re.DOTALL)
+    assert shape(json.loads(printed)) == shape(json.loads(documented))
+
+
+def test_every_option_is_documented():
+    options = set(re.findall(r"--[a-z][a-z-]+", hami("simulate", "--help").stdout)) - {"--help"}
+    assert options == set(re.findall(r"^`(--[a-z-]+)", SIMULATE, re.MULTILINE))
+
+
+def test_every_exit_code_is_documented():
+    table = re.findall(r"^\| (\d+) \|", SIMULATE, re.MULTILINE)
+    assert table == ["0", str(cli.NOT_PLACED), str(cli.BAD_INPUT), str(cli.INTERRUPTED)]
+
+
+def test_every_kind_that_is_read_is_documented():
+    warned = read_manifests([("x.yaml", "kind: Other\nmetadata: {name: x}")]).warnings[0]
+    known = warned.partition("reads ")[2].split(", ")
+    table = re.findall(r"^\| ([A-Z][\w, ]+) \|", SIMULATE, re.MULTILINE)
+    assert sorted(known) == sorted(", ".join(table).split(", "))
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING], ids=["README", "CONTRIBUTING"])
+def test_every_make_target_exists(text):
+    targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_every_link_within_the_repository_leads_somewhere(name):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("text", [README, SIMULATE], ids=["README", "simulate.md"])
+def test_no_line_of_prose_is_wider_than_the_rest(text):
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+    assert [line for line in prose if len(line) > 104] == []
+
+
+def test_every_path_of_the_readmes_layout_exists():
+    table = README.partition("## Work on hami")[2]
+    paths = re.findall(r"`((?:hami|plugins)/[\w./]*)`", table)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
