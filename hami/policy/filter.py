@@ -84,15 +84,17 @@ class Prefiltered:
 
     def explain(self, candidates: Sequence[str]) -> dict[str, Rejected]:
         """Why each dropped candidate was dropped: the first request that it cannot serve."""
-        why: list[dict[int, Rejected]] = [scan.explain() for scan in self.scans]
-        result: dict[str, Rejected] = {}
-        for name, number, kept in zip(
-            candidates, self.numbers.tolist(), self.kept.tolist(), strict=True
-        ):
-            if not kept:
-                found = (texts[number] for texts in why if number in texts)
-                result[name] = _UNREGISTERED if number < 0 else next(found, _NO_SUCH_DEVICES)
-        return result
+        why: dict[int, Rejected] = {}
+        for scan in reversed(self.scans):
+            why |= scan.explain()
+        why[-1] = _UNREGISTERED
+        return {
+            name: why.get(number, _NO_SUCH_DEVICES)
+            for name, number, kept in zip(
+                candidates, self.numbers.tolist(), self.kept.tolist(), strict=True
+            )
+            if not kept
+        }
 
 
 _UNREGISTERED = Rejected.of(reasons.NODE_UNREGISTERED)
@@ -160,8 +162,11 @@ def decide(
         if isinstance(outcome, PodAllocation):
             return Placed(outcome)
     why = first.explain(candidates)
-    if (short := next((n for n, r in why.items() if _by_quota(r)), None)) is not None:
-        fits.on(short)  # the exact fit knows which quota, used, asked and limit
+    if gate is not None:
+        # One exact fit says which quota it was, and what is used, asked and allowed.
+        short = next((name for name, rejected in why.items() if _by_quota(rejected)), None)
+        if short is not None:
+            fits.on(short)
     return Refused(why | fits.refused)
 
 

@@ -351,16 +351,18 @@ class Scan:
         whole = layout.lengths[dropped] < self.request.count
         if self.several is not None:
             whole &= ~self.several[dropped]
-        # Nodes are often refused alike: make each text's value once.
+        # Nodes are often refused alike: make each answer once.
+        data, width = table.tobytes(), table.itemsize * table.shape[1]
         made: dict[bytes, Rejected] = {}
         result: dict[int, Rejected] = {}
-        for row, node, too_few in zip(table, layout.nodes[dropped].tolist(), whole, strict=True):
+        nodes = layout.nodes[dropped].tolist()
+        for place, (node, too_few) in enumerate(zip(nodes, whole.tolist(), strict=True)):
             if too_few:
                 result[node] = _TOO_FEW_DEVICES
                 continue
-            key = row.tobytes()
+            key = data[place * width : (place + 1) * width]
             if key not in made:
-                made[key] = _rejected(words, row.tolist())
+                made[key] = _rejected(words, table[place].tolist())
             result[node] = made[key]
         return result
 

@@ -167,7 +167,9 @@ class _Cluster:
                 assert_never(never)
 
     def _explain(self, pod: Pod, by_kube: Mapping[str, str], ours: Refused) -> PendingPod:
-        texts = dict(by_kube) | {name: str(why) for name, why in ours.reasons.items()}
+        # Nodes that are refused alike share one answer: write each once.
+        said = {key: str(why) for key, why in {id(w): w for w in ours.reasons.values()}.items()}
+        texts = dict(by_kube) | {name: said[id(why)] for name, why in ours.reasons.items()}
         details = [text for why in ours.reasons.values() for text in why.details]
         return PendingPod(
             pod=pod,
