@@ -7,7 +7,7 @@ restart rebuilds it from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
@@ -88,10 +88,6 @@ class ClusterTable:
         self._free_numbers.append(entry.number)
         self._name_ranks = None
 
-    def node(self, name: str) -> Node | None:
-        entry = self._nodes.get(name)
-        return entry.node if entry else None
-
     @property
     def node_names(self) -> Iterable[str]:
         return self._nodes.keys()
@@ -134,11 +130,11 @@ class ClusterTable:
         if entry := self._nodes.get(allocation.node):
             self._apply(entry, uid, charge)
 
-    def release(self, uid: PodUid) -> PodAllocation | None:
-        """Take a pod's charge back; None when it had none. Idempotent."""
+    def release(self, uid: PodUid) -> None:
+        """Take back exactly what a pod was charged. Idempotent."""
         charge = self._charges.pop(uid, None)
         if charge is None:
-            return None
+            return
         node = charge.allocation.node
         del self._on_node[node][uid]
         if not self._on_node[node]:
@@ -148,16 +144,6 @@ class ClusterTable:
                 record.release(uid, charge)
                 self._written(record)
             self._rescore(entry)
-        return charge.allocation
-
-    def allocation(self, uid: PodUid) -> PodAllocation | None:
-        charge = self._charges.get(uid)
-        return charge.allocation if charge else None
-
-    @property
-    def charged(self) -> Iterator[tuple[PodUid, PodAllocation]]:
-        """Every charged pod and its allocation."""
-        return ((uid, charge.allocation) for uid, charge in self._charges.items())
 
     # What the filter reads.
 

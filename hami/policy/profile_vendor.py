@@ -26,7 +26,7 @@ class _ProfileFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     config_section: str = ""
-    profiles: tuple[VendorProfile, ...]
+    profiles: tuple[VendorProfile, ...] = Field(min_length=1)
 
 
 class _Section(BaseModel):
@@ -81,5 +81,6 @@ class ProfileVendor:
 
 def _first(error: ValidationError) -> str:
     found: Any = error.errors()[0]
-    where = ".".join(str(part) for part in found["loc"])
-    return f"{where}: {found['msg']} (got {found['input']!r})"
+    where = "".join(f"{part}." for part in found["loc"])[:-1]
+    problem = f"{found['msg']} (got {found['input']!r})"
+    return f"{where}: {problem}" if where else problem

@@ -57,7 +57,11 @@ def quota_charge(
 def asked_at_least(
     containers: Iterable[ContainerRequest], profiles: Mapping[VendorKey, VendorProfile]
 ) -> dict[str, int]:
-    """The least that these requests will be charged: a percentage is not known yet, so 0 MiB."""
+    """The least that these requests will be charged.
+
+    What a percentage or a whole device comes to is not known yet: 0 MiB, and of whole devices 0
+    percent.
+    """
     return _peak(
         (
             container.kind,
@@ -66,7 +70,7 @@ def asked_at_least(
                     profiles[request.vendor],
                     request.count,
                     request.count * (request.memory_mib or 0),
-                    request.count * min(request.cores, WHOLE_DEVICE),
+                    0 if request.exclusive else request.count * min(request.cores, WHOLE_DEVICE),
                 )
                 for request in container.requests
             ],

@@ -345,3 +345,22 @@ def test_a_score_that_fails_refuses_the_node(answer):
     cluster = Cluster(a_node("a", a_device()), vendors=vendors)
     assert texts(cluster.try_pod(a_pod(gpu=1))) == {"a": "1/1 VendorError"}
     assert len(failures) == 1
+
+
+def test_hundreds_of_nodes_have_their_own_numbers():
+    cluster = Cluster(*(a_node(f"n{i:03}", a_device()) for i in range(200)))
+    cluster.table.charge("u", an_allocation("n150", a_grant("d0", memory=100)))
+    assert where(cluster.run(a_pod(gpu=1, mem=1)))[0] == "n150"
+    cluster.table.remove_node("n150")
+    cluster.table.remove_node("n150")
+    cluster.table.set_node(a_node("new", a_device()))
+    assert where(cluster.run(a_pod(gpu=1, mem=1)))[0] == "n000"
+
+
+def test_a_node_that_loses_its_devices_is_unregistered():
+    cluster = Cluster(a_node("n1", a_device()))
+    assert where(cluster.try_pod(a_pod(gpu=1)))[0] == "n1"
+    cluster.table.set_node(a_node("n1", annotations={"acme.com/register": "[]"}))
+    assert texts(cluster.try_pod(a_pod(gpu=1))) == {"n1": "node unregistered"}
+    cluster.table.set_node(a_node("n1", a_device()))
+    assert where(cluster.try_pod(a_pod(gpu=1)))[0] == "n1"

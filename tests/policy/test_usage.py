@@ -8,16 +8,19 @@ from hypothesis import strategies as st
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Usage
+from hami.domain.requests import ContainerRequest
+from hami.policy.filter import Refused
 from hami.policy.usage import asked_at_least, device_usage, quota_charge
 
 from .builders import (
+    SHORT,
     Cluster,
-    Refused,
     a_container,
     a_device,
     a_grant,
     a_node,
     a_pod,
+    a_request,
     the_vendors,
 )
 
@@ -104,12 +107,16 @@ def test_a_vendor_without_memory_is_charged_its_count_alone():
     ],
 )  # fmt: skip
 def test_asked_at_least(pod, expected):
-    from .builders import SHORT
-
     request = Cluster().parse(pod)
     assert asked_at_least(request.containers, PROFILES) == {
         SHORT[k]: v for k, v in expected.items()
     }
+
+
+def test_the_cores_of_a_whole_device_are_not_known_before_it_is():
+    request = a_request(2, percent=100, cores=100, exclusive=True)
+    container = ContainerRequest(container=a_container(), kind=APP, requests=(request,))
+    assert asked_at_least([container], PROFILES) == {"acme.com/gpu": 2}
 
 
 # Laws.
