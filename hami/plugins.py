@@ -289,6 +289,7 @@ def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
             for key in (
                 profile.pod_annotations.to_allocate,
                 profile.pod_annotations.allocated,
+                *profile.pod_annotations.also_written,
                 profile.node_annotations.register,
             )
             if key

@@ -280,6 +280,15 @@ ACMES_ALLOCATED = a_profile().pod_annotations.allocated
             id="the plan of one is the record of the other",
         ),
         pytest.param(
+            a_profile(
+                "BOLT",
+                pod_annotations=PodAnnotations(allocated="b", also_written=(ACMES_ALLOCATED,)),
+            ),
+            "vendor ACME of hami-acme and vendor BOLT of hami-bolt both claim the annotation "
+            "'acme.com/allocated'; rename it in the configuration of one, or uninstall one of them",
+            id="what one writes besides is the record of the other",
+        ),
+        pytest.param(
             a_profile("BOLT", node_annotations=NodeAnnotations(register="acme.com/register")),
             "vendor ACME of hami-acme and vendor BOLT of hami-bolt both claim the annotation "
             "'acme.com/register'; rename it in the configuration of one, or uninstall one of them",

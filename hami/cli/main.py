@@ -53,7 +53,8 @@ Policy = Annotated[
     str | None,
     typer.Option(
         metavar="NODE/DEVICE",
-        help="How nodes and devices are chosen for pods that do not say, each binpack or spread. "
+        help="How nodes (binpack or spread) and devices (binpack, spread, numa, mutex, "
+        "topology-aware, or several with commas) are chosen for pods that do not say. "
         "Default: binpack/spread.",
     ),
 ]

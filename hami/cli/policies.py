@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from hami.domain.errors import ConfigError
-from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy
+from hami.domain.scheduling import NodePolicy, SchedulingPolicy
+from hami.policy.rank import DEVICE_POLICIES, device_policy
 
-CHOICES = ("binpack", "spread")
+NODE_POLICIES = tuple(policy.value for policy in NodePolicy)
 
 
 def read_policy(text: str | None) -> SchedulingPolicy:
-    """``binpack/spread``: nodes, then devices. One word counts for both; None: the defaults.
+    """``binpack/spread``: nodes, then devices (a comma chain too). None: the defaults.
+
+    ``binpack`` or ``spread`` alone counts for both.
 
     Raises:
-        ConfigError: a word is not one of :data:`CHOICES`.
+        ConfigError: a word is no policy; the message lists those that are.
     """
     if text is None:
         return SchedulingPolicy()
     node, slash, device = text.partition("/")
     device = device if slash else node
-    for word in (node, device):
-        if word not in CHOICES:
-            choices = " or ".join(CHOICES)
+    words = [word.strip() for word in device.split(",")]
+    for word, known in ((node, NODE_POLICIES), *((word, DEVICE_POLICIES) for word in words)):
+        if word not in known:
             raise ConfigError(
-                f"--policy {text}: {word!r} is no policy; write NODE/DEVICE, each {choices}, "
-                f"for example binpack/spread"
+                f"--policy {text}: {word!r} is no policy; write NODE/DEVICE, for example "
+                f"binpack/spread: NODE is {' or '.join(NODE_POLICIES)}, DEVICE one or several "
+                f"(with commas) of {', '.join(DEVICE_POLICIES)}"
             )
-    return SchedulingPolicy(node=NodePolicy(node), device=DevicePolicy(chain=(device,)))
+    return SchedulingPolicy(node=NodePolicy(node), device=device_policy(device))

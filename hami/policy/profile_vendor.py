@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hami.domain.errors import ConfigError
+from hami.domain.errors import ConfigError, shortened
 from hami.domain.profile import VendorProfile
 from hami.hookspecs import HAMI_API, PluginConfig, hookimpl
 
@@ -81,6 +81,6 @@ class ProfileVendor:
 
 def _first(error: ValidationError) -> str:
     found: Any = error.errors()[0]
-    where = "".join(f"{part}." for part in found["loc"])[:-1]
-    problem = f"{found['msg']} (got {found['input']!r})"
+    where = ".".join(map(str, found["loc"]))
+    problem = f"{found['msg']} (got {shortened(repr(found['input']))})"
     return f"{where}: {problem}" if where else problem

@@ -20,6 +20,9 @@ from hami.wire import keys
 
 _ORDERS = ("binpack", "spread", "numa")
 
+DEVICE_POLICIES = (*_ORDERS, "mutex", "topology-aware")
+"""The words of a device policy, alone or in a comma chain."""
+
 
 def read_policy(pod: Pod, defaults: SchedulingPolicy) -> SchedulingPolicy | Invalid:
     """The defaults, overridden by the pod's own annotations."""

@@ -122,6 +122,9 @@ def test_the_json_object_is_alone_on_stdout(write):
         pytest.param(["--policy", "binpack/spread"], {"gpu-1"}, id="packed nodes"),
         pytest.param(["--policy", "spread/binpack"], {"gpu-1", "gpu-2"}, id="spread nodes"),
         pytest.param(["--policy", "spread"], {"gpu-1", "gpu-2"}, id="one word for both"),
+        pytest.param(
+            ["--policy", "spread/numa,mutex"], {"gpu-1", "gpu-2"}, id="a chain for devices"
+        ),
     ],
 )
 def test_the_policy_chooses_nodes(write, policy, nodes):
@@ -209,10 +212,15 @@ def test_an_unreadable_file_is_named(tmp_path, write):
     assert "Permission denied" in refused("simulate", "secret.yaml")
 
 
-@pytest.mark.parametrize("policy", ["fast", "binpack/", "/spread", "binpack/spread/numa", ""])
+@pytest.mark.parametrize(
+    "policy", ["fast", "binpack/", "/spread", "binpack/spread/numa", "numa", "binpack/numa,", ""]
+)
 def test_an_unknown_policy_lists_the_choices(write, policy):
     message = refused("simulate", write("c.yaml", CLUSTER), "--policy", policy)
-    assert "each binpack or spread, for example binpack/spread" in message
+    assert (
+        "NODE is binpack or spread, DEVICE one or several (with commas) of binpack, spread"
+        in message
+    )
 
 
 @pytest.mark.parametrize(

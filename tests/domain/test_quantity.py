@@ -140,12 +140,6 @@ def test_factor(text, factor, expected):
             "'1Ei' is 1099511627776 MiB, more than any device has",
             id="bytes that no device has leave nothing to suggest",
         ),
-        pytest.param(
-            "17Mi",
-            1,
-            17,
-            id="17Mi is small",
-        ),
         pytest.param("16777216", 1, 16777216, id="the bound itself is allowed"),
         pytest.param("16Ti", 1, 16777216, id="the bound itself in bytes"),
         pytest.param(
@@ -161,6 +155,12 @@ def test_factor(text, factor, expected):
             "'8388609' is 16777218 MiB, more than any device has "
             "(it counts units of 2 MiB; write 8Mi for that many bytes)",
             id="the bound holds after the factor",
+        ),
+        pytest.param(
+            "65537",
+            256,
+            "'65537' is 16777472 MiB, more than any device has",
+            id="as many bytes are less than a MiB: nothing to suggest",
         ),
     ],
 )

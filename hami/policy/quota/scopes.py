@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hami.domain import quantity
 from hami.domain.objects import Pod, ResourceQuota, ScopeRequirement
 
 _KNOWN = frozenset(
@@ -63,11 +64,18 @@ def _terminating(pod: Pod) -> bool:
 
 
 def _best_effort(pod: Pod) -> bool:
+    """No container asks for compute, or only for none of it: ``cpu: "0"``."""
     return not any(
-        resource in container.limits or resource in container.requests
+        _is_positive(quantities.get(resource))
         for container, _ in pod.each_container()
+        for quantities in (container.limits, container.requests)
         for resource in _COMPUTE
     )
+
+
+def _is_positive(text: str | None) -> bool:
+    read = quantity.parse(text) if text else None
+    return isinstance(read, quantity.Quantity) and read.value > 0
 
 
 def _crosses_namespaces(pod: Pod) -> bool:
