@@ -16,6 +16,7 @@ from typing import Any
 
 import pluggy
 
+from hami.calls import Defaults, resolve
 from hami.domain.errors import HamiError, PluginRejected
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
@@ -27,7 +28,7 @@ from hami.hookspecs import (
     PluginConfig,
     SchedulerHooks,
 )
-from hami.vendor import Defaults, Vendor, VendorFailure, ignore_failure, resolve
+from hami.vendor import Vendor, VendorFailure, ignore_failure
 
 
 @dataclass(frozen=True, slots=True)

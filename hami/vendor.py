@@ -15,8 +15,6 @@ from functools import partial
 from types import UnionType
 from typing import Any, TypeGuard
 
-import pluggy
-
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
@@ -27,8 +25,7 @@ from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
-from hami.hookspecs import NodeHooks, PluginConfig, SchedulerHooks, hookimpl
-from hami.policy import defaults, fit
+from hami.hookspecs import NodeHooks, PluginConfig
 
 _NODE_HOOKS = tuple(name for name in vars(NodeHooks) if name.startswith("hami_"))
 _DECIDING = frozenset({"hami_charge", "hami_accept", "hami_choose", "hami_fit"})
@@ -62,80 +59,6 @@ class _NoAnswerError(Exception):
 
 def ignore_failure(_: VendorFailure) -> None:
     """For callers that see the refusals and need no count."""
-
-
-class Defaults:
-    """A vendor's default hooks, registered beside its plugin so that wrappers enclose them."""
-
-    def __init__(self) -> None:
-        self.vendor: Vendor | None = None
-
-    @hookimpl
-    def hami_node_devices(self, profile: VendorProfile, node: Node) -> Sequence[Device] | Malformed:
-        return defaults.node_devices(profile, node)
-
-    @hookimpl
-    def hami_node_annotations(
-        self, profile: VendorProfile, devices: Sequence[Device]
-    ) -> Mapping[str, str]:
-        return defaults.node_annotations(profile, devices)
-
-    @hookimpl
-    def hami_admit(
-        self, profile: VendorProfile, container: Container, pod: Pod, kind: ContainerKind
-    ) -> Admission:
-        return defaults.admit(profile, container, pod, kind)
-
-    @hookimpl
-    def hami_parse_request(
-        self, profile: VendorProfile, container: Container, pod: Pod
-    ) -> DeviceRequest | Invalid | None:
-        return defaults.parse_request(profile, container, pod)
-
-    @hookimpl
-    def hami_charge(
-        self, profile: VendorProfile, request: DeviceRequest, state: DeviceState, ctx: FitContext
-    ) -> Grant:
-        return defaults.charge(profile, request, state, ctx)
-
-    @hookimpl
-    def hami_accept(self) -> None:
-        return None
-
-    @hookimpl
-    def hami_choose(self) -> None:
-        return None
-
-    @hookimpl
-    def hami_fit(
-        self, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
-    ) -> Placement | Rejected:
-        assert self.vendor is not None
-        return fit.place(self.vendor, request, states, ctx)
-
-    @hookimpl
-    def hami_allocation_annotations(self) -> Mapping[str, str]:
-        return {}
-
-    @hookimpl
-    def hami_restore(self, allocation: PodAllocation) -> PodAllocation:
-        return allocation
-
-    @hookimpl
-    def hami_release(self) -> None:
-        return None
-
-    @hookimpl
-    def hami_reconcile(self) -> None:
-        return None
-
-    @hookimpl
-    def hami_check_health(self) -> Sequence[HealthChange]:
-        return ()
-
-    @hookimpl
-    def hami_measure(self) -> Sequence[Measurement]:
-        return ()
 
 
 class Vendor:
@@ -301,10 +224,30 @@ class Vendor:
             restored: PodAllocation | Corrupt = self._one(
                 "hami_restore", answer, PodAllocation | Corrupt
             )
+            if isinstance(restored, PodAllocation) and not self._completes(allocation, restored):
+                self._fail("hami_restore", "changed more than its own grants, or lowered a charge")
             return restored
         except _NoAnswerError as error:
             mine = {g.device_id for g in allocation.grants if g.vendor == self.profile.key}
             return Corrupt(tuple(sorted(mine)), str(error))
+
+    def _completes(self, before: PodAllocation, after: PodAllocation) -> bool:
+        """Nothing is different but this vendor's grants, and those take at least as much."""
+        if (before.node, len(before.grants)) != (after.node, len(after.grants)):
+            return False
+        if [(c.name, c.kind, len(c.grants)) for c in before.containers] != [
+            (c.name, c.kind, len(c.grants)) for c in after.containers
+        ]:
+            return False
+        return all(
+            new == old
+            or (
+                old.vendor == self.profile.key
+                and (new.vendor, new.device_id) == (old.vendor, old.device_id)
+                and not (new.usage - old.usage).negative
+            )
+            for old, new in zip(before.grants, after.grants, strict=True)
+        )
 
     # The node's side.
 
@@ -392,42 +335,3 @@ def _is_texts(answer: object) -> TypeGuard[Mapping[str, str]]:
 
 def _failed(devices: int, error: _NoAnswerError) -> Rejected:
     return Rejected.of({VENDOR_ERROR: devices}, devices, details=[str(error)])
-
-
-def resolve(
-    manager: pluggy.PluginManager, plugin: object, own: Defaults, remove: Sequence[object]
-) -> tuple[list[str], dict[str, Callable[..., Any]]]:
-    """The hooks ``plugin`` implements, and how to call each: once, after loading.
-
-    ``remove`` are the other vendors' plugins and defaults; what is left beside this plugin are
-    cross-cutting plugins, whose wrappers enclose the call. Without one the function is called
-    directly, which costs a fifth of a call through pluggy.
-    """
-    implemented: list[str] = []
-    calls: dict[str, Callable[..., Any]] = {}
-    for spec in (SchedulerHooks, NodeHooks):
-        for hook in (name for name in vars(spec) if name.startswith("hami_")):
-            mine = [
-                impl
-                for impl in getattr(manager.hook, hook).get_hookimpls()
-                if impl.plugin is plugin and not (impl.wrapper or impl.hookwrapper)
-            ]
-            if mine:
-                implemented.append(hook)
-            # An answer of None must not fall through to the default: it means something.
-            unwanted = [*remove, own] if mine else list(remove)
-            caller = manager.subset_hook_caller(hook, remove_plugins=unwanted)
-            impls = caller.get_hookimpls()
-            answering = [i for i in impls if not (i.wrapper or i.hookwrapper)]
-            if len(impls) == 1 and answering:
-                calls[hook] = _direct(impls[0].function, impls[0].argnames)
-            elif answering:
-                calls[hook] = caller
-    return implemented, calls
-
-
-def _direct(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    def call(**arguments: Any) -> Any:
-        return function(**{name: arguments[name] for name in names})
-
-    return call

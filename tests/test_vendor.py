@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,21 @@ def text_of(hook: str) -> str:
     return f"acme: {hook} of vendor ACME failed: ValueError: boom"
 
 
+def spoiled(*grants: Grant, node: str = "n1") -> PodAllocation:
+    (container,) = ALLOCATION.containers
+    return PodAllocation(node=node, containers=(replace(container, grants=grants),))
+
+
+SPOILED = (
+    spoiled(replace(GRANT, memory_mib=9), OTHERS, GRANT),
+    spoiled(replace(GRANT, device_id="d9"), OTHERS, GRANT),
+    spoiled(GRANT, replace(OTHERS, memory_mib=1), GRANT),
+    spoiled(GRANT, OTHERS),
+    spoiled(GRANT, OTHERS, GRANT, node="elsewhere"),
+    PodAllocation(node="n1", containers=(*ALLOCATION.containers, *spoiled().containers)),
+)
+"""What ``hami_restore`` must not make of :data:`ALLOCATION`: less, more, or another's."""
+
 SCHEDULER = [
     Hook("hami_node_devices", lambda v: v.node_devices(NODE), (DEVICE,), (None, 7, "d0", [DEVICE, 7])),
     Hook("hami_admit", lambda v: v.admit(CONTAINER, POD, ContainerKind.APP), Admission(env={"A": "1"}), (None, "no", {})),
@@ -72,7 +87,7 @@ SCHEDULER = [
     Hook("hami_fit", lambda v: v.fit(REQUEST, [STATE] * 3, CTX), Placement((GRANT,)), (None, [GRANT], 7)),
     Hook("hami_score", lambda v: v.score(REQUEST, Placement((GRANT,)), [STATE], NodePolicy.SPREAD), 1.5, (None, "1", math.nan, math.inf, -math.inf, 10**400, 1j)),
     Hook("hami_allocation_annotations", lambda v: v.allocation_annotations(ALLOCATION, [DEVICE], POD, NOW), {"a": "1"}, (None, 7, ["a"], {"a": 1}, {1: "a"}, {"a": None})),
-    Hook("hami_restore", lambda v: v.restore(POD, ALLOCATION), ALLOCATION, (None, 7, (GRANT,))),
+    Hook("hami_restore", lambda v: v.restore(POD, ALLOCATION), ALLOCATION, (None, 7, (GRANT,), *SPOILED)),
 ]  # fmt: skip
 REFUSALS = {
     "hami_node_devices": lambda text: Malformed(annotation="acme.com/register", position="", text="", problem=text),

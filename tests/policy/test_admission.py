@@ -382,15 +382,12 @@ def test_what_no_quota_could_ever_admit(limits, pod, expected):
     assert isinstance(outcome(pod, ledger=using(0, **limits)), Admitted) is expected
 
 
-@pytest.mark.parametrize(
-    ("mode", "used"),
-    [pytest.param("deny", 1000, id="what is used counts"), pytest.param("impossible", 0, id="only the limit counts")],
-)  # fmt: skip
-def test_a_denial_names_the_numbers(mode, used):
+@pytest.mark.parametrize("mode", ["deny", "impossible"])
+def test_a_denial_names_the_numbers(mode):
     text = denied(a_pod(gpu=2, mem=3000), ledger=using(1000, mem=4000), quota=mode)
     assert text == (
         "exceeding resource quota: ResourceQuota default/q: limits.acme.com/mem: "
-        f"used {used} MiB + asked 6000 MiB > limit 4000 MiB"
+        "used 1000 MiB + asked 6000 MiB > limit 4000 MiB"
     )
 
 

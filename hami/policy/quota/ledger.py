@@ -7,7 +7,7 @@ all that count the pod must admit it, and deleting one never lifts another.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.objects import Pod, ResourceQuota
@@ -160,9 +160,11 @@ class PodGate:
     ) -> tuple[QuotaRefusal, ...]:
         """The same for amounts by resource name; or whether they could ever be admitted."""
         found = (
-            constraint.refusal(resource, 0 if ignoring_usage else used[resource], amount)
+            (constraint.refusal(resource, 0 if ignoring_usage else used[resource], amount), used)
             for constraint, used in self._books
             for resource, amount in sorted(asked.items())
             if resource in constraint.limits
         )
-        return tuple(refusal for refusal in found if refusal)
+        return tuple(
+            replace(refusal, used=used[refusal.resource]) for refusal, used in found if refusal
+        )
