@@ -225,7 +225,8 @@ class Vendor:
                 "hami_restore", answer, PodAllocation | Corrupt
             )
             if isinstance(restored, PodAllocation) and not self._completes(allocation, restored):
-                self._fail("hami_restore", "changed more than its own grants, or lowered a charge")
+                problem = "returned other grants than its own changed, or a lower charge"
+                self._fail("hami_restore", problem)
             return restored
         except _NoAnswerError as error:
             mine = {g.device_id for g in allocation.grants if g.vendor == self.profile.key}
