@@ -15,6 +15,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, TypeGuard
 
+from hami.answers import device_problem, grant_problem, request_problem
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
@@ -39,7 +40,7 @@ class VendorFailure:
     hook: str
     distribution: str
     problem: str
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def __str__(self) -> str:
         return f"{self.distribution}: {self.hook} of vendor {self.vendor} failed: {self.problem}"
@@ -102,7 +103,10 @@ class Vendor:
             answer = self._ask("hami_node_devices", node=node)
             if isinstance(answer, Malformed):
                 return answer
-            return self._each("hami_node_devices", answer, Device)
+            devices: Sequence[Device] = self._each("hami_node_devices", answer, Device)
+            for device in devices:
+                self._check("hami_node_devices", device_problem(device, self.profile.key))
+            return devices
         except _NoAnswerError as error:
             key = self.profile.node_annotations.register
             return Malformed(annotation=key, position="", text="", problem=str(error))
@@ -124,7 +128,8 @@ class Vendor:
             admitted: Admission | Denied = self._one("hami_admit", answer, Admission | Denied)
             return admitted
         except _NoAnswerError as error:
-            return Denied(str(error))
+            # A vendor that fails must not stand in the way of pods that do not ask for it.
+            return Denied(str(error)) if self._concerns(container) else Admission()
 
     def parse_request(self, container: Container, pod: Pod) -> DeviceRequest | Invalid | None:
         try:
@@ -132,14 +137,20 @@ class Vendor:
             parsed: DeviceRequest | Invalid | None = self._one(
                 "hami_parse_request", answer, DeviceRequest | Invalid | None
             )
+            if isinstance(parsed, DeviceRequest):
+                self._check("hami_parse_request", request_problem(parsed, self.profile.key))
             return parsed
         except _NoAnswerError as error:
+            if not self._concerns(container):
+                return None
             return Invalid(f"container {container.name}: {VENDOR_ERROR}: {error}")
 
     def charge(self, request: DeviceRequest, state: DeviceState, ctx: FitContext) -> Grant | Reason:
         try:
             answer = self._ask("hami_charge", request=request, state=state, ctx=ctx)
             charged: Grant | Reason = self._one("hami_charge", answer, Grant | Reason)
+            if isinstance(charged, Grant):
+                self._check("hami_charge", grant_problem(charged, self.profile.key))
             return charged
         except _NoAnswerError:
             return VENDOR_ERROR
@@ -178,6 +189,9 @@ class Vendor:
         try:
             answer = self._ask("hami_fit", request=request, states=states, ctx=ctx)
             fitted: Placement | Rejected = self._one("hami_fit", answer, Placement | Rejected)
+            if isinstance(fitted, Placement):
+                for grant in fitted.grants:
+                    self._check("hami_fit", grant_problem(grant, self.profile.key))
             return fitted
         except _NoAnswerError as error:
             return _failed(len(states), error)
@@ -280,11 +294,20 @@ class Vendor:
 
     # The boundary.
 
+    def _concerns(self, container: Container) -> bool:
+        """The container names one of this vendor's resources."""
+        names = self.profile.resources.all_names
+        return any(name in container.limits or name in container.requests for name in names)
+
+    def _check(self, hook: str, problem: str) -> None:
+        if problem:
+            self._fail(hook, problem)
+
     def _ask(self, hook: str, **arguments: Any) -> Any:
         """Call the hook; an exception becomes a reported failure and ``_NoAnswerError``."""
         try:
             return self._calls[hook](profile=self.profile, **arguments)
-        except Exception as error:  # the boundary: past here failures are values
+        except (Exception, SystemExit) as error:  # the boundary: past here failures are values
             raise self._reported(hook, f"{type(error).__name__}: {error}", error) from error
 
     def _node(self, hook: str, checked: Callable[[str, Any], Any], **arguments: Any) -> Any:
@@ -304,7 +327,12 @@ class Vendor:
         self._one(hook, answer, type(None))
 
     def _each(self, hook: str, answer: Any, kind: type) -> tuple[Any, ...]:
-        items = tuple(self._one(hook, answer, Sequence))
+        try:
+            items = tuple(self._one(hook, answer, Sequence))
+        except (Exception, SystemExit) as error:
+            if isinstance(error, _NoAnswerError):
+                raise
+            raise self._reported(hook, f"{type(error).__name__}: {error}", error) from error
         for item in items:
             self._one(hook, item, kind)
         return items
@@ -321,7 +349,7 @@ class Vendor:
     def _fail(self, hook: str, problem: str) -> None:
         raise self._reported(hook, problem, None)
 
-    def _reported(self, hook: str, problem: str, error: Exception | None) -> _NoAnswerError:
+    def _reported(self, hook: str, problem: str, error: BaseException | None) -> _NoAnswerError:
         failure = VendorFailure(self.profile.key, hook, self.distribution, problem, error)
         self._on_failure(failure)
         return _NoAnswerError(failure)

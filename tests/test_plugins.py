@@ -392,11 +392,13 @@ class Doubling:
     @hookimpl(wrapper=True)
     def hami_parse_request(self):
         request = yield
-        return DeviceRequest(vendor=request.vendor, count=request.count * 2)
+        return DeviceRequest(vendor=request.vendor, count=request.count * 2, memory_percent=100)
 
 
 def four(vendor: str) -> Any:
-    return answering("hami_parse_request", DeviceRequest(vendor=vendor, count=4))
+    return answering(
+        "hami_parse_request", DeviceRequest(vendor=vendor, count=4, memory_percent=100)
+    )
 
 
 def test_a_wrapper_encloses_own_hooks_and_defaults_of_every_vendor():
@@ -428,7 +430,7 @@ def test_a_vendors_own_wrapper_encloses_its_own_vendors_alone():
 
 def test_one_plugins_hook_answers_for_each_of_its_vendors_and_for_no_other():
     def hami_parse_request(profile):
-        return DeviceRequest(vendor=profile.key, count=9)
+        return DeviceRequest(vendor=profile.key, count=9, memory_percent=100)
 
     plugins = {
         "acme": a_plugin(hookimpl(hami_parse_request), vendors=("ACME", "ZINC")),

@@ -28,10 +28,12 @@ class DevicePolicy:
     """The order of devices within a node, and two filters that ride in the same annotation.
 
     ``chain`` holds ``binpack``, ``spread``, ``numa`` or ``mutex`` in written order; the last
-    alone. ``mutex`` refuses devices in use; ``topology_aware`` lets the vendor choose by links.
+    alone. ``chained``: it was written with commas. ``mutex`` refuses devices in use;
+    ``topology_aware`` lets the vendor choose by links.
     """
 
     chain: tuple[str, ...] = ("spread",)
+    chained: bool = False
     mutex: bool = False
     topology_aware: bool = False
 

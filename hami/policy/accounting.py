@@ -11,37 +11,47 @@ from dataclasses import dataclass, replace
 
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.objects import Pod
-from hami.domain.requests import Invalid, PodRequest
-from hami.domain.scheduling import SchedulingPolicy
 from hami.policy.cluster import Unknown
-from hami.policy.filter import parse_pod
+from hami.policy.filter import asked_vendors
 from hami.policy.ports import VendorRegistry
 from hami.wire.allocation import decode_allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """``unknown`` are devices whose usage cannot be read; ``problems`` say why, for people."""
+    """What a pod is charged.
+
+    ``init_ended``: its plain init containers have ended, so what they held is free again (but for
+    placements, which stay until the pod is gone). ``unknown`` are devices whose usage cannot be
+    read; ``problems`` say why, for people.
+    """
 
     allocation: PodAllocation
+    init_ended: bool = False
     unknown: tuple[Unknown, ...] = ()
     problems: tuple[str, ...] = ()
 
+    @property
+    def running(self) -> PodAllocation:
+        """What counts against quota now."""
+        return self.allocation.after_init() if self.init_ended else self.allocation
+
 
 def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
-    """What a bound pod is charged; None for one that asks for no device."""
-    request = parse_pod(pod, vendors, SchedulingPolicy())
-    # A request that cannot be read does not say which vendors it meant: only annotations do.
-    asked = set() if isinstance(request, Invalid) else set(request.vendors)
-    if not asked and isinstance(request, PodRequest):
+    """What a bound pod is charged; None for one that asks for no device.
+
+    Only the spec says which vendors it asks: annotations can be edited at any time.
+    """
+    asked = asked_vendors(pod, vendors)
+    if not asked:
         return None
     node = pod.spec.node_name
-    decoded = decode_allocation(pod, node, [vendors[key].profile for key in vendors])
+    decoded = decode_allocation(pod, node, [vendors[key].profile for key in sorted(asked)])
     problems = [str(problem) for problem in decoded.problems]
-    for key in sorted(decoded.missing & asked):
+    for key in sorted(decoded.missing):
         annotation = vendors[key].profile.pod_annotations.allocated
         problems.append(f"has no annotation {annotation}")
-    lost = sorted(decoded.unreadable | (decoded.missing & asked))
+    lost = sorted(decoded.unreadable | decoded.missing)
     if lost:
         problems.append(f"what it uses of {', '.join(lost)} is unknown: those take no new pod")
     unknown: list[Unknown] = [(key, None) for key in lost]
@@ -57,11 +67,10 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
             problems.append(restored.problem)
         else:
             allocation = restored
-    if pod.init_finished:
-        allocation = allocation.after_init()
     who = f"Pod {pod.full_name} on {node}"
     return Account(
         allocation=allocation,
+        init_ended=pod.init_finished,
         unknown=tuple(unknown),
         problems=tuple(f"{who}: {problem}" for problem in problems),
     )

@@ -163,5 +163,5 @@ def _quota_refusal(
     if gate is None:
         return ""
     asked = asked_at_least(request.containers, {key: vendors[key].profile for key in vendors})
-    refusals = gate.refusals_of(asked, ignoring_usage=settings.quota == "impossible")
+    refusals = gate.refusals(asked, ignoring_usage=settings.quota == "impossible")
     return "exceeding resource quota: " + "; ".join(map(str, refusals)) if refusals else ""

@@ -14,7 +14,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from hami.domain.allocations import PodAllocation
+from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
 from hami.domain.errors import Malformed
 from hami.domain.objects import Node
@@ -112,19 +112,20 @@ class ClusterTable:
     # Pods.
 
     def charge(
-        self, uid: PodUid, allocation: PodAllocation, unknown: Iterable[Unknown] = ()
+        self,
+        uid: PodUid,
+        allocation: PodAllocation,
+        unknown: Iterable[Unknown] = (),
+        *,
+        init_ended: bool = False,
     ) -> None:
-        """Charge a pod with its allocation, in place of what it was charged before."""
+        """Charge a pod with its allocation, in place of what it was charged before.
+
+        ``init_ended``: what its plain init containers held is free again. Only their placements
+        stay, because a node keeps an instance until its pod is gone.
+        """
         self.release(uid)
-        grants: dict[DeviceKey, list[Grant]] = {}
-        for grant in allocation.grants:
-            grants.setdefault(key_of(grant), []).append(grant)
-        charge = _Charge(
-            allocation=allocation,
-            usage=device_usage(allocation.containers),
-            grants={key: tuple(held) for key, held in grants.items()},
-            unknown=tuple(unknown),
-        )
+        charge = _Charge.of(allocation, tuple(unknown), init_ended=init_ended)
         self._charges[uid] = charge
         self._on_node.setdefault(allocation.node, {})[uid] = None
         if entry := self._nodes.get(allocation.node):
@@ -135,7 +136,7 @@ class ClusterTable:
         charge = self._charges.pop(uid, None)
         if charge is None:
             return
-        node = charge.allocation.node
+        node = charge.node
         del self._on_node[node][uid]
         if not self._on_node[node]:
             del self._on_node[node]
@@ -208,20 +209,13 @@ class ClusterTable:
 
     def _set_shelf(self, entry: _NodeEntry, vendor: VendorCalls) -> Malformed | None:
         profile, node = vendor.profile, entry.node
-        devices = vendor.node_devices(node)
-        if isinstance(devices, Malformed):
-            return devices
-        if len({device.id for device in devices}) != len(devices):
-            return Malformed(
-                annotation=profile.node_annotations.register,
-                position=f"node {node.name}",
-                text=", ".join(device.id for device in devices),
-                problem="two devices have the same id",
-            )
+        devices, problem = self._published(entry, vendor)
         table, shelf = self._tables[profile.key], entry.shelves.pop(profile.key, None)
         alive = self._alive(profile, node)
-        ordered = sorted(devices, key=lambda d: (d.index, d.id))
-        records = [_Record(d if alive else replace(d, healthy=False)) for d in ordered]
+        records = [
+            _Record(d if alive else replace(d, healthy=False), vendor.rules(d.mode).placements)
+            for d in devices
+        ]
         cordoned = cordoned_ids(profile, node.annotations)
         for uid in self._on_node.get(node.name, ()):
             charge = self._charges[uid]
@@ -236,13 +230,30 @@ class ClusterTable:
                 table.remove(shelf.segment)
             if not records:
                 self._compact(profile.key)
-                return None
+                return problem
             segment = table.add(entry.number, states, cordoned)
         for row, record in enumerate(records, start=segment.first):
             record.row = row
-        entry.shelves[profile.key] = _Shelf(segment, records)
+        entry.shelves[profile.key] = _Shelf(segment, devices, records)
         self._compact(profile.key)
-        return None
+        return problem
+
+    def _published(
+        self, entry: _NodeEntry, vendor: VendorCalls
+    ) -> tuple[Sequence[Device], Malformed | None]:
+        """What the node says now, by index; or what it said before, and why that."""
+        profile, shelf = vendor.profile, entry.shelves.get(vendor.profile.key)
+        devices = vendor.node_devices(entry.node)
+        if not isinstance(devices, Malformed):
+            if len({device.id for device in devices}) == len(devices):
+                return sorted(devices, key=lambda d: (d.index, d.id)), None
+            devices = Malformed(
+                annotation=profile.node_annotations.register,
+                position=f"node {entry.node.name}",
+                text=", ".join(device.id for device in devices),
+                problem="two devices have the same id",
+            )
+        return shelf.devices if shelf else (), devices
 
     def _compact(self, key: VendorKey) -> None:
         if not self._tables[key].wasteful:
@@ -264,7 +275,7 @@ class ClusterTable:
 
     def _records(self, entry: _NodeEntry, charge: _Charge) -> Iterable[_Record]:
         """The records of the vendors that a charge concerns."""
-        for vendor in {vendor for vendor, _ in (*charge.usage, *charge.unknown)}:
+        for vendor in charge.vendors:
             if shelf := entry.shelves.get(vendor):
                 yield from shelf.records
 
@@ -289,12 +300,35 @@ class ClusterTable:
 
 @dataclass(slots=True, eq=False)
 class _Charge:
-    """What one pod is charged: its allocation, taken apart by device."""
+    """What one pod is charged: its allocation, taken apart by device.
 
-    allocation: PodAllocation
+    ``ended`` are the grants of init containers that have ended.
+    """
+
+    node: str
     usage: Mapping[DeviceKey, Usage]
     grants: Mapping[DeviceKey, tuple[Grant, ...]]
+    ended: Mapping[DeviceKey, tuple[Grant, ...]]
     unknown: tuple[Unknown, ...]
+
+    @classmethod
+    def of(
+        cls, allocation: PodAllocation, unknown: tuple[Unknown, ...], *, init_ended: bool
+    ) -> _Charge:
+        init = [c for c in allocation.containers if c.kind is ContainerKind.INIT]
+        running = allocation.after_init() if init_ended else allocation
+        return cls(
+            node=allocation.node,
+            usage=device_usage(running.containers),
+            grants=_by_device(running.grants),
+            ended=_by_device(g for c in init for g in c.grants) if init_ended else {},
+            unknown=unknown,
+        )
+
+    @property
+    def vendors(self) -> set[VendorKey]:
+        keys = (*self.usage, *self.ended, *self.unknown)
+        return {vendor for vendor, _ in keys}
 
     def hides(self, key: DeviceKey) -> bool:
         """It uses this device, or may, to an extent that nobody can read."""
@@ -302,11 +336,23 @@ class _Charge:
         return (vendor, device) in self.unknown or (vendor, None) in self.unknown
 
 
+def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]:
+    found: dict[DeviceKey, tuple[Grant, ...]] = {}
+    for grant in grants:
+        key = key_of(grant)
+        found[key] = (*found.get(key, ()), grant)
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class _Record:
-    """One device with what each pod uses of it; ``row`` is its place in the vendor's table."""
+    """One device with what each pod uses of it; ``row`` is its place in the vendor's table.
+
+    ``placements``: its grants are places on it, which stay taken until their pod is gone.
+    """
 
     device: Device
+    placements: bool
     row: int = -1
     usage: Usage = UNUSED
     grants: dict[PodUid, tuple[Grant, ...]] = field(default_factory=dict)
@@ -316,7 +362,11 @@ class _Record:
         key = (self.device.vendor, self.device.id)
         if (usage := charge.usage.get(key)) is not None:
             self.usage = self.usage + usage
-            self.grants[uid] = charge.grants[key]
+        held = charge.grants.get(key, ())
+        if self.placements:
+            held += charge.ended.get(key, ())
+        if held:
+            self.grants[uid] = held
         if charge.unknown and charge.hides(key):
             self.unknown.add(uid)
 
@@ -324,7 +374,7 @@ class _Record:
         key = (self.device.vendor, self.device.id)
         if (usage := charge.usage.get(key)) is not None:
             self.usage = self.usage - usage
-            del self.grants[uid]
+        self.grants.pop(uid, None)
         self.unknown.discard(uid)
 
     def state(self) -> DeviceState:
@@ -337,6 +387,7 @@ class _Shelf:
     """One vendor's devices on one node, in the order of their indexes."""
 
     segment: Segment
+    devices: Sequence[Device]
     records: list[_Record]
 
 

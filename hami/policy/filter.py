@@ -7,7 +7,7 @@ the placement in the same turn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from hami.domain.requests import (
     PodRequest,
 )
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
+from hami.domain.units import VendorKey
 from hami.policy.cluster import ClusterTable
 from hami.policy.fit import fit_pod
 from hami.policy.ports import VendorRegistry
@@ -50,7 +51,7 @@ class Refused:
 def parse_pod(
     pod: Pod, vendors: VendorRegistry, defaults: SchedulingPolicy
 ) -> PodRequest | Invalid:
-    """Everything the pod asks of every vendor, container by container."""
+    """Everything the pod asks of every vendor, container by container, and its policy."""
     containers: list[ContainerRequest] = []
     for container, kind in pod.each_container():
         requests: list[DeviceRequest] = []
@@ -63,12 +64,20 @@ def parse_pod(
         containers.append(
             ContainerRequest(container=container, kind=kind, requests=tuple(requests))
         )
-    if not any(container.requests for container in containers):
-        return PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
+    request = PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
+    if not request.vendors:
+        return request
     policy = read_policy(pod, defaults)
-    if isinstance(policy, Invalid):
-        return policy
-    return PodRequest(pod=pod, containers=tuple(containers), policy=policy)
+    return policy if isinstance(policy, Invalid) else replace(request, policy=policy)
+
+
+def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
+    """The vendors that the pod's spec asks, also where a request cannot be read."""
+    return frozenset(
+        key
+        for key in vendors
+        if any(vendors[key].parse_request(c, pod) is not None for c, _ in pod.each_container())
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol
 
@@ -26,17 +26,18 @@ from hami.domain.requests import (
     PodRequest,
 )
 from hami.domain.units import WHOLE_DEVICE, VendorKey
+from hami.policy.defaults import asked_memory
 from hami.policy.ports import VendorCalls, VendorRegistry
 from hami.policy.rank import in_order
 from hami.policy.selection import Selection, cordoned_ids
-from hami.policy.usage import DeviceKey, key_of
+from hami.policy.usage import ChargeMeter, DeviceKey, key_of
 
 
 class QuotaGate(Protocol):
     """What quota lets one pod have; ``None`` in its place means that no quota concerns it."""
 
-    def refusals(self, containers: Sequence[ContainerAllocation]) -> Sequence[object]:
-        """Why these containers together are too much; empty when they are not."""
+    def refusals(self, asked: Mapping[str, int]) -> Sequence[object]:
+        """Why these amounts by resource name are too much; empty when they are not."""
         ...
 
 
@@ -117,6 +118,10 @@ class _Walk:
             chosen = self._let_vendor_choose(group)
             if chosen is not None:
                 return chosen if isinstance(chosen, Placement) else None
+        return self.take_first(group) or self._take_cheapest(group)
+
+    def take_first(self, group: Sequence[DeviceState]) -> Placement | None:
+        """The first grants that fit, in the order of the group."""
         taken: list[Grant] = []
         for state in group:
             for verdict in self._slices(state, taken):
@@ -128,6 +133,18 @@ class _Walk:
                     return Placement(tuple(taken))
         self.refused[reasons.TOO_FEW] += len(taken)
         return None
+
+    def _take_cheapest(self, group: Sequence[DeviceState]) -> Placement | None:
+        """Where quota stands in the way of the policy's order, the smallest devices may still do.
+
+        HAMi leaves such a pod waiting although it fits.
+        """
+        request = self.request
+        if reasons.QUOTA not in self.refused or request.memory_mib is not None:
+            return None
+        again = replace(self, refused=Counter())  # what counts is why the policy's order failed
+        by_size = sorted(group, key=lambda state: asked_memory(request, state.device))
+        return again.take_first(by_size)
 
     def _let_vendor_choose(self, group: Sequence[DeviceState]) -> Placement | Rejected | None:
         refused: Counter[Reason] = Counter()
@@ -192,7 +209,7 @@ class _Walk:
         grant = self.vendor.charge(request, state, self.ctx)
         if isinstance(grant, Reason):
             return grant
-        if grant.device_id != device.id or grant.slots < 1 or grant.usage.negative:
+        if grant.device_id != device.id:
             return reasons.VENDOR_ERROR
         if not self.ctx.allowed((*taken, grant)):
             return reasons.QUOTA
@@ -234,9 +251,14 @@ class _Attempt:
     gate: QuotaGate | None
     done: list[ContainerAllocation] = field(default_factory=list)
     running: dict[DeviceKey, tuple[Grant, ...]] = field(default_factory=dict)
+    meter: ChargeMeter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.meter = ChargeMeter({key: self.vendors[key].profile for key in self.vendors})
 
     def keep(self, container: ContainerAllocation) -> None:
         self.done.append(container)
+        self.meter.add(container.kind, container.grants)
         if container.kind is not ContainerKind.INIT:
             for grant in container.grants:
                 key = key_of(grant)
@@ -251,7 +273,7 @@ class _Attempt:
             if _too_few(vendor, wanted, states, self.request):
                 return Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
             so_far = ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
-            quota = _Quota(self.gate, self.done, so_far)
+            quota = _Quota(self.gate, self.meter, so_far)
             ctx = FitContext(
                 pod=self.request.pod,
                 node=self.devices.node,
@@ -262,8 +284,8 @@ class _Attempt:
                 allowed=quota.allows,
             )
             outcome = vendor.fit(wanted, states, ctx)
-            if isinstance(outcome, Placement):
-                outcome = _sound(vendor, wanted, states, outcome, quota)
+            if isinstance(outcome, Placement) and vendor.fits:
+                outcome = _sound(vendor, wanted, states, outcome, ctx)
             if isinstance(outcome, Rejected):
                 return Rejected(
                     outcome.counts, outcome.devices, (*outcome.details, *quota.explanations())
@@ -298,17 +320,15 @@ class _Quota:
     """The gate for one container: remembers refusals, so that they can be explained."""
 
     gate: QuotaGate | None
-    done: Sequence[ContainerAllocation]
+    meter: ChargeMeter
     so_far: ContainerAllocation
     refused: dict[str, None] = field(default_factory=dict)
 
     def allows(self, grants: Sequence[Grant]) -> bool:
         if self.gate is None:
             return True
-        container = ContainerAllocation(
-            name=self.so_far.name, kind=self.so_far.kind, grants=(*self.so_far.grants, *grants)
-        )
-        found = self.gate.refusals((*self.done, container))
+        asked = self.meter.after(self.so_far.kind, (*self.so_far.grants, *grants))
+        found = self.gate.refusals(asked)
         self.refused.update(dict.fromkeys(str(refusal) for refusal in found))
         return not found
 
@@ -321,15 +341,14 @@ def _sound(
     wanted: DeviceRequest,
     states: Sequence[DeviceState],
     placement: Placement,
-    quota: _Quota,
+    ctx: FitContext,
 ) -> Placement | Rejected:
     """A vendor that replaced the loop is checked: nothing exceeded, nothing that is not there."""
-    if not vendor.fits:
-        return placement
-    if problem := _unsound(vendor, wanted, states, placement):
+    cordoned = cordoned_ids(vendor.profile, ctx.node.annotations)
+    if problem := _unsound(vendor, wanted, states, placement, cordoned):
         failed = {reasons.VENDOR_ERROR: len(states)}
         return Rejected.of(failed, len(states), [f"hami_fit {problem}"])
-    if not quota.allows(placement.grants):
+    if not ctx.allowed(placement.grants):
         return Rejected.of({reasons.QUOTA: len(states)}, len(states))
     return placement
 
@@ -339,6 +358,7 @@ def _unsound(
     wanted: DeviceRequest,
     states: Sequence[DeviceState],
     placement: Placement,
+    cordoned: frozenset[str],
 ) -> str:
     """What is wrong with a placement; empty when it can be had."""
     if len(placement.grants) != wanted.count:
@@ -350,8 +370,8 @@ def _unsound(
         if state is None:
             return f"granted device {grant.device_id}, which this node does not have"
         device, rules = state.device, vendor.rules(state.device.mode)
-        if not (device.healthy and state.known):
-            return f"granted device {device.id}, which is not healthy or not known in its usage"
+        if not (device.healthy and state.known) or device.id in cordoned:
+            return f"granted device {device.id}, which is ill, cordoned or of unknown usage"
         if state is not before[device.id] and not rules.several_slices_per_device:
             return f"granted device {device.id} twice"
         if wanted.exclusive and state.usage.slots:

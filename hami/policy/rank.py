@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hami.domain.devices import Device, DeviceState, Usage
+from hami.domain.errors import shortened
 from hami.domain.objects import Pod
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
@@ -19,6 +20,8 @@ from hami.policy.defaults import asked_memory
 from hami.wire import keys
 
 _ORDERS = ("binpack", "spread", "numa")
+
+_LONGEST_WEIGHT = 9
 
 DEVICE_POLICIES = (*_ORDERS, "mutex", "topology-aware")
 """The words of a device policy, alone or in a comma chain."""
@@ -48,12 +51,16 @@ def node_policy(text: str) -> NodePolicy:
 def device_policy(text: str) -> DevicePolicy:
     """One word or a comma chain; an unknown word means spread, as HAMi reads it."""
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    if len(words) > 1 or "," in text:
+    chained = "," in text
+    if chained:
         chain = tuple(word for word in words if word in _ORDERS) or ("spread",)
     else:
         chain = words if words[0] in (*_ORDERS, "mutex") else ("spread",)
     return DevicePolicy(
-        chain=chain, mutex="mutex" in words, topology_aware="topology-aware" in words
+        chain=chain,
+        chained=chained,
+        mutex="mutex" in words,
+        topology_aware="topology-aware" in words,
     )
 
 
@@ -61,7 +68,7 @@ def scoring_weights(text: str) -> ScoringWeights | Invalid:
     """``slot=1,core=1,memory=3``: all three, whole numbers, not all of them 0."""
 
     def invalid(problem: str) -> Invalid:
-        return Invalid(f'invalid {keys.SCORING_WEIGHTS} annotation "{text}": {problem}')
+        return Invalid(f'invalid {keys.SCORING_WEIGHTS} annotation "{shortened(text)}": {problem}')
 
     parts = text.split(",")
     if len(parts) != 3:
@@ -71,10 +78,14 @@ def scoring_weights(text: str) -> ScoringWeights | Invalid:
         name, equals, number = (piece.strip() for piece in part.partition("="))
         if not equals:
             return invalid("expected key=value entries")
+        name = shortened(name)
         if name in weights:
             return invalid(f'duplicate "{name}" weight')
-        if not number.removeprefix("-").isascii() or not number.removeprefix("-").isdigit():
+        digits = number.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()):
             return invalid(f'"{name}" weight must be an integer')
+        if len(digits) > _LONGEST_WEIGHT:
+            return invalid(f'"{name}" weight must have at most {_LONGEST_WEIGHT} digits')
         if number.startswith("-"):
             return invalid(f'"{name}" weight must not be negative')
         if name not in ("slot", "core", "memory"):
@@ -122,8 +133,9 @@ def in_order(
     chain = policy.device.chain
     if numa_bind and "numa" not in chain[:1]:
         chain = ("numa", *(word for word in chain if word != "numa"))
-    # HAMi's one exception: binpack bound to a NUMA node starts at the lowest.
-    numa_sign = -1 if numa_bind and policy.device.chain == ("binpack",) else 1
+    # HAMi's one exception: plain binpack bound to a NUMA node starts at the lowest.
+    plain_binpack = policy.device.chain == ("binpack",) and not policy.device.chained
+    numa_sign = -1 if numa_bind and plain_binpack else 1
 
     def after(state: DeviceState) -> float:
         device = state.device

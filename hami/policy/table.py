@@ -72,6 +72,7 @@ class DeviceTable:
             self._columns = self._columns.grown(self._size * 2)
         self._segments.append(segment)
         self._ids.extend("" for _ in states)
+        self._layout = None
         self.write(segment, states, cordoned)
         return segment
 
@@ -82,15 +83,18 @@ class DeviceTable:
         columns = self._columns
         for row, state in enumerate(states, start=segment.first):
             device = state.device
+            mode = self._modes.setdefault(device.mode, len(self._modes))
+            if columns.mode[row] != mode or columns.memory[row] != device.memory_mib:
+                self._layout = None
             self._ids[row] = device.id
+            columns.uuid[row] = hash(device.id)
             columns.healthy[row] = device.healthy
             columns.cordoned[row] = device.id in cordoned
             columns.model[row] = self._models.setdefault(device.model, len(self._models))
-            columns.mode[row] = self._modes.setdefault(device.mode, len(self._modes))
+            columns.mode[row] = mode
             columns.memory[row] = device.memory_mib
             columns.cores[row] = device.cores
             self.write_usage(row, device, state.usage, known=state.known)
-        self._layout = None
 
     def write_usage(self, row: int, device: Device, usage: Usage, *, known: bool) -> None:
         columns = self._columns
@@ -165,9 +169,7 @@ class DeviceTable:
             wrong = models[view.model] | modes[view.mode]
             yield reasons.TYPE_MISMATCH, where(Column.SELECTION, wrong)
         if selection.use_uuids or selection.nouse_uuids:
-            admits = selection.admits_uuid
-            wrong = np.fromiter((not admits(i) for i in self._ids), np.bool_, self._size)
-            yield reasons.UUID_MISMATCH, where(Column.SELECTION, wrong)
+            yield reasons.UUID_MISMATCH, where(Column.SELECTION, self._wrong_uuids(selection))
         yield reasons.NO_SLOT, where(Column.SLOTS, view.free_slots <= 0)
         if ask.mutex or request.exclusive:
             yield reasons.EXCLUSIVE_CONFLICT, where(Column.SLOTS, view.in_use)
@@ -182,6 +184,15 @@ class DeviceTable:
         if not request.exclusive and not request.cores:
             spent = (view.free_cores == 0) & (view.cores != 0)
             yield reasons.CORES_EXHAUSTED, where(Column.CORES, spent)
+
+    def _wrong_uuids(self, selection: Selection) -> Mask:
+        """Rows whose id the pod does not admit; only rows that it may mean are looked at."""
+        named = selection.nouse_uuids.union(*selection.use_uuids)
+        hashes = np.fromiter((hash(uuid) for uuid in named), np.int64, len(named))
+        wrong = np.full(self._size, bool(selection.use_uuids))
+        for row in np.flatnonzero(np.isin(self._columns.uuid[: self._size], hashes)).tolist():
+            wrong[row] = not selection.admits_uuid(self._ids[row])
+        return wrong
 
     def _quota_checks(
         self,
@@ -226,6 +237,7 @@ class _Columns:
     known: Mask
     cordoned: Mask
     in_use: Mask
+    uuid: Numbers  # hashes
     model: Numbers
     mode: Numbers
     memory: Numbers
@@ -244,7 +256,7 @@ class _Columns:
 
         return cls(
             flags(), flags(), flags(), flags(),
-            numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(),
+            numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(), numbers(),
         )  # fmt: skip
 
     @property

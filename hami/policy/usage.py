@@ -8,12 +8,12 @@ The same formula gives its use of each device and its charge against quota.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import UNUSED, Grant, Usage
 from hami.domain.profile import VendorProfile
-from hami.domain.requests import ContainerRequest
+from hami.domain.requests import ContainerRequest, DeviceRequest
 from hami.domain.units import WHOLE_DEVICE, DeviceId, VendorKey
 
 DeviceKey = tuple[VendorKey, DeviceId]
@@ -38,65 +38,86 @@ def device_usage(containers: Iterable[ContainerAllocation]) -> dict[DeviceKey, U
     return peak
 
 
+class ChargeMeter:
+    """Adds up what a pod is charged per resource name, container by container in spec order.
+
+    Slices, MiB (the vendor's factor applied) and percent. Asking what one more container would
+    make of it costs no more for the hundredth than for the first.
+    """
+
+    def __init__(self, profiles: Mapping[VendorKey, VendorProfile]) -> None:
+        self._profiles = profiles
+        self._running: dict[str, int] = {}
+        self._peak: dict[str, int] = {}
+
+    def after(self, kind: ContainerKind, grants: Iterable[Grant]) -> dict[str, int]:
+        """The charge if a container with these grants came next; nothing is kept."""
+        return self._added(kind, self._amounts(grants))[1]
+
+    def add(self, kind: ContainerKind, grants: Iterable[Grant]) -> None:
+        self._running, self._peak = self._added(kind, self._amounts(grants))
+
+    def add_request(self, kind: ContainerKind, requests: Iterable[DeviceRequest]) -> None:
+        """The least that a container's requests will be charged.
+
+        What a percentage or a whole device comes to is not known yet: 0 MiB, and of whole devices
+        0 percent. Nor are the cores of a vendor whose placements decide about them.
+        """
+        amounts: dict[str, int] = {}
+        for request in requests:
+            profile = self._profiles[request.vendor]
+            placed = any(rules.placements for rules in profile.modes.values())
+            cores = 0 if placed or request.exclusive else min(request.cores, WHOLE_DEVICE)
+            memory = 0 if request.exclusive else request.memory_mib or 0
+            for name, amount in zip(_names(profile), (1, memory, cores), strict=True):
+                amounts[name] = amounts.get(name, 0) + request.count * amount
+        self._running, self._peak = self._added(kind, amounts)
+
+    @property
+    def charge(self) -> Mapping[str, int]:
+        """So far, without resources of which nothing is charged."""
+        return {name: amount for name, amount in self._peak.items() if name and amount}
+
+    def _amounts(self, grants: Iterable[Grant]) -> dict[str, int]:
+        amounts: dict[str, int] = {}
+        for grant in grants:
+            names = _names(self._profiles[grant.vendor])
+            for name, amount in zip(names, (1, grant.memory_mib, grant.cores), strict=True):
+                amounts[name] = amounts.get(name, 0) + amount
+        return amounts
+
+    def _added(
+        self, kind: ContainerKind, amounts: Mapping[str, int]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """What runs on from then on, and the peak until then."""
+        peak = dict(self._peak)
+        now = {name: self._running.get(name, 0) + amount for name, amount in amounts.items()}
+        for name, amount in now.items():
+            peak[name] = max(peak.get(name, 0), amount)
+        running = self._running if kind is ContainerKind.INIT else self._running | now
+        return running, peak
+
+
+def _names(profile: VendorProfile) -> tuple[str, str, str]:
+    names = profile.resources
+    return names.count, names.memory, names.cores
+
+
 def quota_charge(
     containers: Iterable[ContainerAllocation], profiles: Mapping[VendorKey, VendorProfile]
-) -> dict[str, int]:
-    """What one pod is charged per resource name: slices, MiB (factor applied), percent."""
-    return _peak(
-        (
-            container.kind,
-            [
-                (profiles[grant.vendor], 1, grant.memory_mib, grant.cores)
-                for grant in container.grants
-            ],
-        )
-        for container in containers
-    )
+) -> Mapping[str, int]:
+    """What one pod is charged per resource name; see :class:`ChargeMeter`."""
+    meter = ChargeMeter(profiles)
+    for container in containers:
+        meter.add(container.kind, container.grants)
+    return meter.charge
 
 
 def asked_at_least(
     containers: Iterable[ContainerRequest], profiles: Mapping[VendorKey, VendorProfile]
-) -> dict[str, int]:
-    """The least that these requests will be charged.
-
-    What a percentage or a whole device comes to is not known yet: 0 MiB, and of whole devices 0
-    percent.
-    """
-    return _peak(
-        (
-            container.kind,
-            [
-                (
-                    profiles[request.vendor],
-                    request.count,
-                    request.count * (request.memory_mib or 0),
-                    0 if request.exclusive else request.count * min(request.cores, WHOLE_DEVICE),
-                )
-                for request in container.requests
-            ],
-        )
-        for container in containers
-    )
-
-
-_Amounts = tuple[VendorProfile, int, int, int]
-"""Slices, MiB and percent under a vendor's resource names."""
-
-
-def _peak(containers: Iterable[tuple[ContainerKind, Sequence[_Amounts]]]) -> dict[str, int]:
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for kind, charges in containers:
-        now = running if kind is not ContainerKind.INIT else dict(running)
-        for profile, count, memory, cores in charges:
-            names = profile.resources
-            for name, amount in (
-                (names.count, count),
-                (names.memory, memory),
-                (names.cores, cores),
-            ):
-                if name and amount:
-                    now[name] = now.get(name, 0) + amount
-        for name, amount in now.items():
-            peak[name] = max(peak.get(name, 0), amount)
-    return peak
+) -> Mapping[str, int]:
+    """The least that these requests will be charged; see :meth:`ChargeMeter.add_request`."""
+    meter = ChargeMeter(profiles)
+    for container in containers:
+        meter.add_request(container.kind, container.requests)
+    return meter.charge

@@ -107,8 +107,8 @@ class _Cluster:
             return
         self._warnings += found.problems
         self._warnings += self._strangers(pod, found.allocation)
-        self._table.charge(pod.uid, found.allocation, found.unknown)
-        self._ledger.charge(pod, found.allocation)
+        self._table.charge(pod.uid, found.allocation, found.unknown, init_ended=found.init_ended)
+        self._ledger.charge(pod, found.running)
         self._running.append(PlacedPod(pod=pod, allocation=found.allocation))
 
     def schedule(self, pod: Pod) -> None:

@@ -27,9 +27,6 @@ def asked(subject: Subject, limits: Mapping[str, str]) -> DeviceRequest:
     """The request for limits that every vendor must understand."""
     request = parsed(subject, limits)
     assert isinstance(request, DeviceRequest), f"{dict(limits)} gave {request!r}, not a request"
-    assert request.vendor == subject.profile.key, (
-        f"{dict(limits)} gave a request to {request.vendor!r}, not {subject.profile.key!r}"
-    )
     return request
 
 
@@ -69,11 +66,6 @@ class RequestRules:
         for text in ("1", "2"):
             request = asked(subject, {count: text})
             assert request.count == int(text), f"{count}={text} asks for {request.count} slices"
-            memory = (request.memory_mib, request.memory_percent)
-            assert memory.count(None) == 1, (
-                f"{count}={text} gave memory_mib={memory[0]} and memory_percent={memory[1]}; "
-                f"set exactly one"
-            )
 
     def test_memory_is_read_in_its_unit(self, subject: Subject) -> None:
         """A decimal number counts the resource's unit; only ``Ki Mi Gi`` prove bytes."""

@@ -35,8 +35,10 @@ def charged(pod: Pod, vendors: Vendors | None = None) -> Cluster:
     cluster = Cluster(node, vendors=vendors)
     account = account_of(pod, cluster.vendors)
     if account:
-        cluster.table.charge(pod.uid, account.allocation, account.unknown)
-        cluster.ledger.charge(pod, account.allocation)
+        cluster.table.charge(
+            pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
+        )
+        cluster.ledger.charge(pod, account.running)
     return cluster
 
 
@@ -117,6 +119,19 @@ def test_fix_a_malformed_annotation_of_one_vendor_hides_no_other_vendors_usage()
 
 def test_a_pod_without_requests_is_never_charged_whatever_it_says():
     assert account_of(bound(a_pod("p"), acme="d0,ACME,8000,100:;"), the_vendors()) is None
+
+
+@pytest.mark.parametrize("weights", ["x", "slot=" + "9" * 5000 + ",core=1,memory=1"])
+def test_fix_no_annotation_makes_a_pods_devices_look_free(weights):
+    """A bound pod's annotations can be edited; only its spec says that it uses devices."""
+    pod = bound(a_pod("old", gpu=1))
+    pod.metadata.annotations["hami.io/device-scoring-weights"] = weights
+    assert texts(charged(pod).try_pod(a_pod("new", gpu=1))) == {"n1": "2/2 UnknownUsage"}
+
+
+def test_a_pod_is_not_charged_for_a_vendor_that_it_does_not_ask():
+    pod = bound(a_pod("p", gpu=1), acme="d0,ACME,1,0:;", bolt="b0,BOLT,8000,100:;")
+    assert charged(pod).usage("n1", "BOLT") == {"b0": Usage()}
 
 
 def test_a_stale_device_id_is_ignored_and_the_others_count():

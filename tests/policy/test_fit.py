@@ -130,6 +130,14 @@ def test_quota_is_asked_device_by_device(request_, limit, expected):
     assert placed(request_, *states, allowed=sums_to_at_most(limit)) == expected
 
 
+def test_fix_the_smallest_devices_are_tried_where_quota_refuses_the_policys_order():
+    states = [a_state("a", memory=4000), a_state("b", memory=4000), a_state("c", memory=8000)]
+    assert placed(a_request(2, percent=100), *states, allowed=sums_to_at_most(8000)) == "b a"
+    assert placed(a_request(2, percent=100), *states, allowed=sums_to_at_most(7999)) == (
+        "1/3 AllocatedCardsInsufficientRequest, 2/3 ResourceQuotaNotFit"
+    )
+
+
 class Choosy(ProfileVendor):
     """Chooses what a test tells it."""
 
@@ -237,7 +245,7 @@ def test_a_replaced_loop_is_checked(answer, expected):
 @pytest.mark.parametrize(
     ("node", "asks", "answer", "problem"),
     [
-        pytest.param([a_device(healthy=False)], {"gpu": 1}, ["d0"], "granted device d0, which is not healthy or not known in its usage", id="an ill device"),
+        pytest.param([a_device(healthy=False)], {"gpu": 1}, ["d0"], "granted device d0, which is ill, cordoned or of unknown usage", id="an ill device"),
         pytest.param([a_device(), a_device("d1")], {"gpu": 2}, ["d0", "d0"], "granted device d0 twice", id="one device twice"),
     ],
 )  # fmt: skip

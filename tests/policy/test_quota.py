@@ -363,8 +363,8 @@ def test_asking_changes_nothing():
     ledger = a_ledger(a_quota(mem=1000))
     pod = a_pod("p")
     for _ in range(3):
-        assert ledger.gate(pod).refusals([taking(1000)]) == ()
-        assert ledger.gate(pod).refusals_of({MEM: 5000}) != ()
+        assert ledger.gate(pod).refusals({MEM: 1000}) == ()
+        assert ledger.gate(pod).refusals({MEM: 5000}) != ()
     assert ledger.used("default", "q") == {MEM: 0}
 
 

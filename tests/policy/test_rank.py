@@ -59,6 +59,7 @@ def order(policy: str, *states, numa_bind: bool = False) -> str:
         pytest.param("mutex,topology-aware", [filled("a", 20), filled("b", 10)], False, "ba", id="a chain without an order means spread"),
         pytest.param("binpack,spread", [filled("a", 99), filled("b", 5, numa=1)], True, "ba", id="a bound chain puts numa first"),
         pytest.param("spread,numa", [filled("a", 1), filled("b", 99, numa=1)], True, "ba", id="a bound chain moves numa to the front"),
+        pytest.param("binpack,topology-aware", [filled("a", 99), filled("b", 5, numa=1)], True, "ba", id="a bound chain starts at the highest numa node, plain binpack alone at the lowest"),
         pytest.param(" binpack , numa ", [filled("a", 1), filled("b", 9)], False, "ba", id="blanks in a chain do not count"),
         pytest.param("spread", [filled("a", 5, index=1), filled("b", 5)], False, "ab", id="equal scores are deterministic: the higher index first"),
         pytest.param("spread", [filled("a", 5), filled("b", 5)], False, "ba", id="equal in everything: the higher id first"),
@@ -132,9 +133,9 @@ def test_node_score(used_, total, expected):
         pytest.param("binpack", DevicePolicy(chain=("binpack",)), id="one word"),
         pytest.param("", DevicePolicy(), id="empty means spread"),
         pytest.param("mutex", DevicePolicy(chain=("mutex",), mutex=True), id="mutex sorts and filters"),
-        pytest.param("numa,numa,binpack", DevicePolicy(chain=("numa", "binpack")), id="a repeated word counts once"),
-        pytest.param("binpack,topology-aware", DevicePolicy(chain=("binpack",), topology_aware=True), id="topology rides along"),
-        pytest.param("mutex,", DevicePolicy(chain=("spread",), mutex=True), id="a comma makes a chain"),
+        pytest.param("numa,numa,binpack", DevicePolicy(chain=("numa", "binpack"), chained=True), id="a repeated word counts once"),
+        pytest.param("binpack,topology-aware", DevicePolicy(chain=("binpack",), chained=True, topology_aware=True), id="topology rides along"),
+        pytest.param("mutex,", DevicePolicy(chain=("spread",), chained=True, mutex=True), id="a comma makes a chain"),
     ],
 )  # fmt: skip
 def test_device_policy(text, expected):
@@ -154,6 +155,7 @@ def test_node_policy_is_binpack_unless_spread():
         ("slot=1,core,memory=1", "expected key=value entries"),
         ("slot=1,slot=2,memory=1", 'duplicate "slot" weight'),
         ("slot=1,core=x,memory=1", '"core" weight must be an integer'),
+        ("slot=1,core=1234567890,memory=1", '"core" weight must have at most 9 digits'),
         ("slot=1,core=-1,memory=1", '"core" weight must not be negative'),
         ("slot=1,core=1,disk=1", 'unknown weight "disk"'),
         ("slot=0,core=0,memory=0", "at least one weight must be positive"),

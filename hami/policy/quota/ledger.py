@@ -91,7 +91,7 @@ class QuotaLedger:
             mine = own if held and account.constraint.scopes.match(held.pod) else {}
             used = {r: account.used.get(r, 0) - mine.get(r, 0) for r in account.constraint.limits}
             books.append((account.constraint, used))
-        return PodGate(books, self)
+        return PodGate(books)
 
     def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[QuotaRefusal, ...]:
         """Check and charge in one step; what the pod was charged before is replaced.
@@ -99,7 +99,7 @@ class QuotaLedger:
         Returns the refusals, and then nothing has changed.
         """
         gate = self.gate(pod)
-        refusals = gate.refusals(allocation.containers) if gate else ()
+        refusals = gate.refusals(self.amount(allocation.containers)) if gate else ()
         if not refusals:
             self.charge(pod, allocation)
         return refusals
@@ -123,7 +123,7 @@ class QuotaLedger:
         if not pods:
             del self._pods[entry.pod.namespace]
 
-    def amount(self, containers: Sequence[ContainerAllocation]) -> dict[str, int]:
+    def amount(self, containers: Sequence[ContainerAllocation]) -> Mapping[str, int]:
         """What containers of one pod are charged, by resource name."""
         return quota_charge(containers, self._profiles)
 
@@ -136,11 +136,8 @@ class QuotaLedger:
 class PodGate:
     """What the quotas of one pod's namespace leave it, at one moment."""
 
-    def __init__(
-        self, books: Sequence[tuple[Constraint, Mapping[str, int]]], ledger: QuotaLedger
-    ) -> None:
+    def __init__(self, books: Sequence[tuple[Constraint, Mapping[str, int]]]) -> None:
         self._books = books
-        self._ledger = ledger
 
     def left(self, resource: str) -> int | None:
         """The least that any object leaves of a resource; None when none limits it."""
@@ -151,14 +148,13 @@ class PodGate:
         ]
         return min(lefts) if lefts else None
 
-    def refusals(self, containers: Sequence[ContainerAllocation]) -> tuple[QuotaRefusal, ...]:
-        """Why these containers together are too much; empty when every object admits them."""
-        return self.refusals_of(self._ledger.amount(containers))
-
-    def refusals_of(
+    def refusals(
         self, asked: Mapping[str, int], *, ignoring_usage: bool = False
     ) -> tuple[QuotaRefusal, ...]:
-        """The same for amounts by resource name; or whether they could ever be admitted."""
+        """Why these amounts are too much; empty when every object admits them.
+
+        ``ignoring_usage``: whether they could ever be admitted.
+        """
         found = (
             (constraint.refusal(resource, 0 if ignoring_usage else used[resource], amount), used)
             for constraint, used in self._books

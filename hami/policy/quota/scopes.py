@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hami.domain import quantity
 from hami.domain.objects import Pod, ResourceQuota, ScopeRequirement
@@ -79,16 +80,26 @@ def _is_positive(text: str | None) -> bool:
 
 
 def _crosses_namespaces(pod: Pod) -> bool:
-    if pod.spec.affinity is None:
-        return False
-    for kind in ("podAffinity", "podAntiAffinity"):
-        rules = pod.spec.affinity.get(kind) or {}
-        terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
-        preferred = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [weighted.get("podAffinityTerm") or {} for weighted in preferred]
-        if any(t.get("namespaces") or t.get("namespaceSelector") is not None for t in terms):
-            return True
-    return False
+    """A pod (anti-)affinity term names namespaces or selects them."""
+    affinity = pod.spec.affinity or {}
+    terms: list[object] = []
+    for rules in (_map(affinity.get(kind)) for kind in ("podAffinity", "podAntiAffinity")):
+        terms += _list(rules.get("requiredDuringSchedulingIgnoredDuringExecution"))
+        preferred = _list(rules.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        terms += [_map(weighted).get("podAffinityTerm") for weighted in preferred]
+    return any(
+        _map(term).get("namespaces") or _map(term).get("namespaceSelector") is not None
+        for term in terms
+    )
+
+
+def _map(value: object) -> dict[str, Any]:
+    """Affinity is kept as it was written, so every level is looked at before it is used."""
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _priority_class(requirement: ScopeRequirement, name: str) -> bool:

@@ -77,11 +77,10 @@ MIG_INSTANCE = ExtraKey("nvidia.mig", MigInstance)
 def charge_instance(request: DeviceRequest, state: DeviceState, ctx: FitContext) -> Grant | Reason:
     """The instance that one slice of the request becomes on this device, charged as its profile.
 
-    Before that the request is compared with what is free, as on any device, so that the reason
-    names what is short. A request for all of the memory takes the largest profile: MIG itself
-    keeps a part of the memory, so no profile is as large as the device.
+    A request for all of the memory takes the largest profile: MIG itself keeps a part of the
+    memory, so no profile is as large as the device.
     """
-    device, used = state.device, state.usage
+    device = state.device
     live: list[MigPlacement] = []
     for grant in state.grants:
         instance = grant.extra.get(MIG_INSTANCE)
@@ -90,14 +89,6 @@ def charge_instance(request: DeviceRequest, state: DeviceState, ctx: FitContext)
         live.append(instance.placement)
 
     asked = asked_memory(request, device)
-    cores = min(request.cores, WHOLE_DEVICE)
-    if device.memory_mib - used.memory_mib < asked:
-        return reasons.NO_MEMORY
-    if device.cores - used.cores < cores:
-        return reasons.NO_CORES
-    if cores == WHOLE_DEVICE and used.slots:
-        return reasons.EXCLUSIVE_CONFLICT
-
     profiles = device.extra.get(MIG_PROFILES) or ()
     if request.memory_percent == 100:
         asked = max((profile.memory_mib for profile in profiles), default=asked)
@@ -117,7 +108,26 @@ def charge_instance(request: DeviceRequest, state: DeviceState, ctx: FitContext)
             cores=profile.cores,
             extra=NO_EXTRA.with_(MIG_INSTANCE, instance),
         )
-    return reasons.MIG_INFEASIBLE
+    short = device.memory_mib - state.usage.memory_mib < asked_memory(request, device)
+    return reasons.NO_MEMORY if short else reasons.MIG_INFEASIBLE
+
+
+def refuse_cores(
+    request: DeviceRequest, state: DeviceState, chosen: Sequence[Grant]
+) -> Reason | None:
+    """HAMi's rule on compute: what is asked must be free of the usage before this request.
+
+    An instance has its profile's compute whatever was asked, so the slices of one request do not
+    stand in each other's way.
+    """
+    before = state.usage
+    for grant in chosen:
+        if grant.device_id == state.device.id:
+            before = before - grant.usage
+    cores = min(request.cores, WHOLE_DEVICE)
+    if state.device.cores - before.cores < cores:
+        return reasons.NO_CORES
+    return reasons.EXCLUSIVE_CONFLICT if cores == WHOLE_DEVICE and before.slots else None
 
 
 def _candidates(

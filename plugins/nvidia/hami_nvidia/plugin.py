@@ -62,6 +62,15 @@ def hami_charge(
 
 
 @hookimpl
+def hami_accept(
+    request: DeviceRequest, state: DeviceState, chosen: Sequence[Grant]
+) -> Reason | None:
+    if state.device.mode == mig.MIG_MODE:
+        return mig.refuse_cores(request, state, chosen)
+    return None
+
+
+@hookimpl
 def hami_choose(
     request: DeviceRequest, candidates: Sequence[tuple[DeviceState, Grant]], ctx: FitContext
 ) -> Sequence[Grant] | Rejected | None:

@@ -25,9 +25,9 @@ MODES = MappingProxyType(
     {
         "": ModeRules(prefilter=ALL_COLUMNS),
         "hami-core": ModeRules(prefilter=ALL_COLUMNS),
-        # Memory, cores and slots of a request say little about MIG: its profile does.
+        # Memory and cores of a request say little about MIG: its profile does.
         MIG_MODE: ModeRules(
-            prefilter=frozenset({Column.HEALTH, Column.CORDON, Column.SELECTION}),
+            prefilter=frozenset({Column.HEALTH, Column.CORDON, Column.SELECTION, Column.SLOTS}),
             several_slices_per_device=True,
             placements=True,
         ),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +12,7 @@ from hami.domain.extra import ExtraKey
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, FitContext
 from hami.domain.units import DeviceId
-from hami.policy.topology import EXACT_UP_TO, best_connected
+from hami.policy.topology import best_connected, least_connected
 
 
 class PairScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,37 +33,31 @@ def choose(
 ) -> Sequence[Grant] | Rejected | None:
     """For one device the least connected candidate, for several the best connected set.
 
-    Sets that quota refuses are passed over for the next best. With more candidates than can be
-    searched exactly the policy order decides instead (None).
+    Where quota refuses that set, the dearest candidates are left out one by one. None, the policy
+    order: when topology is not asked for, or there are too few candidates.
     """
     if not ctx.policy.device.topology_aware or len(candidates) < request.count:
         return None
-    scores = _matrix([state.device for state, _ in candidates])
-    for indexes in _best_first(scores, request.count):
-        grants = [candidates[i][1] for i in indexes]
+    left = list(candidates)
+    while len(left) >= request.count:
+        grants = _best(left, request.count)
         if ctx.allowed(grants):
             return grants
-    if len(candidates) > EXACT_UP_TO:
-        return None
+        dearest = max(left, key=lambda candidate: _price(candidate[1]))
+        if all(_price(grant) == _price(dearest[1]) for _, grant in left):
+            break  # every set costs the same
+        left.remove(dearest)
     return Rejected.of({reasons.QUOTA: len(candidates)}, len(candidates))
 
 
-def _best_first(scores: _Scores, count: int) -> Iterator[tuple[int, ...]]:
-    """Sets of candidates, best first; of equals the first in policy order."""
-    size = len(scores)
-    if count == 1:
-        for index in sorted(range(size), key=lambda i: sum(scores[i])):
-            yield (index,)
-        return
-    best = best_connected(scores, count)
-    yield best
-    if size <= EXACT_UP_TO:
-        others = (chosen for chosen in combinations(range(size), count) if chosen != best)
-        yield from sorted(others, key=lambda chosen: -_links_within(scores, chosen))
+def _best(candidates: Sequence[tuple[DeviceState, Grant]], count: int) -> list[Grant]:
+    scores = _matrix([state.device for state, _ in candidates])
+    chosen = (least_connected(scores),) if count == 1 else best_connected(scores, count)
+    return [candidates[index][1] for index in chosen]
 
 
-def _links_within(scores: _Scores, chosen: Sequence[int]) -> int:
-    return sum(scores[a][b] for a, b in combinations(chosen, 2))
+def _price(grant: Grant) -> tuple[int, int]:
+    return grant.memory_mib, grant.cores
 
 
 def _matrix(devices: Sequence[Device]) -> _Scores:

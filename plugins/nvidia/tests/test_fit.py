@@ -263,7 +263,7 @@ class TestFewerDevicesThanSlices:
         pytest.param(
             "hami-core", "cordon cores health memory selection slots", False, False, id="shared"
         ),
-        pytest.param("mig", "cordon health selection", True, True, id="mig"),
+        pytest.param("mig", "cordon health selection slots", True, True, id="mig"),
         pytest.param("mps", "cordon health", False, False, id="a mode that is not known"),
     ],
 )
