@@ -67,6 +67,37 @@ def spoiled(*grants: Grant, node: str = "n1") -> PodAllocation:
     return PodAllocation(node=node, containers=(replace(container, grants=grants),))
 
 
+class Exploding(list):
+    """A sequence that fails when it is read."""
+
+    def __iter__(self):
+        raise KeyError("lazily")
+
+
+FOREIGN_GRANTS = (
+    replace(GRANT, vendor="ZETA"),
+    replace(GRANT, memory_mib=-1),
+    replace(GRANT, slots=0),
+    replace(GRANT, cores=1.5),
+    replace(GRANT, memory_mib="8Gi"),
+)
+FOREIGN_DEVICES = (
+    replace(DEVICE, vendor="ZETA"),
+    replace(DEVICE, id=""),
+    replace(DEVICE, memory_mib="x"),
+    replace(DEVICE, slots=-1),
+    replace(DEVICE, cores=2**31),
+    replace(DEVICE, numa=None),
+    replace(DEVICE, model=None),
+)
+FOREIGN_REQUESTS = (
+    replace(REQUEST, vendor="ZETA"),
+    replace(REQUEST, count=0),
+    replace(REQUEST, memory_percent=5),
+    replace(REQUEST, memory_mib=None),
+    replace(REQUEST, cores=-1),
+)
+
 SPOILED = (
     spoiled(replace(GRANT, memory_mib=9), OTHERS, GRANT),
     spoiled(replace(GRANT, device_id="d9"), OTHERS, GRANT),
@@ -78,13 +109,13 @@ SPOILED = (
 """What ``hami_restore`` must not make of :data:`ALLOCATION`: less, more, or another's."""
 
 SCHEDULER = [
-    Hook("hami_node_devices", lambda v: v.node_devices(NODE), (DEVICE,), (None, 7, "d0", [DEVICE, 7])),
+    Hook("hami_node_devices", lambda v: v.node_devices(NODE), (DEVICE,), (None, 7, "d0", [DEVICE, 7], *([d] for d in FOREIGN_DEVICES))),
     Hook("hami_admit", lambda v: v.admit(CONTAINER, POD, ContainerKind.APP), Admission(env={"A": "1"}), (None, "no", {})),
-    Hook("hami_parse_request", lambda v: v.parse_request(CONTAINER, POD), REQUEST, (7, False, [REQUEST])),
-    Hook("hami_charge", lambda v: v.charge(REQUEST, STATE, CTX), GRANT, (None, "no", [GRANT], True)),
+    Hook("hami_parse_request", lambda v: v.parse_request(CONTAINER, POD), REQUEST, (7, False, [REQUEST], *FOREIGN_REQUESTS)),
+    Hook("hami_charge", lambda v: v.charge(REQUEST, STATE, CTX), GRANT, (None, "no", [GRANT], True, *FOREIGN_GRANTS)),
     Hook("hami_accept", lambda v: v.accept(REQUEST, STATE, (), CTX), VENDOR_RULE, (True, False, "no")),
     Hook("hami_choose", lambda v: v.choose(REQUEST, [(STATE, GRANT)] * 3, CTX), (GRANT,), (7, GRANT, [GRANT, None], "ab")),
-    Hook("hami_fit", lambda v: v.fit(REQUEST, [STATE] * 3, CTX), Placement((GRANT,)), (None, [GRANT], 7)),
+    Hook("hami_fit", lambda v: v.fit(REQUEST, [STATE] * 3, CTX), Placement((GRANT,)), (None, [GRANT], 7, *(Placement((g,)) for g in FOREIGN_GRANTS))),
     Hook("hami_score", lambda v: v.score(REQUEST, Placement((GRANT,)), [STATE], NodePolicy.SPREAD), 1.5, (None, "1", math.nan, math.inf, -math.inf, 10**400, 1j)),
     Hook("hami_allocation_annotations", lambda v: v.allocation_annotations(ALLOCATION, [DEVICE], POD, NOW), {"a": "1"}, (None, 7, ["a"], {"a": 1}, {1: "a"}, {"a": None})),
     Hook("hami_restore", lambda v: v.restore(POD, ALLOCATION), ALLOCATION, (None, 7, (GRANT,), *SPOILED)),
@@ -172,7 +203,7 @@ def test_nonsense_becomes_the_vendors_refusal(hook, answer, answered, failures):
     refusal = hook.call(answered(hook, answer)["ACME"])
     (failure,) = failures
     assert (failure.vendor, failure.hook, failure.distribution) == ("ACME", hook.name, "acme")
-    assert failure.problem.startswith("returned ")
+    assert failure.problem
     assert refusal == REFUSALS[hook.name](str(failure))
 
 
@@ -340,3 +371,21 @@ def test_a_profile_decides_about_its_columns_itself():
     vendor = Vendors.of({"acme": a_plugin(vendors=(a_profile(modes=modes),))})["ACME"]
     assert vendor.rules("mig") == modes["mig"]
     assert vendor.rules("other").prefilter == ALL_COLUMNS
+
+
+@pytest.mark.parametrize("answer", [SystemExit(3), Exploding([DEVICE])])
+def test_leaving_or_failing_late_is_a_failure_like_any_other(answer, answered, failures):
+    hook = next(h for h in SCHEDULER if h.name == "hami_node_devices")
+    assert isinstance(hook.call(answered(hook, answer)["ACME"]), Malformed)
+    assert len(failures) == 1
+
+
+@pytest.mark.parametrize("hook", ["hami_admit", "hami_parse_request"])
+def test_a_vendor_that_fails_does_not_stand_in_the_way_of_pods_that_do_not_ask_it(hook, failures):
+    vendors = Vendors.of(
+        {"acme": a_plugin(answering(hook, ValueError("boom")))}, on_failure=failures.append
+    )
+    plain = Container(name="c", resources=Resources(limits={"cpu": "1"}))
+    assert vendors["ACME"].admit(plain, POD, ContainerKind.APP) == Admission()
+    assert vendors["ACME"].parse_request(plain, POD) is None
+    assert len(failures) == 1

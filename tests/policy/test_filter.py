@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Usage
 from hami.domain.errors import Malformed
+from hami.domain.reasons import MIG_INFEASIBLE
 from hami.domain.requests import Invalid
 from hami.hookspecs import hookimpl
 from hami.plugins import Vendors
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Refused, parse_pod
 from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.usage import ChargeMeter
 
 from .builders import (
     ACME_YAML,
@@ -26,6 +29,7 @@ from .builders import (
     a_node,
     a_pod,
     a_policy,
+    a_quota,
     an_allocation,
     texts,
     the_vendors,
@@ -364,3 +368,59 @@ def test_a_node_that_loses_its_devices_is_unregistered():
     assert texts(cluster.try_pod(a_pod(gpu=1))) == {"n1": "node unregistered"}
     cluster.table.set_node(a_node("n1", a_device()))
     assert where(cluster.try_pod(a_pod(gpu=1)))[0] == "n1"
+
+
+def test_a_malformed_register_does_not_keep_an_old_cordon_or_death():
+    cluster = Cluster()
+    cluster.table = ClusterTable(
+        cluster.vendors, alive=lambda _, node: "dead" not in node.annotations
+    )
+    cluster.table.set_node(a_node("n1", a_device(), annotations={"hami.io/device-cordon": "d0"}))
+    broken = {"acme.com/register": "{"}
+    assert len(cluster.table.set_node(a_node("n1", annotations=broken))) == 1
+    assert where(cluster.try_pod(a_pod(gpu=1)))[1] == [["d0"]]
+    cluster.table.set_node(a_node("n1", annotations=broken | {"dead": ""}))
+    assert texts(cluster.try_pod(a_pod(gpu=1))) == {"n1": "1/1 CardNotHealth"}
+    cluster.table.set_node(a_node("n1", annotations=broken))
+    assert where(cluster.try_pod(a_pod(gpu=1)))[1] == [["d0"]]
+
+
+class Places(ProfileVendor):
+    """One place a device, whatever is asked."""
+
+    def __init__(self):
+        rules = "- modes: {part: {placements: true}}\n  key"
+        super().__init__(ACME_YAML.replace("- key", rules))
+
+    @hookimpl
+    def hami_charge(self, request, state):
+        return MIG_INFEASIBLE if state.grants else a_grant(state.device.id, cores=1)
+
+
+def test_the_place_of_an_ended_init_container_stays_taken_until_its_pod_is_gone():
+    vendors = Vendors.of({"acme": Places()})
+    cluster = Cluster(a_node("n1", a_device(mode="part")), vendors=vendors)
+    held = an_allocation("n1", a_grant("d0", cores=1), kind=ContainerKind.INIT)
+    cluster.table.charge("old", held, init_ended=True)
+    assert cluster.usage("n1") == {"d0": Usage()}
+    assert texts(cluster.try_pod(a_pod(gpu=1))) == {"n1": "1/1 CardMigTopologyInfeasible"}
+    cluster.table.release("old")
+    assert where(cluster.try_pod(a_pod(gpu=1)))[1] == [["d0"]]
+
+
+def test_hundreds_of_containers_under_quota_do_not_cost_their_square():
+    """Counted in sums, not in seconds: each container is added up once more, not all of them."""
+    calls: Counter[int] = Counter()
+
+    class Counting(ChargeMeter):
+        def add(self, kind, grants):
+            calls[len(grants)] += 1
+            super().add(kind, grants)
+
+    cluster = Cluster(a_node("n1", a_device(slots=300)))
+    cluster.ledger.set_quota(a_quota(mem=8000))
+    pod = a_pod("p", *(a_container(f"c{i}", gpu=1, mem=10) for i in range(200)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hami.policy.fit.ChargeMeter", Counting)
+        assert where(cluster.try_pod(pod))[0] == "n1"
+    assert calls == {1: 200}

@@ -336,3 +336,18 @@ def test_law_the_order_in_which_instances_and_profiles_are_listed_does_not_matte
     usual = charged(request, running(a_mig_gpu(), *((ONE, n) for n in taken)))
     other = charged(request, running(a_mig_gpu(profiles=profiles), *((ONE, n) for n in shuffled)))
     assert usual == other
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "cores"),
+    [(2, 20000, 60), (7, 5000, 20), (2, 10000, 100)],
+)
+def test_slices_of_one_request_do_not_stand_in_each_others_way(count, memory, cores):
+    """Compute is compared with the usage before the request, as in HAMi: an idle device serves it."""
+    states = idle(a_mig_gpu(slots=7))
+    assert len(placed(asking(count, memory=memory, cores=cores), states)) == count
+
+
+def test_compute_that_other_pods_have_is_not_asked_again():
+    state = running(a_mig_gpu(), (THREE, 4))
+    assert refused(asking(memory=5000, cores=60), [state]) == "1/1 CardInsufficientCore"
