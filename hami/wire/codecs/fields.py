@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from hami.domain.devices import Device
+from hami.domain.errors import Malformed, shortened
 from hami.domain.units import DeviceId
 
 NOT_INT32 = "not a whole number of 32 bits in plain digits"
@@ -38,6 +39,25 @@ def go_int32(text: str) -> int | None:
 def go_bool(text: str) -> bool | None:
     """``true``, ``t``, ``1`` and their like; None for anything else."""
     return _BOOLS.get(text)
+
+
+def each_once(
+    devices: Iterable[Device | Malformed], annotation: str
+) -> tuple[Device, ...] | Malformed:
+    """All devices of a register, or what is wrong with the first that cannot be had."""
+    found: dict[DeviceId, Device] = {}
+    for number, device in enumerate(devices):
+        if isinstance(device, Malformed):
+            return device
+        if device.id in found:
+            return Malformed(
+                annotation=annotation,
+                position=f"device {number}, id",
+                text=shortened(device.id),
+                problem="the id occurs twice",
+            )
+        found[device.id] = device
+    return tuple(found.values())
 
 
 def id_problem(id: str) -> str | None:

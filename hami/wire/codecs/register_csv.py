@@ -13,6 +13,7 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.wire.codecs.fields import (
     NOT_BOOL,
     NOT_INT32,
+    each_once,
     go_bool,
     go_int32,
     id_problem,
@@ -48,20 +49,10 @@ def decode_register_csv(
             text=shortened(text),
             problem="no ':', which ends every device",
         )
-    devices: dict[DeviceId, Device] = {}
-    for number, segment in enumerate(piece for piece in text.split(":") if piece):
-        device = _device(segment, f"device {number}", annotation, vendor)
-        if isinstance(device, Malformed):
-            return device
-        if device.id in devices:
-            return Malformed(
-                annotation=annotation,
-                position=f"device {number}, id",
-                text=shortened(device.id),
-                problem="the id occurs twice",
-            )
-        devices[device.id] = device
-    return tuple(devices.values())
+    pieces = (piece for piece in text.split(":") if piece)
+    return each_once(
+        (_device(p, f"device {n}", annotation, vendor) for n, p in enumerate(pieces)), annotation
+    )
 
 
 def _device(segment: str, where: str, annotation: str, vendor: VendorKey) -> Device | Malformed:

@@ -15,7 +15,7 @@ from hami.domain.devices import Device
 from hami.domain.errors import Malformed, shortened
 from hami.domain.extra import NO_EXTRA, Extra
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.wire.codecs.fields import id_problem, is_int32, require_registrable
+from hami.wire.codecs.fields import each_once, id_problem, is_int32, require_registrable
 
 ReadExtra = Callable[[Mapping[str, Any]], Extra]
 WriteExtra = Callable[[Device], Mapping[str, Any]]
@@ -53,20 +53,10 @@ def decode_register_json(
         return Malformed(
             annotation=annotation, position="", text=shortened(text), problem="not a JSON list"
         )
-    devices: dict[DeviceId, Device] = {}
-    for number, item in enumerate(items):
-        device = _device(item, f"device {number}", annotation, vendor, read_extra)
-        if isinstance(device, Malformed):
-            return device
-        if device.id in devices:
-            return Malformed(
-                annotation=annotation,
-                position=f"device {number}, id",
-                text=shortened(device.id),
-                problem="the id occurs twice",
-            )
-        devices[device.id] = device
-    return tuple(devices.values())
+    return each_once(
+        (_device(i, f"device {n}", annotation, vendor, read_extra) for n, i in enumerate(items)),
+        annotation,
+    )
 
 
 def _broken(text: str, annotation: str, error: Exception) -> Malformed:
