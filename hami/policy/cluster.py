@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.policy.fit import NodeDevices
+from hami.policy.names import NameIndex
 from hami.policy.ports import VendorCalls, VendorRegistry
 from hami.policy.rank import node_score
 from hami.policy.selection import cordoned_ids
@@ -51,7 +51,7 @@ class ClusterTable:
         self._next_number = 0
         self._free_numbers: list[int] = []
         self._numbers: dict[str, int] = {}  # of the nodes that have devices
-        self._asked: tuple[list[str], NDArray[np.int64]] | None = None
+        self._index: NameIndex | None = None
         self._scores: NDArray[np.float64] = np.zeros(64)
         self._name_ranks: NDArray[np.int64] | None = None
         self._charges: dict[PodUid, _Charge] = {}
@@ -84,7 +84,7 @@ class ClusterTable:
             self._tables[key].remove(shelf.segment)
             self._compact(key)
         if self._numbers.pop(name, None) is not None:
-            self._asked = None
+            self._index = None
         self._free_numbers.append(entry.number)
         self._name_ranks = None
 
@@ -153,15 +153,10 @@ class ClusterTable:
         return self._tables[ask.request.vendor].scan(ask)
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """The numbers of these nodes, -1 for one that is unknown or has no devices.
-
-        The last answer is kept: who asks for all nodes mostly asks for the same again, and
-        comparing two lists of the same strings costs a fraction of looking each up.
-        """
-        if self._asked is None or self._asked[0] != names:
-            found = map(self._numbers.get, names, repeat(-1))
-            self._asked = [*names], np.fromiter(found, np.int64, len(names))
-        return self._asked[1]
+        """The numbers of these nodes, -1 for one that is unknown or has no devices."""
+        if self._index is None:
+            self._index = NameIndex(self._numbers)
+        return self._index.find(names)
 
     @property
     def capacity(self) -> int:
@@ -201,7 +196,7 @@ class ClusterTable:
         name, number = entry.node.name, entry.number if entry.shelves else None
         if self._numbers.get(name) == number:
             return
-        self._asked = None
+        self._index = None
         if number is None:
             del self._numbers[name]
         else:
