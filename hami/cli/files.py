@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from hami.domain.errors import ConfigError
 from hami.sim.documents import read_documents
 
+STDIN = Path("-")
+
+
+def shown(path: Path) -> str:
+    """The file's name in messages."""
+    return "<stdin>" if path == STDIN else str(path)
+
+
+def check_one_stdin(paths: Iterable[Path | None]) -> None:
+    """Standard input can be read once.
+
+    Raises:
+        ConfigError: two of the paths are ``-``.
+    """
+    if list(paths).count(STDIN) > 1:
+        raise ConfigError("- is there twice, and standard input can be read once; leave one out")
+
 
 def read_text(path: Path) -> str:
-    """The whole file.
+    """The whole file; ``-`` is standard input.
 
     Raises:
         ConfigError: it cannot be opened, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"
+            f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from error
     except (OSError, ValueError) as error:
         # ValueError: a path with a NUL byte in it.
         cause = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{path}: {cause}; name a readable file") from error
+        raise ConfigError(f"{shown(path)}: {cause}; name a readable file") from error
+
+
+def _read(path: Path) -> bytes:
+    if path != STDIN:
+        return path.read_bytes()
+    if sys.stdin is None:
+        raise ConfigError("<stdin>: standard input is closed; name a readable file")
+    return sys.stdin.buffer.read()
 
 
 def read_device_config(path: Path) -> dict[str, Any]:
@@ -33,7 +60,7 @@ def read_device_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read, or is no such mapping.
     """
-    documents = read_documents(str(path), read_text(path))
+    documents = read_documents(shown(path), read_text(path))
     match [document.value for document in documents]:
         case []:
             return {}
@@ -43,4 +70,4 @@ def read_device_config(path: Path) -> dict[str, Any]:
             problem = "is no mapping; write sections such as nvidia:"
         case _:
             problem = f"holds {len(documents)} documents; write one"
-    raise ConfigError(f"{path}: the device configuration {problem}")
+    raise ConfigError(f"{shown(path)}: the device configuration {problem}")

@@ -1,206 +1,72 @@
-"""The ``hami`` command.
+"""Where the process begins and ends: streams, Ctrl-C, and the last resort for a bug of ours.
 
-Exit codes: 0 all is well, 1 something stays pending or is denied, 2 the input, a flag or a plugin
-must be changed, 130 interrupted.
+Little is imported here, so that what can be interrupted or fail is under guard.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
+import traceback
+from typing import Any
 
-import msgspec
-import typer
-from rich.console import Console
+from hami.cli.streams import replace_streams
 
-from hami import __version__
-from hami.cli.files import read_device_config, read_text
-from hami.cli.plugin_new import new_plugin
-from hami.cli.policies import read_policy
-from hami.cli.progress import progress_bar
-from hami.cli.render import print_plugins, print_simulation
-from hami.domain.errors import HamiError
-from hami.plugins import Vendors, load_vendors
-from hami.policy.admission import AdmissionSettings
-from hami.sim.manifests import read_manifests
-from hami.sim.simulate import Settings, simulate
-from hami.vendor import VendorFailure
-
-NOT_PLACED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-
-app = typer.Typer(
-    name="hami",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-plugin_app = typer.Typer(no_args_is_help=True, help="Start a plugin of your own.")
-app.add_typer(plugin_app, name="plugin")
-
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="CLUSTER.yaml WORKLOAD.yaml...", help="Kubernetes manifests, in YAML or JSON."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Policy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NODE/DEVICE",
-        help="How nodes (binpack or spread) and devices (binpack, spread, numa, mutex, "
-        "topology-aware, or several with commas) are chosen for pods that do not say. "
-        "Default: binpack/spread.",
-    ),
-]
-DeviceConfig = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The device configuration: a section per vendor, in YAML."),
-]
+INTERNAL, UNWRITABLE, INTERRUPTED = 70, 74, 130
 
 
 def main() -> None:
-    """Run the command and exit; a reader that went away (``| head``) is no error."""
-    try:
-        app()
-    finally:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _hush(sys.stdout.fileno())
-
-
-def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
-    if asked:
-        typer.echo(f"hami {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def hami(
-    *,
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    """Share accelerators between Kubernetes pods, with every vendor as a plugin."""
-
-
-@app.command("simulate")
-def simulate_command(
-    files: Files,
-    *,
-    as_json: Json = False,
-    policy: Policy = None,
-    device_config: DeviceConfig = None,
-) -> None:
-    """Place pods on paper: who runs where, on which device, and why not.
-
-    Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace and ResourceQuota. Exits
-    with 1 when a pod stays pending or is denied, with 2 when the input is wrong.
-    """
-    with _answering():
-        config = read_device_config(device_config) if device_config else {}
-        settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
-        manifests = read_manifests([(str(path), read_text(path)) for path in files])
-        vendors = load_vendors(config, on_failure=_Failures())
-        with progress_bar(Console(stderr=True)) as progress:
-            result = simulate(vendors, manifests, settings, progress)
-        _warn(*manifests.warnings, *result.warnings)
-        if as_json:
-            _print_json(result.as_json())
-        else:
-            print_simulation(Console(), result)
-        if not result.everything_placed:
-            raise typer.Exit(NOT_PLACED)
-
-
-@app.command("plugins")
-def plugins_command(*, as_json: Json = False) -> None:
-    """List the vendors of the installed plugins."""
-    with _answering():
-        vendors = load_vendors(on_failure=_Failures())
-        if as_json:
-            _print_json(_plugins_as_json(vendors))
-        else:
-            print_plugins(Console(), vendors)
-
-
-@plugin_app.command("new")
-def new_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The vendor, for example acme.")],
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="Where the package goes; here by default.")
-    ] = Path(),
-) -> None:
-    """Write a plugin package for a vendor, which passes the conformance kit as it is."""
-    with _answering():
-        for path in new_plugin(name, directory):
-            typer.echo(path)
-
-
-class _Failures:
-    """Says once what a plugin does wrong, however often it does it."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def __call__(self, failure: VendorFailure) -> None:
-        text = str(failure)
-        if text not in self._said:
-            self._said.add(text)
-            _warn(text)
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Errors that somebody can mend become one line and an exit code."""
-    try:
-        yield
+    """Run the command and exit."""
+    output = replace_streams()
+    code = _run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if output is not None:
         sys.stdout.flush()
-    except HamiError as error:
-        typer.echo(f"hami: error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT) from error
-    except KeyboardInterrupt as error:
-        raise typer.Exit(INTERRUPTED) from error
-    except BrokenPipeError:
-        _hush(sys.stdout.fileno())
+        if output.problem is not None:
+            _say(
+                f"hami: error: cannot write the output: {output.problem.strerror}; write it "
+                f"elsewhere"
+            )
+            code = UNWRITABLE
+    sys.exit(code)
 
 
-def _hush(descriptor: int) -> None:
-    """Let whatever is still buffered go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+def _run() -> Any:
+    try:
+        app = _imported().app
+        app()
+    except SystemExit as end:
+        return end.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 -- the last resort: code 1 would mean "pending"
+        return _internal_error(error)
+    return 0
 
 
-def _warn(*texts: str) -> None:
-    for text in texts:
-        typer.echo(f"hami: warning: {text}", err=True)
+def _imported() -> Any:
+    """The command. An interrupt ends the process at once: a library might swallow its exception."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return importlib.import_module("hami.cli.app")
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        return importlib.import_module("hami.cli.app")
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+def _internal_error(error: Exception) -> int:
+    if os.environ.get("HAMI_DEBUG") == "1":
+        _say(traceback.format_exc().rstrip())
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in what)
+    _say(f"hami: internal error: {said}; please report it, with what HAMI_DEBUG=1 prints")
+    return INTERNAL
 
 
-def _plugins_as_json(vendors: Vendors) -> dict[str, Any]:
-    return {
-        "vendors": [
-            {
-                "key": key,
-                "distribution": vendor.distribution,
-                "version": vendor.version,
-                "resources": list(vendor.profile.resources.all_names),
-                "hooks": sorted(vendor.hooks),
-            }
-            for key, vendor in vendors.items()
-        ]
-    }
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

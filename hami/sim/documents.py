@@ -8,7 +8,6 @@ is faster than its constructor.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +16,12 @@ from typing import Any
 import yaml
 
 from hami.domain.errors import ConfigError, shortened
+from hami.sim.json_text import read_values
 
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 100
+_HALF = re.compile(r"[\ud800-\udfff]")
+"""Half of a character: Python can hold one, but UTF-8 and so the API server cannot."""
 _MOST_VALUES = 10_000_000
 """An alias repeats its anchor's values; a few nested ones would fill any memory."""
 
@@ -51,8 +53,11 @@ def read_documents(file: str, text: str) -> list[Document]:
     """Every document of a text; empty ones are left out.
 
     Raises:
-        ConfigError: the text is neither YAML nor JSON, repeats a key, or nests too deeply.
+        ConfigError: the text is neither YAML nor JSON, repeats a key, nests too deeply, or holds
+            what no UTF-8 text can hold.
     """
+    if half := _half(text):
+        raise ConfigError(f"{file}:{text.count(chr(10), 0, half.start()) + 1}: {_no_utf8(half)}")
     if text.lstrip()[:1] == "{":
         documents = _read_json(file, text)
         if documents is not None:
@@ -70,35 +75,21 @@ def read_documents(file: str, text: str) -> list[Document]:
 
 def _read_json(file: str, text: str) -> list[Document] | None:
     """Objects one after the other; None when it is not JSON, but perhaps YAML's flow style."""
-    decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_not_finite)
-    documents: list[Document] = []
-    at = 0
-    try:
-        while rest := text[at:].lstrip():
-            at = len(text) - len(rest)
-            line = text.count("\n", 0, at) + 1
-            value, at = decoder.raw_decode(text, at)
-            documents.append(Document(file, line, value))
-    except json.JSONDecodeError as error:
-        if not file.endswith(".json"):
-            return None
-        raise ConfigError(f"{file}:{error.lineno}: this is not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: this JSON cannot be read: {error}") from error
-    return documents
+    read = read_values(text, deepest=_DEEPEST)
+    if isinstance(read, list):
+        return [Document(file, line, value) for line, value in read]
+    if read.syntax and not file.endswith(".json"):
+        return None
+    what = "this is not valid JSON: " if read.syntax else ""
+    raise ConfigError(f"{file}:{read.line}: {what}{read.problem}")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {shortened(twice)!r} is there twice")
-    return found
+def _half(text: str) -> re.Match[str] | None:
+    return None if text.isascii() else _HALF.search(text)
 
 
-def _not_finite(text: str) -> None:
-    raise ValueError(f"{text} is no number that Kubernetes takes")
+def _no_utf8(half: re.Match[str]) -> str:
+    return f"the text holds \\u{ord(half.group()):04x}, half a character; write the whole one"
 
 
 def _read_yaml(file: str, text: str) -> Iterator[Document]:
@@ -176,6 +167,8 @@ class _Reader:
 
     def _scalar(self, event: Any) -> Any:
         text: str = event.value
+        if half := _half(text):
+            raise self._error(event, _no_utf8(half))
         if event.tag == _TEXT_TAG or not event.implicit[0]:
             if event.tag not in (None, "!", _TEXT_TAG):
                 raise self._error(event, f"the tag {event.tag} is not supported; leave it out")

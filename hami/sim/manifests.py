@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,9 +13,12 @@ import msgspec
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
+from hami.domain.units import PodUid
 from hami.sim.decode import check_quantities, decode
 from hami.sim.documents import Document, read_documents
 from hami.sim.kube_filter import affinity_problem
+from hami.sim.lifecycle import read_life
+from hami.sim.names import deployment_of, generated_name
 from hami.sim.workloads import KINDS as WORKLOADS
 from hami.sim.workloads import Workload, identified
 
@@ -29,12 +33,14 @@ _NOW = datetime.max.replace(tzinfo=UTC)
 class Manifests:
     """What the files hold. ``pods`` includes those of workloads, in scheduling order.
 
-    ``warnings`` name what was left out and why.
+    ``from_cluster`` are the pods whose status a cluster wrote. ``warnings`` name what was left
+    out and why.
     """
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     quotas: tuple[ResourceQuota, ...]
+    from_cluster: frozenset[PodUid] = frozenset()
     warnings: tuple[str, ...] = ()
 
 
@@ -76,11 +82,12 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
     """
     warnings: list[str] = []
     objects: dict[tuple[str, str, str], _Object] = {}
+    numbers: Counter[str] = Counter()
     for file, text in files:
         documents = read_documents(file, text)
         if not documents:
             warnings.append(f"{file} holds no object")
-        for one in _objects(documents, warnings):
+        for one in _objects(documents, numbers, warnings):
             if one.key in objects:
                 former = objects[one.key].document.place
                 raise one.error(f"is there twice, also at {former}; remove one of them")
@@ -89,15 +96,23 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
     quotas = [_quota(o) for o in objects.values() if o.kind == "ResourceQuota"]
     if not nodes:
         warnings.append("no Node in the files: nothing can be placed")
+    found = _pods(objects, warnings)
     return Manifests(
         nodes=tuple(nodes),
-        pods=tuple(_pods(objects, warnings)),
+        pods=tuple(pod for pod, _ in found),
         quotas=tuple(quotas),
+        from_cluster=frozenset(
+            pod.uid
+            for pod, one in found
+            if one.kind == "Pod" and read_life(one.document, one.title).seen_by_scheduler
+        ),
         warnings=tuple(warnings),
     )
 
 
-def _objects(documents: Iterable[Document], warnings: list[str]) -> Iterator[_Object]:
+def _objects(
+    documents: Iterable[Document], numbers: Counter[str], warnings: list[str]
+) -> Iterator[_Object]:
     for document, kind in _flattened(documents):
         metadata = document.value.get("metadata")
         title = _title(kind, metadata)
@@ -109,16 +124,31 @@ def _objects(documents: Iterable[Document], warnings: list[str]) -> Iterator[_Ob
             continue
         only_head = Document(document.file, document.line, {"metadata": metadata})
         head = decode(only_head, title, _Head)
-        if not head.metadata.name:
+        named, about = _named(document, kind, head.metadata, numbers)
+        if not about.name:
             raise ConfigError(f"{document.place}: {title} has no metadata.name; give it one")
         for field in ("name", "namespace"):
-            name = getattr(head.metadata, field)
+            name = getattr(about, field)
             if name and not _NAME.fullmatch(name):
                 raise ConfigError(
                     f"{document.place}: {title}: metadata.{field} is {shortened(name)!r}; use "
                     f"lower-case letters, digits, '-' and '.', at most 253"
                 )
-        yield _Object(document, kind, head.metadata)
+        yield _Object(named, kind, about)
+
+
+def _named(
+    document: Document, kind: str, metadata: Metadata, numbers: Counter[str]
+) -> tuple[Document, Metadata]:
+    """With a name made from ``generateName``, where there is no other."""
+    if metadata.name or not metadata.generate_name:
+        return document, metadata
+    about = f"{kind}/{metadata.namespace or 'default'}/{metadata.generate_name}"
+    numbers[about] += 1
+    name = generated_name(metadata.generate_name, f"{about}/{numbers[about]}")
+    named = {**document.value, "metadata": {**document.value["metadata"], "name": name}}
+    metadata = msgspec.structs.replace(metadata, name=name)
+    return Document(document.file, document.line, named), metadata
 
 
 def _title(kind: str, metadata: Any) -> str:
@@ -168,17 +198,23 @@ def _quota(one: _Object) -> ResourceQuota:
     return quota
 
 
-def _pods(objects: Mapping[tuple[str, str, str], _Object], warnings: list[str]) -> list[Pod]:
+def _pods(
+    objects: Mapping[tuple[str, str, str], _Object], warnings: list[str]
+) -> list[tuple[Pod, _Object]]:
+    """The pods, each with the object that gives it, in scheduling order."""
     found: dict[tuple[str, str], tuple[Pod, _Object]] = {}
     uids: dict[str, _Object] = {}
-    controllers = _controllers(objects.values())
+    controllers = _controllers(objects)
     for one in objects.values():
         if one.key in controllers:
             warnings.append(
                 f"{one.document.place}: {one.title} is not expanded: the files hold what it made"
             )
             continue
-        for pod in _pods_of(one):
+        pods = _pods_of(one)
+        if pods and _never_scheduled(one, pods[0], warnings):
+            continue
+        for pod in pods:
             key = (pod.namespace, pod.name)
             for former in filter(None, (found.get(key, (pod, None))[1], uids.get(pod.uid))):
                 same = "the pod" if key in found else "the uid of the pod"
@@ -188,19 +224,42 @@ def _pods(objects: Mapping[tuple[str, str, str], _Object], warnings: list[str]) 
                 )
             found[key] = (pod, one)
             uids[pod.uid] = one
-    created = [(_created(one, pod), pod) for pod, one in found.values()]
+    created = [(_created(one, pod), (pod, one)) for pod, one in found.values()]
     created.sort(key=lambda item: item[0])
-    return [pod for _, pod in created]
+    return [both for _, both in created]
 
 
-def _controllers(objects: Iterable[_Object]) -> set[tuple[str, str, str]]:
+def _controllers(
+    objects: Mapping[tuple[str, str, str], _Object],
+) -> set[tuple[str, str, str]]:
     """The objects that other objects of the files name as what made them."""
-    return {
-        (owner.kind, one.namespace, owner.name)
-        for one in objects
-        for owner in one.metadata.owner_references or ()
-        if owner.controller
-    }
+    made: set[tuple[str, str, str]] = set()
+    for one in objects.values():
+        for owner in one.metadata.owner_references or ():
+            if not owner.controller:
+                continue
+            key = (owner.kind, one.namespace, owner.name)
+            made.add(key)
+            if owner.kind == "ReplicaSet" and key not in objects:
+                # A dump of pods and Deployments lacks what stands between them.
+                made.add(("Deployment", one.namespace, deployment_of(owner.name, one.metadata)))
+    return made
+
+
+def _never_scheduled(one: _Object, pod: Pod, warnings: list[str]) -> bool:
+    """No scheduler looks at a pod that is going away, or that something holds back."""
+    if pod.spec.node_name:
+        return False
+    if pod.metadata.deletion_timestamp:
+        return True
+    path = () if one.kind == "Pod" else ("spec", "template")
+    if gates := read_life(one.document, one.title, *path).gates:
+        named = ", ".join(gates)
+        warnings.append(
+            f"{one.document.place}: {one.title} is left out: no scheduler looks at it before its "
+            f"schedulingGates are removed: {named}"
+        )
+    return bool(gates)
 
 
 def _pods_of(one: _Object) -> list[Pod]:
@@ -215,7 +274,8 @@ def _pods_of(one: _Object) -> list[Pod]:
     workload = decode(one.document, one.title, Workload)
     if problem := workload.problem():
         raise one.error(problem)
-    pods = workload.pods(one.kind)
+    over = one.kind == "Job" and read_life(one.document, one.title).job_over
+    pods = [] if over else workload.pods(one.kind)
     if pods:
         _check_spec(one, pods[0], "spec.template.spec")
     return pods

@@ -7,7 +7,7 @@ at, as the scheduler's reservation does it. Nothing is written and nobody is evi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import PodRequest
+from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
 from hami.plugins import Vendors
 from hami.policy.accounting import account_of
@@ -31,6 +32,7 @@ from hami.policy.quota import QuotaLedger
 from hami.sim.kube_filter import KubeFilter
 from hami.sim.manifests import Manifests
 from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
+from hami.sim.unread import UnreadRequests, unclaimed_registers
 
 Progress = Callable[[int, int], None]
 """Called after each pod with the number of pods done and of all pods."""
@@ -60,8 +62,10 @@ def simulate(
         ConfigError: a node asks for simulated devices that no plugin knows.
     """
     cluster = _Cluster(vendors, manifests, settings)
-    running = [pod for pod in manifests.pods if runs(pod, vendors)]
-    waiting = [p for p in manifests.pods if not p.finished and not runs(p, vendors)]
+    pods = [pod for pod in manifests.pods if not pod.finished]
+    bound = {p.uid for p in pods if runs(p, vendors, manifests.from_cluster)}
+    running = [pod for pod in pods if pod.uid in bound]
+    waiting = [pod for pod in pods if pod.uid not in bound]
     for done, pod in enumerate([*running, *waiting], start=1):
         if done <= len(running):
             cluster.take_over(pod)
@@ -71,12 +75,17 @@ def simulate(
     return cluster.result()
 
 
-def runs(pod: Pod, vendors: Vendors) -> bool:
-    """It has a node, and an allocation or a phase that says so; otherwise it is a new pod."""
-    if not pod.spec.node_name or pod.finished:
+def runs(pod: Pod, vendors: Vendors, from_cluster: Container[PodUid]) -> bool:
+    """It is bound to a node already, and what it uses there is in use, known or not.
+
+    A manifest that names a node, without an allocation and without a status from a cluster, is a
+    new pod.
+    """
+    if not pod.spec.node_name:
         return False
-    allocated = any(p.pod_annotations.allocated in pod.annotations for p in vendors.profiles)
-    return allocated or (pod.status is not None and pod.status.phase == "Running")
+    return pod.uid in from_cluster or any(
+        profile.pod_annotations.allocated in pod.annotations for profile in vendors.profiles
+    )
 
 
 class _Cluster:
@@ -96,11 +105,14 @@ class _Cluster:
         self._without_devices = 0
         self._nodes = [self._add_node(node) for node in manifests.nodes]
         self._kube = KubeFilter(self._nodes)
+        self._unread = UnreadRequests(vendors)
+        self._warnings += unclaimed_registers(self._nodes, vendors)
         for quota in manifests.quotas:
             self._add_quota(quota)
 
     def take_over(self, pod: Pod) -> None:
         """A pod that runs already: charged whatever the limits say."""
+        self._warnings += self._unread.of_pod(pod)
         found = account_of(pod, self._vendors)
         if found is None:
             self._without_devices += 1
@@ -115,6 +127,7 @@ class _Cluster:
         """A new pod: denied, left out, pending or placed."""
         match admit(pod, self._vendors, self._settings.admission, self._ledger):
             case Admitted(request=request):
+                self._warnings += self._unread.of_pod(request.pod)
                 self._place(request)
             case Denied() as denied:
                 self._denied.append(DeniedPod(pod=pod, message=denied.text))

@@ -6,7 +6,7 @@ import uuid
 
 import msgspec
 
-from hami.domain.objects import Lean, Metadata, Pod, PodSpec
+from hami.domain.objects import Lean, Metadata, OwnerReference, Pod, PodSpec
 from hami.domain.units import PodUid
 
 KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job")
@@ -48,6 +48,7 @@ class Workload(Lean, frozen=True):
         random names, from 1.
         """
         own, copied = self.metadata, self.spec.template.metadata
+        owner = OwnerReference(kind=kind, name=own.name, controller=True)
         first = 0 if kind == "StatefulSet" else 1
         pods = []
         for number in range(first, first + self._running(kind)):
@@ -57,6 +58,7 @@ class Workload(Lean, frozen=True):
                 creation_timestamp=own.creation_timestamp,
                 labels=copied.labels,
                 annotations=copied.annotations,
+                owner_references=[owner],
             )
             pods.append(identified(Pod(metadata=metadata, spec=self.spec.template.spec)))
         return pods

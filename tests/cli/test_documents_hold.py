@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from hami_mock import settings as mock_settings
 from typer.testing import CliRunner
 
-from hami.cli import main as cli
+from hami.cli import app as cli
+from hami.cli import main as process
 from hami.sim.manifests import read_manifests
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +70,31 @@ def test_every_option_is_documented():
 
 def test_every_exit_code_is_documented():
     table = re.findall(r"^\| (\d+) \|", SIMULATE, re.MULTILINE)
-    assert table == ["0", str(cli.NOT_PLACED), str(cli.BAD_INPUT), str(cli.INTERRUPTED)]
+    codes = [0, cli.NOT_PLACED, cli.BAD_INPUT]
+    codes += [process.INTERNAL, process.UNWRITABLE, process.INTERRUPTED]
+    assert table == list(map(str, codes))
+
+
+def test_the_documented_device_profiles_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    section = SIMULATE.partition("### Devices of your own")[2].partition("\n### ")[0]
+    config, cluster = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "devices.yaml").write_text(config)
+    (tmp_path / "cluster.yaml").write_text(cluster)
+    (command,) = re.findall(r"^    hami (.*)$", section, re.MULTILINE)
+    result = hami(*command.split(), "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    devices = [
+        (d["model"], d["memoryMiB"], d["slots"]) for d in json.loads(result.stdout)["devices"]
+    ]
+    assert devices == [("NVIDIA B200", 183359, 10)] * 4 + [("NVIDIA L4", 23034, 4)]
+
+
+def test_the_section_that_the_mock_plugin_shows_is_one():
+    shown = mock_settings.__doc__.partition("\n\n")[2]
+    settings = mock_settings.read_settings(yaml.safe_load(shown))
+    assert settings.profiles["x1"].vendor == "ACME"
+    assert settings.fail == {"hami_enforce": "raise", "hami_measure": "slow"}
 
 
 def test_every_kind_that_is_read_is_documented():

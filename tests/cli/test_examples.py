@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hami.cli.main import app
+from hami.cli.app import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TABLE = dict(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 
+from rich.console import Console
 from typer.testing import CliRunner
 
-import hami.cli.main as cli
+import hami.cli.app as cli
+from hami.cli.render import print_plugins
 from hami.domain.errors import PluginRejected
 from hami.plugins import load_vendors
 
@@ -22,7 +25,12 @@ def test_every_vendor_is_listed_with_its_plugin():
             {key, vendor.distribution, vendor.version} <= set(line.split())
             for line in text.splitlines()
         )
-    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_table_fits_a_terminal():
+    out = io.StringIO()
+    print_plugins(Console(file=out, width=80), load_vendors())
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def test_the_json_object_names_resources_and_hooks():

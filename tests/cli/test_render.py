@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_simulation
+from hami.cli.terminal import visible
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
+from hami.domain.extra import NO_EXTRA, Extra, ExtraKey
 from hami.domain.objects import Metadata, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
@@ -22,12 +25,15 @@ def a_pod(name: str = "a") -> Pod:
     return Pod(metadata=Metadata(name=name))
 
 
-def a_placement(name: str = "a", *, device: str = "d0", kind=ContainerKind.APP) -> PlacedPod:
+def a_placement(
+    name: str = "a", *, device: str = "d0", kind=ContainerKind.APP, extra=NO_EXTRA
+) -> PlacedPod:
     grant = Grant(
         device_id=DeviceId(device),
         vendor=VendorKey("ACME"),
         memory_mib=MemoryMiB(300),
         cores=CorePercent(20),
+        extra=extra,
     )
     container = ContainerAllocation(name="main", kind=kind, grants=(grant,))
     return PlacedPod(pod=a_pod(name), allocation=PodAllocation(node="n1", containers=(container,)))
@@ -51,10 +57,10 @@ def a_pending(name: str, reasons: dict[str, str], message: str = "waits.") -> Pe
     return PendingPod(pod=a_pod(name), reasons=reasons, message=message)
 
 
-def shown(*, placed=(), pending=(), denied=(), devices=(), colour=False, **more) -> str:
+def shown(*, placed=(), pending=(), denied=(), devices=(), colour=False, width=80, **more) -> str:
     out = io.StringIO()
     console = Console(
-        file=out, width=80, force_terminal=colour, color_system="standard" if colour else None
+        file=out, width=width, force_terminal=colour, color_system="standard" if colour else None
     )
     simulation = Simulation(
         placed=tuple(placed),
@@ -111,8 +117,66 @@ def test_everything_fits_into_80_columns():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_long_device_id_keeps_both_ends():
-    assert "GPU-8dcd427f…5fb19a52b76 " in shown(devices=[a_device(UUID)])
+def test_a_real_device_fits_a_terminal_with_its_whole_id():
+    text = shown(devices=[a_device(UUID, used=81559, memory=81559), a_device("d1")])
+    assert f"\n  {UUID}\n    ██████████ 81559/81559 MiB  ░░░░░ 0/100 %  █" in text
+    assert f"  {UUID}  ██████████ 81559" in shown(devices=[a_device(UUID, used=81559)], width=120)
+
+
+def test_placements_too_wide_for_a_table_stand_under_their_pods():
+    text = shown(placed=[a_placement("inference-service-1", device=UUID)])
+    assert f"default/inference-service-1 on n1\n  {UUID}  300 MiB   20 %  main\n" in text
+    assert f"main        {UUID}" in shown(placed=[a_placement(device=UUID)], width=120)
+
+
+class _Instance(msgspec.Struct):
+    profile: str
+    placement: dict[str, int]
+
+
+def a_mig_placement(device: str = "d0") -> PlacedPod:
+    key = ExtraKey("acme.mig", _Instance)
+    extra = Extra().with_(key, _Instance("1g.10gb", {"start": 4, "size": 1}))
+    return a_placement(device=device, extra=extra)
+
+
+def test_a_grants_extra_is_shown_where_there_is_one():
+    text = shown(placed=[a_placement("a"), a_mig_placement()], width=100)
+    assert "20 %   profile=1g.10gb start=4 size=1" in text
+    assert "Extra" in text
+    assert "Extra" not in shown(placed=[a_placement()])
+    stacked = shown(placed=[a_mig_placement(UUID)])
+    assert f"  {UUID}  300 MiB   20 %  main\n    profile=1g.10gb start=4 size=1\n" in stacked
+
+
+def test_ascii_bars_where_the_encoding_has_no_others():
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    devices = (a_device(used=500), *(a_device(f"x{n}") for n in range(200)))
+    print_simulation(
+        Console(file=out, width=80),
+        Simulation(placed=(a_placement(),), pending=(), denied=(), devices=devices),
+    )
+    out.flush()
+    text = out.buffer.getvalue().decode("ascii")
+    assert "#####..... 500/1000 MiB" in text
+    assert "... and 1 more devices" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("a b é 漢 😀", "a b é 漢 😀", id="letters stay"),
+        pytest.param("\x1b[31m", r"\x1b[31m", id="an escape sequence"),
+        pytest.param("\x00\t\r\n\x7f", r"\x00\t\r\n\x7f", id="C0 and DEL"),
+        pytest.param("\x9b\x85", r"\x9b\x85", id="C1"),
+        pytest.param("\u2028\u2029", r"\u2028\u2029", id="line separators"),
+        pytest.param("\u202e", r"\u202e", id="writing backwards"),
+        pytest.param("\udc80", r"\udc80", id="half a character"),
+        pytest.param(r"\x1b", r"\x1b", id="what is written out stays"),
+    ],
+)
+def test_a_text_is_made_visible(text, expected):
+    assert visible(text) == expected
 
 
 def test_nothing_is_coloured_without_a_terminal():

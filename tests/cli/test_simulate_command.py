@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
-import hami.cli.main as cli
+import hami.cli.app as cli
 from hami import __version__
 
 CLUSTER = """\
@@ -265,44 +262,77 @@ def test_a_failing_plugin_is_warned_about_once_and_refuses_its_pods(write):
     assert "VendorError" in result.stdout
 
 
-# The real command, in a process of its own.
-
-
-def run_module(*arguments: str, **options):
-    command = [sys.executable, "-m", "hami", *arguments]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False, **options)
-
-
-def test_the_module_runs_as_the_command_does(write):
-    result = run_module("simulate", write("c.yaml", CLUSTER), write("w.yaml", pod(memory=99000)))
-    assert result.returncode == 1
-    assert b"1 pending" in result.stdout
-    assert b"\x1b" not in result.stdout
-
-
 def test_the_version_is_printed():
     assert hami("--version").stdout == f"hami {__version__}\n"
 
 
-def test_a_reader_that_goes_away_is_no_error(write):
-    # More than the pipe holds, and more than fits: the exit code says so all the same.
-    pods = "---\n".join(pod(f"p{i}", 1) for i in range(300))
-    files = [write("c.yaml", CLUSTER.replace("t4x1", "t4x64")), write("w.yaml", pods)]
-    command = [sys.executable, "-m", "hami", "simulate", *files, "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.read(10)
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait(timeout=60) == 1
+# Standard input.
 
 
-def test_the_interrupt_signal_ends_the_process_with_130(write):
-    command = [sys.executable, "-m", "hami", "simulate", write("c.yaml", CLUSTER), "pipe"]
-    os.mkfifo("pipe")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # The command waits for somebody to write into the pipe: it is certainly reading its files.
-    with open("pipe", "wb"):  # noqa: PTH123 -- a pipe, in the working directory
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    assert (process.returncode, output, errors) == (130, b"", b"")
+def hami_with_input(given: str, *arguments: str):
+    return CliRunner().invoke(cli.app, list(arguments), input=given)
+
+
+def test_a_dash_is_standard_input(write):
+    result = hami_with_input(pod(), "simulate", write("c.yaml", CLUSTER), "-")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "1 placed" in result.stdout
+
+
+def test_standard_input_has_a_name_in_messages():
+    result = hami_with_input("a: b: c", "simulate", "-")
+    assert result.stderr.startswith("hami: error: <stdin>:1: this is not valid YAML")
+
+
+@pytest.mark.parametrize("more", [["-"], ["--device-config", "-"]], ids=["a file", "an option"])
+def test_standard_input_is_read_once(more):
+    result = hami_with_input(CLUSTER, "simulate", "-", *more)
+    assert result.exit_code == 2
+    assert "standard input can be read once; leave one out" in result.stderr
+
+
+# Texts that would command the terminal.
+
+
+def test_control_characters_are_shown_in_errors_once(write):
+    bad = CLUSTER.replace('"t4x1"', r'"\e[31m"')
+    message = refused("simulate", write("c.yaml", bad))
+    assert "\x1b" not in message
+    assert r"\x1b[31m" in message
+    assert r"\\x1b" not in message
+
+
+def test_control_characters_are_shown_in_warnings(write):
+    other = r'kind: "Se\erv\u2028ice"' + "\nmetadata: {name: s}\n"
+    result = hami("simulate", write("c.yaml", CLUSTER), write("w.yaml", other))
+    assert r"Se\x1brv\u2028ice" in result.stderr
+    assert "\x1b" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_control_characters_are_shown_in_tables(write):
+    named = pod().replace("name: main", r'name: "ma\ein\x9b"')
+    denied = pod("b", '"5\\e0"')
+    files = [write("c.yaml", CLUSTER), write("w.yaml", named + "---\n" + denied)]
+    result = hami("simulate", *files)
+    assert r"ma\x1bin\x9b" in result.stdout
+    assert r"5\x1b0" in result.stdout
+    assert not {"\x1b", "\x9b"} & set(result.stdout)
+
+
+# A reader that is no terminal.
+
+
+def test_nothing_is_folded_for_a_program(write):
+    long = "inference-service-of-a-very-long-name-indeed-" * 3 + "1"
+    cluster = CLUSTER.replace("gpu-1", "gpu-" + "x" * 50)
+    pods = "---\n".join([pod(long), pod("waits", 99000), pod("denied", "x")])
+    result = hami("simulate", write("c.yaml", cluster), write("w.yaml", pods))
+    (row,) = (line for line in result.stdout.splitlines() if long in line)
+    assert row.split()[:4] == [
+        f"default/{long}",
+        "gpu-" + "x" * 50,
+        "main",
+        f"GPU-gpu-{'x' * 50}-0",
+    ]
+    assert max(map(len, result.stdout.splitlines())) < 400

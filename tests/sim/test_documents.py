@@ -95,7 +95,21 @@ def test_a_text_holds(text, expected):
         pytest.param("<<: 3", "only a mapping can be merged", id="a number merged"),
         pytest.param("[" * 100_000, "more than 100 levels", id="deep brackets do not crash"),
         pytest.param("- " * 100_000, "more than 100 levels", id="deep dashes do not crash"),
-        pytest.param('{"a":' * 100_000, "cannot be read", id="deep JSON does not crash"),
+        pytest.param('{"a":' * 100_000, "more than 100 levels", id="deep JSON does not crash"),
+        pytest.param(
+            '{"a":\n' + "[" * 500 + "]" * 500 + "}",
+            "f.yaml:2: this nests more than 100 levels",
+            id="JSON that the parser takes nests no deeper than YAML",
+        ),
+        pytest.param(
+            '{"a": 1}\n{"b":\n"\\ud800"}', "f.yaml:3: ", id="half a character in JSON has a line"
+        ),
+        pytest.param('{"\\uDC00x": 1}', "holds half a character", id="half a character as a key"),
+        pytest.param('a: 1\nb: "\\ud800"', "f.yaml:2: ", id="half a character in YAML"),
+        pytest.param("a: 1\nb: \udc80", "f.yaml:2: the text holds \\udc80", id="half of one as is"),
+        pytest.param('{"a": 1,\n"b": {\n"c": 1, "c": 2}}', "f.yaml:3: the key 'c'", id="its line"),
+        pytest.param('{"x": "NaN",\n"a": -Infinity}', "f.yaml:2: -Inf", id="infinity in JSON"),
+        pytest.param('{"a":\n' + "9" * 5000 + "}", "f.yaml:2: 9999", id="long digits in JSON"),
         pytest.param('{"a": 1, "a": 2}', "the key 'a' is there twice", id="a JSON key twice"),
         pytest.param('{"a": NaN}', "NaN is no number", id="JSON's not a number"),
     ],
@@ -115,6 +129,12 @@ def test_aliases_that_repeat_without_end_are_refused():
 def test_a_json_file_names_the_line_of_the_error():
     with pytest.raises(ConfigError, match=r"^f\.json:2: this is not valid JSON"):
         read_documents("f.json", '{"a": 1,\n"b": }')
+
+
+def test_a_json_key_may_be_in_several_objects_and_in_texts():
+    text = '{"a": {"b": 1}, "c": [{"b": "\\\\ud800"}, {"b": "a\\": x"}]}\n\n{"a": "\\ud83d\\ude00"}'
+    assert values(text)[1] == {"a": "😀"}
+    assert [document.line for document in read_documents("f.json", text)] == [1, 3]
 
 
 def test_a_document_knows_the_line_where_it_starts():

@@ -223,37 +223,6 @@ def test_equal_names_in_two_namespaces_do_not_clash():
     assert names(manifests) == ["default/a", "ml/a"]
 
 
-@pytest.mark.parametrize(
-    ("workload", "expected"),
-    [
-        pytest.param(a_workload("Deployment"), ["web-1"], id="one replica unless it says"),
-        pytest.param(a_workload("Deployment", replicas=2), ["web-1", "web-2"], id="a Deployment"),
-        pytest.param(a_workload("ReplicaSet", replicas=2), ["web-1", "web-2"], id="a ReplicaSet"),
-        pytest.param(a_workload("Deployment", replicas=0), [], id="a Deployment scaled to 0"),
-        pytest.param(a_workload("StatefulSet", replicas=2), ["web-0", "web-1"], id="from 0"),
-        pytest.param(a_workload("Job"), ["web-1"], id="a Job runs one pod"),
-        pytest.param(a_workload("Job", completions=5), ["web-1"], id="one at a time"),
-        pytest.param(a_workload("Job", parallelism=2), ["web-1", "web-2"], id="as many at once"),
-        pytest.param(
-            a_workload("Job", parallelism=9, completions=2),
-            ["web-1", "web-2"],
-            id="no more than left",
-        ),
-        pytest.param(a_workload("Job", parallelism=2, suspend=True), [], id="a suspended Job"),
-    ],
-)
-def test_a_workload_runs(workload, expected):
-    assert [pod.name for pod in read(workload).pods] == expected
-
-
-def test_a_replica_is_like_the_template():
-    template = a_pod(annotations={"a": "b"}, nodeSelector={"zone": "1"})
-    (pod,) = read(a_workload("Deployment", pod=template)).pods
-    assert pod.annotations == {"a": "b"}
-    assert pod.spec.node_selector == {"zone": "1"}
-    assert pod.namespace == "default"
-
-
 def test_uids_are_there_distinct_and_the_same_in_every_run():
     objects = [a_workload("Deployment", replicas=3), a_pod("web-1", namespace="ml")]
     first, again = ([pod.uid for pod in read(*objects).pods] for _ in range(2))
@@ -317,20 +286,26 @@ def test_no_node_at_all_is_warned_about():
     assert read(a_pod("a")).warnings == ("no Node in the files: nothing can be placed",)
 
 
-def owned_by(kind: str, name: str) -> dict:
-    return {"ownerReferences": [{"kind": kind, "name": name, "controller": True}]}
+def generated(kind: str = "Pod", **metadata) -> dict:
+    named = a_pod() if kind == "Pod" else a_workload(kind)
+    return named | {"metadata": {"generateName": "train-", **metadata}}
 
 
-def test_a_dump_of_a_cluster_counts_no_pod_twice():
-    replica_set = a_workload("ReplicaSet", "web-abc", replicas=1)
-    replica_set["metadata"] |= owned_by("Deployment", "web")
-    pod = a_pod("web-abc-xyz", metadata=owned_by("ReplicaSet", "web-abc"))
-    manifests = read(a_node(), a_workload("Deployment", "web", replicas=1), replica_set, pod)
-    assert names(manifests) == ["default/web-abc-xyz"]
-    assert [w.partition(": ")[2] for w in manifests.warnings] == [
-        "Deployment default/web is not expanded: the files hold what it made",
-        "ReplicaSet default/web-abc is not expanded: the files hold what it made",
-    ]
+def test_generated_names_are_distinct_and_the_same_in_every_run():
+    objects = [generated(), generated(), generated(namespace="ml"), generated("Job")]
+    first, again = (names(read(*objects)) for _ in range(2))
+    assert first == again
+    assert len(set(first)) == 4
+    assert all(name.partition("/")[2].startswith("train-") for name in first)
+
+
+def test_a_name_goes_before_a_generated_one():
+    assert names(read(generated(name="a"))) == ["default/a"]
+
+
+def test_a_generated_name_must_be_valid_too():
+    with pytest.raises(ConfigError, match=r"metadata\.name is 'Train_"):
+        read(generated(generateName="Train_"))
 
 
 def test_null_means_absent():

@@ -1,15 +1,15 @@
 """The section ``mock:`` of the device configuration, and the vendor profile that carries it.
 
 mock:
-fail: {hami_enforce: raise, hami_measure: slow}   # hooks that fail, and how
-slowSeconds: 60                                   # how long a slow hook takes
-devices: mockx4                                   # what hami_discover finds on the node
-node: worker-1                                    # whose name is in the devices' ids
-unhealthy: [MOCK-worker-1-0]                      # ids
-unhealthyFile: /run/mock/unhealthy                # one id a line; read again and again
-partitions: /run/mock/partitions                  # a directory that stands for hardware
-vendors: {ACME: {register: acme.io/devices, idPrefix: ACME, mode: acme}}
-profiles: {x1: {vendor: ACME, model: Acme X1, memoryMiB: 32768}}
+  fail: {hami_enforce: raise, hami_measure: slow}   # hooks that fail, and how
+  slowSeconds: 60                                   # how long a slow hook takes
+  devices: mockx4                                   # what hami_discover finds on the node
+  node: worker-1                                    # whose name is in the devices' ids
+  unhealthy: [MOCK-worker-1-0]                      # ids
+  unhealthyFile: /run/mock/unhealthy                # one id a line; read again and again
+  partitions: /run/mock/partitions                  # a directory that stands for hardware
+  vendors: {ACME: {register: acme.io/devices, idPrefix: ACME, mode: acme}}
+  profiles: {x1: {vendor: ACME, model: Acme X1, memoryMiB: 32768}}
 """
 
 from __future__ import annotations

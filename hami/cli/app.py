@@ -1,0 +1,185 @@
+"""The ``hami`` command.
+
+Exit codes: 0 all is well, 1 something stays pending or is denied, 2 the input, a flag or a plugin
+must be changed; ``hami.cli.main`` adds those for what goes wrong outside the command's own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from hami import __version__
+from hami.cli.files import check_one_stdin, read_device_config, read_text, shown
+from hami.cli.plugin_new import new_plugin
+from hami.cli.policies import read_policy
+from hami.cli.progress import progress_bar
+from hami.cli.render import print_plugins, print_simulation
+from hami.cli.terminal import output_console, visible
+from hami.domain.errors import HamiError
+from hami.plugins import Vendors, load_vendors
+from hami.policy.admission import AdmissionSettings
+from hami.sim.manifests import read_manifests
+from hami.sim.simulate import Settings, simulate
+from hami.vendor import VendorFailure
+
+NOT_PLACED, BAD_INPUT = 1, 2
+
+app = typer.Typer(
+    name="hami",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+plugin_app = typer.Typer(no_args_is_help=True, help="Start a plugin of your own.")
+app.add_typer(plugin_app, name="plugin")
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="CLUSTER.yaml WORKLOAD.yaml...",
+        help="Kubernetes manifests, in YAML or JSON; - is standard input.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NODE/DEVICE",
+        help="How nodes (binpack or spread) and devices (binpack, spread, numa, mutex, "
+        "topology-aware, or several with commas) are chosen for pods that do not say. "
+        "Default: binpack/spread.",
+    ),
+]
+DeviceConfig = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The device configuration: a section per vendor, in YAML."),
+]
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
+    if asked:
+        typer.echo(f"hami {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def hami(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Share accelerators between Kubernetes pods, with every vendor as a plugin."""
+
+
+@app.command("simulate")
+def simulate_command(
+    files: Files,
+    *,
+    as_json: Json = False,
+    policy: Policy = None,
+    device_config: DeviceConfig = None,
+) -> None:
+    """Place pods on paper: who runs where, on which device, and why not.
+
+    Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace and ResourceQuota. Exits
+    with 1 when a pod stays pending or is denied, with 2 when the input is wrong.
+    """
+    with _answering():
+        check_one_stdin([*files, device_config])
+        config = read_device_config(device_config) if device_config else {}
+        settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
+        manifests = read_manifests([(shown(path), read_text(path)) for path in files])
+        vendors = load_vendors(config, on_failure=_Failures())
+        with progress_bar(Console(stderr=True)) as progress:
+            result = simulate(vendors, manifests, settings, progress)
+        _warn(*manifests.warnings, *result.warnings)
+        if as_json:
+            _print_json(result.as_json())
+        else:
+            print_simulation(output_console(), result)
+        if not result.everything_placed:
+            raise typer.Exit(NOT_PLACED)
+
+
+@app.command("plugins")
+def plugins_command(*, as_json: Json = False) -> None:
+    """List the vendors of the installed plugins."""
+    with _answering():
+        vendors = load_vendors(on_failure=_Failures())
+        if as_json:
+            _print_json(_plugins_as_json(vendors))
+        else:
+            print_plugins(output_console(), vendors)
+
+
+@plugin_app.command("new")
+def new_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The vendor, for example acme.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where the package goes; here by default.")
+    ] = Path(),
+) -> None:
+    """Write a plugin package for a vendor, which passes the conformance kit as it is."""
+    with _answering():
+        for path in new_plugin(name, directory):
+            typer.echo(visible(str(path)))
+
+
+class _Failures:
+    """Says once what a plugin does wrong, however often it does it."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, failure: VendorFailure) -> None:
+        text = str(failure)
+        if text not in self._said:
+            self._said.add(text)
+            _warn(text)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Errors that somebody can mend become one line and an exit code."""
+    try:
+        yield
+    except HamiError as error:
+        typer.echo(f"hami: error: {visible(str(error))}", err=True)
+        raise typer.Exit(BAD_INPUT) from error
+
+
+def _warn(*texts: str) -> None:
+    for text in texts:
+        typer.echo(f"hami: warning: {visible(text)}", err=True)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    # Bytes: JSON is UTF-8, whatever the locale says.
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _plugins_as_json(vendors: Vendors) -> dict[str, Any]:
+    return {
+        "vendors": [
+            {
+                "key": key,
+                "distribution": vendor.distribution,
+                "version": vendor.version,
+                "resources": list(vendor.profile.resources.all_names),
+                "hooks": sorted(vendor.hooks),
+            }
+            for key, vendor in vendors.items()
+        ]
+    }

@@ -1,0 +1,73 @@
+"""Where an object stands in its life, as far as its status says: bound, held back, or over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hami.domain.objects import Lean
+from hami.sim.decode import decode
+from hami.sim.documents import Document
+
+
+class Condition(Lean, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class SchedulingGate(Lean, frozen=True):
+    name: str = ""
+
+
+class LifeSpec(Lean, frozen=True):
+    scheduling_gates: list[SchedulingGate] | None = None
+
+
+class LifeStatus(Lean, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] | None = None
+
+
+class Life(Lean, frozen=True):
+    """The fields of a Pod, a pod template or a Job that say how far it is."""
+
+    spec: LifeSpec = LifeSpec()
+    status: LifeStatus = LifeStatus()
+
+    @property
+    def seen_by_scheduler(self) -> bool:
+        """Its status comes from a cluster; a manifest that somebody wrote has none."""
+        conditions = self.status.conditions or ()
+        return bool(self.status.phase) or any(c.type == "PodScheduled" for c in conditions)
+
+    @property
+    def job_over(self) -> bool:
+        """A Job that ended makes no pod any more."""
+        return any(
+            c.type in ("Complete", "Failed") and c.status == "True"
+            for c in self.status.conditions or ()
+        )
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """Names of ``spec.schedulingGates``: no scheduler looks at the pod until all are gone."""
+        return tuple(gate.name for gate in self.spec.scheduling_gates or ())
+
+
+def read_life(document: Document, owner: str, *path: str) -> Life:
+    """``path`` leads from the object to the pod template.
+
+    Raises:
+        ConfigError: a field has the wrong type.
+    """
+    tree: Any = document.value
+    for step in path:
+        tree = _mapping(tree).get(step)
+    fields = {"spec": ("schedulingGates",), "status": ("phase", "conditions")}
+    parts = {part: _mapping(_mapping(tree).get(part)) for part in fields}
+    lean = {part: {name: parts[part].get(name) for name in fields[part]} for part in fields}
+    return decode(Document(document.file, document.line, lean), owner, Life)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Whoever decodes the whole object refuses everything else."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,32 @@
+"""Names as Kubernetes' controllers and its API server make them."""
+
+from __future__ import annotations
+
+import uuid
+
+from hami.domain.objects import Metadata
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""What Kubernetes draws random parts of names from: no vowels, so no words."""
+_DRAWN = 5
+_LONGEST_HASH = 10
+
+
+def generated_name(prefix: str, seed: str) -> str:
+    """The API server's answer to ``generateName``, but the same for the same seed."""
+    number = uuid.uuid5(uuid.NAMESPACE_URL, seed).int
+    drawn = (number // len(_ALPHABET) ** place % len(_ALPHABET) for place in range(_DRAWN))
+    return prefix + "".join(_ALPHABET[index] for index in drawn)
+
+
+def deployment_of(replica_set: str, pod: Metadata) -> str:
+    """The Deployment whose ReplicaSet made this pod; empty when it has none.
+
+    A Deployment's ReplicaSets are called ``<name>-<hash>``, and their pods bear the hash as label.
+    """
+    name, _, suffix = replica_set.rpartition("-")
+    label = (pod.labels or {}).get("pod-template-hash")
+    if label is not None:
+        return name if suffix == label else ""
+    is_hash = 0 < len(suffix) <= _LONGEST_HASH and set(suffix) <= set(_ALPHABET)
+    return name if is_hash else ""
