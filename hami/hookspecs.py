@@ -57,8 +57,8 @@ class SchedulerHooks:
         Args:
             config: the whole device configuration; a plugin reads its own section and must do
                 without it.
-        Returns: one profile per vendor, keys unique over all plugins. Empty: this plugin offers
-            nothing under this configuration.
+        Returns: one profile per vendor, keys unique over all plugins, in lower case too. Empty:
+            this plugin offers nothing under this configuration.
         Order: plugins are asked in the order of their entry points' names; the result is sorted
             by vendor key.
         Errors: ``ConfigError`` for a section that makes no sense, naming key and value; start-up

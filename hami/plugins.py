@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pluggy
 
 from hami.calls import Defaults, resolve
-from hami.domain.errors import HamiError, PluginRejected
+from hami.domain.errors import HamiError, PluginRejected, shortened
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
@@ -28,6 +28,7 @@ from hami.hookspecs import (
     PluginConfig,
     SchedulerHooks,
 )
+from hami.policy.profile_rules import profile_problems
 from hami.vendor import Vendor, VendorFailure, ignore_failure
 
 
@@ -49,7 +50,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
 
     def __init__(self, vendors: Mapping[VendorKey, Vendor], manager: pluggy.PluginManager) -> None:
         self._vendors = dict(sorted(vendors.items()))
-        self._manager = manager
+        self._simulators = _one_by_one(manager, "hami_simulated_annotations")
         self._managed = frozenset(
             name for v in vendors.values() for name in v.profile.resources.quota_names
         )
@@ -65,7 +66,8 @@ class Vendors(Mapping[VendorKey, Vendor]):
         """From plugin objects by name, through the same checks as installed ones.
 
         Raises:
-            PluginRejected: two plugins clash, one misspells a hook or speaks another API.
+            PluginRejected: two plugins clash, one misspells a hook, speaks another API or names a
+                vendor that cannot be.
             ConfigError: a plugin refuses its section of ``config``.
         """
         found = [Plugin(name, obj, name) for name, obj in sorted(plugins.items())]
@@ -95,21 +97,36 @@ class Vendors(Mapping[VendorKey, Vendor]):
             ConfigError: a plugin was asked for something that it does not have.
             PluginRejected: a plugin failed.
         """
-        hook = self._manager.hook.hami_simulated_annotations
         added: dict[str, str] = {}
-        for impl in sorted(hook.get_hookimpls(), key=lambda i: i.plugin_name):
-            given: dict[str, Any] = {"node": node, "config": config}
+        for name, call in self._simulators:
             try:
-                answer: Any = impl.function(**{n: given[n] for n in impl.argnames})
+                # pluggy leaves an answer of None out, and None is no answer here.
+                answers = call(node=node, config=config)
+                answer: Any = answers[0] if answers else None
                 added |= {k: v for k, v in answer.items() if k not in node.annotations}
             except HamiError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise PluginRejected(
-                    f"plugin {impl.plugin_name!r} failed to simulate node {node.name}: "
-                    f"{type(error).__name__}: {_one_line(error)}; repair or uninstall it"
+                    f"plugin {name!r} failed to simulate node {node.name}: "
+                    f"{_said(error)}; repair or uninstall it"
                 ) from error
         return added
+
+
+def _one_by_one(
+    manager: pluggy.PluginManager, hook: str
+) -> list[tuple[str, Callable[..., list[Any]]]]:
+    """Each answering plugin's name with a call to it alone, wrappers included, by name."""
+    impls = getattr(manager.hook, hook).get_hookimpls()
+    answering = sorted((i for i in impls if not _wraps(i)), key=lambda i: i.plugin_name)
+    return [
+        (
+            impl.plugin_name,
+            manager.subset_hook_caller(hook, [o.plugin for o in answering if o is not impl]),
+        )
+        for impl in answering
+    ]
 
 
 def load_vendors(
@@ -144,10 +161,10 @@ def installed_plugins() -> list[Plugin]:
             )
         try:
             loaded = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginRejected(
                 f"plugin {point.name!r} of {distribution} ({point.value}) does not import: "
-                f"{type(error).__name__}: {_one_line(error)}; repair or uninstall {distribution}"
+                f"{_said(error)}; repair or uninstall {distribution}"
             ) from error
         version = point.dist.version if point.dist else ""
         plugins.append(Plugin(point.name, loaded, distribution, version))
@@ -174,14 +191,7 @@ def build(
     for plugin in carriers:
         others = [p.object for p in carriers if p is not plugin]
         for profile in _profiles(manager, plugin, others, config):
-            if profile.key in found:
-                former = found[profile.key][0]
-                raise PluginRejected(
-                    f"{plugin.distribution} carries the vendor {profile.key!r} twice; repair it"
-                    if former is plugin
-                    else f"{former.distribution} and {plugin.distribution} both carry the vendor "
-                    f"{profile.key!r}; uninstall one of them"
-                )
+            _check_key(profile.key, plugin, found)
             found[profile.key] = (plugin, profile, Defaults())
     for key, (_, _, own) in found.items():
         manager.register(own, name=f"defaults of {key}")
@@ -205,6 +215,13 @@ def build(
 
 def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
     speaks = getattr(plugin.object, "HAMI_API", None)
+    if type(speaks) is not int:
+        said = "has no HAMI_API" if speaks is None else f"says HAMI_API = {shortened(repr(speaks))}"
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution}: {_named(plugin.object)} {said}; "
+            f"its entry point must name an object that says HAMI_API = {HAMI_API}: repair or "
+            f"uninstall {plugin.distribution}"
+        )
     if speaks != HAMI_API:
         raise PluginRejected(
             f"plugin {plugin.name!r} of {plugin.distribution} speaks API {speaks}, this hami "
@@ -230,8 +247,19 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
             )
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
+
+
+def _said(error: BaseException) -> str:
+    """The error's class, and its text where it has one."""
+    return f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+
+
+def _named(found: object) -> str:
+    if isinstance(found, ModuleType):
+        return f"the module {found.__name__}"
+    return f"the object of class {type(found).__name__}"
 
 
 def _wraps(impl: pluggy.HookImpl) -> bool:
@@ -265,18 +293,52 @@ def _profiles(
         profiles = list(caller(config=config) or ())
     except HamiError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginRejected(
             f"plugin {plugin.name!r} of {plugin.distribution} failed to name its vendors: "
-            f"{type(error).__name__}: {_one_line(error)}; repair or uninstall {plugin.distribution}"
+            f"{_said(error)}; repair or uninstall {plugin.distribution}"
         ) from error
     for profile in profiles:
-        if not isinstance(profile, VendorProfile):
-            raise PluginRejected(
-                f"plugin {plugin.name!r} of {plugin.distribution} returned {profile!r} as a "
-                f"vendor; hami_vendors returns VendorProfile values"
-            )
+        _check_profile(plugin, profile)
     return profiles
+
+
+def _check_profile(plugin: Plugin, profile: object) -> None:
+    if not isinstance(profile, VendorProfile):
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution} returned {profile!r} as a "
+            f"vendor; hami_vendors returns VendorProfile values"
+        )
+    if problems := profile_problems(profile):
+        key = shortened(repr(profile.key))
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution}: vendor {key}: "
+            f"{'; '.join(problems)}; correct it in the device configuration, or repair or "
+            f"uninstall {plugin.distribution}"
+        )
+
+
+def _check_key(
+    key: VendorKey,
+    plugin: Plugin,
+    found: Mapping[VendorKey, tuple[Plugin, VendorProfile, Defaults]],
+) -> None:
+    """One key, one vendor, in lower case too: so it stands in paths and CDI names."""
+    for known, (former, _, _) in found.items():
+        if known.lower() != key.lower():
+            continue
+        if known != key:
+            raise PluginRejected(
+                f"vendor {known} of {former.distribution} and vendor {key} of "
+                f"{plugin.distribution} differ by case alone, and paths and CDI names do not; "
+                f"rename one of them in its plugin, or uninstall one"
+            )
+        raise PluginRejected(
+            f"{plugin.distribution} carries the vendor {key!r} twice; repair it"
+            if former is plugin
+            else f"{former.distribution} and {plugin.distribution} both carry the vendor "
+            f"{key!r}; uninstall one of them"
+        )
 
 
 def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
@@ -292,6 +354,7 @@ def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
                 profile.pod_annotations.allocated,
                 *profile.pod_annotations.also_written,
                 profile.node_annotations.register,
+                profile.node_annotations.handshake,
             )
             if key
         ]

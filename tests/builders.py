@@ -44,7 +44,7 @@ def naming(vendors: Any) -> Callable[..., Any]:
 
     @hookimpl
     def hami_vendors() -> Any:
-        if isinstance(vendors, Exception):
+        if isinstance(vendors, BaseException):
             raise vendors
         if not isinstance(vendors, Sequence) or isinstance(vendors, str):
             return vendors
@@ -57,7 +57,7 @@ def answering(hook: str, answer: Any, **options: Any) -> Callable[..., Any]:
     """A marked hook that always gives this answer, or raises it."""
 
     def call() -> Any:
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 

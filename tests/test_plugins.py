@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -123,6 +124,11 @@ def test_every_plugin_gets_the_whole_configuration():
 
 # What is refused.
 
+BOLTS_NAMES = {
+    name: getattr(a_profile("BOLT"), name)
+    for name in ("resources", "node_annotations", "pod_annotations")
+}
+
 
 def plain(name: str) -> dict[str, Any]:
     """A function that nobody marked as a hook."""
@@ -144,6 +150,18 @@ def hami_fit(profile, colour):
             id="an import error",
         ),
         pytest.param(
+            SystemExit(3),
+            "plugin 'acme' of hami-acme (somewhere:plugin) does not import: "
+            "SystemExit: 3; repair or uninstall hami-acme",
+            id="a plugin that ends the program when it is imported",
+        ),
+        pytest.param(
+            SystemExit(),
+            "plugin 'acme' of hami-acme (somewhere:plugin) does not import: "
+            "SystemExit; repair or uninstall hami-acme",
+            id="an error without a text",
+        ),
+        pytest.param(
             SyntaxError("invalid syntax\n  x = \n"),
             "plugin 'acme' of hami-acme (somewhere:plugin) does not import: "
             "SyntaxError: invalid syntax x =; repair or uninstall hami-acme",
@@ -163,9 +181,27 @@ def hami_fit(profile, colour):
         ),
         pytest.param(
             a_plugin(api=None),
-            "plugin 'acme' of hami-acme speaks API None, this hami speaks API 1; "
-            "install a version of hami-acme that fits",
+            "plugin 'acme' of hami-acme: the object of class Plugin has no HAMI_API; its entry "
+            "point must name an object that says HAMI_API = 1: repair or uninstall hami-acme",
             id="no API",
+        ),
+        pytest.param(
+            ModuleType("acme"),
+            "plugin 'acme' of hami-acme: the module acme has no HAMI_API; its entry point must "
+            "name an object that says HAMI_API = 1: repair or uninstall hami-acme",
+            id="an entry point that names a module and no object in it",
+        ),
+        pytest.param(
+            a_plugin(api="1"),
+            "plugin 'acme' of hami-acme: the object of class Plugin says HAMI_API = '1'; its entry "
+            "point must name an object that says HAMI_API = 1: repair or uninstall hami-acme",
+            id="an API that is a text",
+        ),
+        pytest.param(
+            a_plugin(api=True),
+            "plugin 'acme' of hami-acme: the object of class Plugin says HAMI_API = True; its "
+            "entry point must name an object that says HAMI_API = 1: repair or uninstall hami-acme",
+            id="an API that is a yes",
         ),
         pytest.param(
             a_plugin(answering("hami_fitt", None)),
@@ -198,6 +234,12 @@ def hami_fit(profile, colour):
             id="its vendors cannot be had",
         ),
         pytest.param(
+            a_plugin(vendors=SystemExit(0)),
+            "plugin 'acme' of hami-acme failed to name its vendors: SystemExit: 0; "
+            "repair or uninstall hami-acme",
+            id="naming its vendors ends the program",
+        ),
+        pytest.param(
             a_plugin(vendors=7),
             "plugin 'acme' of hami-acme failed to name its vendors: "
             "TypeError: 'int' object is not iterable; repair or uninstall hami-acme",
@@ -213,6 +255,25 @@ def hami_fit(profile, colour):
             a_plugin(vendors=("ACME", "ACME")),
             "hami-acme carries the vendor 'ACME' twice; repair it",
             id="one key twice in one plugin",
+        ),
+        pytest.param(
+            a_plugin(vendors=(a_profile("ACME"), a_profile("Acme", **BOLTS_NAMES))),
+            "vendor ACME of hami-acme and vendor Acme of hami-acme differ by case alone, and paths "
+            "and CDI names do not; rename one of them in its plugin, or uninstall one",
+            id="one key in lower case twice in one plugin",
+        ),
+        pytest.param(
+            a_plugin(vendors=(a_profile(memory_factor=0, max_count=0),)),
+            "plugin 'acme' of hami-acme: vendor 'ACME': memory_factor is 0, not at least 1; max_count "
+            "is 0, not at least 1; correct it in the device configuration, or repair or uninstall "
+            "hami-acme",
+            id="a profile that cannot be",
+        ),
+        pytest.param(
+            a_plugin(vendors=(replace(a_profile(), key=["ACME"]),)),
+            "plugin 'acme' of hami-acme: vendor ['ACME']: key is ['ACME'], not a text; correct it "
+            "in the device configuration, or repair or uninstall hami-acme",
+            id="a key that is no key",
         ),
         pytest.param(
             a_plugin(answering("hami_fit", None), vendors=None),
@@ -253,13 +314,13 @@ ACMES_ALLOCATED = a_profile().pod_annotations.allocated
             id="one resource name",
         ),
         pytest.param(
-            a_profile("BOLT", resources=ResourceNames(count="b", memory=ACMES_RESOURCES.count)),
+            a_profile("BOLT", resources=ResourceNames(count="b/b", memory=ACMES_RESOURCES.count)),
             "vendor ACME of hami-acme and vendor BOLT of hami-bolt both claim the resource "
             "'acme.com/gpu'; rename it in the configuration of one, or uninstall one of them",
             id="the count of one is the memory of the other",
         ),
         pytest.param(
-            a_profile("BOLT", resources=ResourceNames(count="b", priority="acme.com/pri")),
+            a_profile("BOLT", resources=ResourceNames(count="b/b", priority="acme.com/pri")),
             "vendor ACME of hami-acme and vendor BOLT of hami-bolt both claim the resource "
             "'acme.com/pri'; rename it in the configuration of one, or uninstall one of them",
             id="a resource that no quota counts",
@@ -294,11 +355,38 @@ ACMES_ALLOCATED = a_profile().pod_annotations.allocated
             "'acme.com/register'; rename it in the configuration of one, or uninstall one of them",
             id="one node annotation",
         ),
+        pytest.param(
+            a_profile(
+                "BOLT",
+                node_annotations=NodeAnnotations(
+                    register="bolt.com/register", handshake="acme.com/register"
+                ),
+            ),
+            "vendor ACME of hami-acme and vendor BOLT of hami-bolt both claim the annotation "
+            "'acme.com/register'; rename it in the configuration of one, or uninstall one of them",
+            id="the handshake of one is the register of the other",
+        ),
+        pytest.param(
+            a_profile("acme", **BOLTS_NAMES),
+            "vendor ACME of hami-acme and vendor acme of hami-bolt differ by case alone, and paths "
+            "and CDI names do not; rename one of them in its plugin, or uninstall one",
+            id="one key in lower case",
+        ),
     ],
 )
 def test_two_plugins_that_clash_are_refused(install, bolt, sentence):
     install(acme=a_plugin(), bolt=a_plugin(vendors=(bolt,)))
     assert rejection() == sentence
+
+
+def test_a_name_that_the_configuration_spoils_is_refused():
+    with pytest.raises(PluginRejected) as caught:
+        load_vendors({"hygon": {"resourceCountName": "a b c"}})
+    assert str(caught.value) == (
+        "plugin 'hygon' of hami-hygon: vendor 'DCU': resources.count is 'a b c': an extended "
+        "resource has a domain, as in example.com/device; correct it in the device configuration, "
+        "or repair or uninstall hami-hygon"
+    )
 
 
 def test_two_plugins_of_one_name_are_refused(install):
@@ -490,6 +578,17 @@ def test_of_two_simulating_plugins_the_later_name_wins_in_any_order():
         assert Vendors.of(plugins).simulated_annotations(NODE, {}) == {"a": "2"}
 
 
+def test_a_cross_cutting_wrapper_encloses_simulation_too():
+    @hookimpl(wrapper=True)
+    def hami_simulated_annotations():
+        answers = yield
+        return [{**answer, "traced": "yes"} for answer in answers]
+
+    tracing = a_plugin(hami_simulated_annotations, vendors=None)
+    vendors = Vendors.of({"mock": simulating(a="1"), "trace": tracing})
+    assert vendors.simulated_annotations(NODE, {}) == {"a": "1", "traced": "yes"}
+
+
 def test_a_simulated_node_and_the_configuration_reach_the_plugin():
     class Echo:
         HAMI_API = HAMI_API
@@ -509,7 +608,7 @@ def test_a_config_error_of_a_simulating_plugin_passes():
         Vendors.of({"mock": plugin}).simulated_annotations(NODE, {})
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("boom"), 7, None])
+@pytest.mark.parametrize("answer", [RuntimeError("boom"), SystemExit(0), 7, None])
 def test_a_simulating_plugin_that_fails_is_named(answer):
     plugin = a_plugin(answering("hami_simulated_annotations", answer), vendors=None)
     with pytest.raises(PluginRejected, match=r"plugin 'mock' failed to simulate node n1: "):

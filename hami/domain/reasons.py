@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -82,8 +81,3 @@ class Rejected:
             for reason, n in self.counts
         ]
         return ", ".join(sorted(parts))
-
-
-def total(rejections: Iterable[Rejected]) -> Counter[Reason]:
-    """How often each reason occurs over several rejections."""
-    return sum((Counter(dict(r.counts)) for r in rejections), Counter())

@@ -21,7 +21,7 @@ def limits(profile: VendorProfile, devices: Sequence[Device]) -> st.SearchStrate
     names, unit = profile.resources, profile.memory_factor
     largest = max(device.memory_mib for device in devices)
     shares = st.sampled_from((8, 4, 3, 2, 1)).map(lambda part: largest // part)
-    memory = (shares | st.integers(1, largest + largest // 8 + 1)).map(
+    memory = (shares | st.just(largest + unit) | st.integers(1, largest + largest // 8 + 1)).map(
         lambda mib: str(max(mib // unit, 1))
     )
     amounts = {

@@ -14,15 +14,20 @@ from hypothesis import strategies as st
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Placement
-from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.scheduling import NodePolicy, SchedulingPolicy
 from hami.domain.units import WHOLE_DEVICE, DeviceId
 from hami.policy.defaults import asked_memory
 from hami.testing.asks import Limits, context, limits, pods, policies, understood
 from hami.testing.subject import LAW, Subject
 
 
-def charge_problem(request: DeviceRequest, device: Device, grant: Grant) -> str:
-    """Why this is no charge for a request that the unused device could serve."""
+def charge_problem(
+    request: DeviceRequest, device: Device, grant: Grant, *, placements: bool
+) -> str:
+    """Why this is no charge for a request that the unused device could serve.
+
+    With ``placements`` a slice is a fixed piece, which may hold less than a share of the device.
+    """
     if (grant.vendor, grant.device_id) != (device.vendor, device.id):
         return f"grants {grant.vendor} {grant.device_id!r} when asked about {device.id!r}"
     if grant.slots < 1 or grant.usage.negative:
@@ -30,11 +35,14 @@ def charge_problem(request: DeviceRequest, device: Device, grant: Grant) -> str:
     memory = device.memory_mib if request.exclusive else asked_memory(request, device)
     if memory <= device.memory_mib < grant.memory_mib:
         return f"grants {grant.memory_mib} MiB of a device that has {device.memory_mib}"
-    if request.memory_mib is not None and grant.memory_mib < request.memory_mib:
-        return f"grants {grant.memory_mib} MiB when {request.memory_mib} were asked"
+    least = (request.memory_mib or 0) if placements else memory
+    if grant.memory_mib < least:
+        return f"grants {grant.memory_mib} MiB when {least} were asked"
     cores = device.cores if request.exclusive else min(request.cores, WHOLE_DEVICE)
     if cores <= device.cores < grant.cores:
         return f"grants {grant.cores} percent of a device that has {device.cores}"
+    if grant.cores < cores and not placements:
+        return f"grants {grant.cores} percent when {cores} were asked"
     return ""
 
 
@@ -128,7 +136,7 @@ class FitRules:
     """Whatever is asked in whatever order, a device gives what it has."""
 
     def test_a_charge_never_exceeds_the_device(self, subject: Subject) -> None:
-        """``hami_charge`` takes what was asked of this device, at most all of it; twice alike."""
+        """``hami_charge`` takes no less than was asked and no more than there is; twice alike."""
         devices = subject.devices
 
         @LAW
@@ -142,7 +150,8 @@ class FitRules:
             again = subject.vendor.charge(request, state, ctx)
             assert grant == again, f"hami_charge gave {grant}, then for the same state {again}"
             if isinstance(grant, Grant):
-                problem = charge_problem(request, device, grant)
+                rules = subject.vendor.rules(device.mode)
+                problem = charge_problem(request, device, grant, placements=rules.placements)
                 assert not problem, f"hami_charge {problem}"
 
         law()
@@ -240,5 +249,28 @@ class FitRules:
                 f"hami_choose took grants that it was not offered: {taken}"
             )
             assert allowed(taken), f"hami_choose took {taken}, which ctx.allowed refuses"
+
+        law()
+
+    def test_a_score_is_a_function_of_the_placement(self, subject: Subject) -> None:
+        """``hami_score`` asked twice about the same placement gives the same number."""
+        if not subject.vendor.scores:
+            pytest.skip(f"{subject.profile.key} does not implement hami_score")
+
+        @LAW
+        @given(pods(subject.profile, subject.devices, at_most=4), st.sampled_from(NodePolicy))
+        def law(asked: list[Limits], policy: NodePolicy) -> None:
+            bench = Bench(subject)
+            for asks in asked:
+                before = tuple(bench.states.values())
+                request, placement = understood(subject, asks), bench.place(asks)
+                if request is None or placement is None:
+                    continue
+                first, again = (
+                    subject.vendor.score(request, placement, before, policy) for _ in range(2)
+                )
+                assert first == again, (
+                    f"hami_score gave {first}, then for the same placement {again}"
+                )
 
         law()

@@ -20,8 +20,8 @@ from hami.domain.devices import Device, DeviceState
 from hami.domain.requests import Placement
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
+from hami.policy.profile_rules import annotation_key_problem
 from hami.testing.asks import context
-from hami.testing.profile_rules import annotation_key_problem
 from hami.testing.request_rules import asked
 from hami.testing.subject import Subject, annotated, devices_of
 from hami.testing.wire_rules import by_id, device_problem
@@ -184,6 +184,19 @@ class NodeRules:
         for change in subject.vendor.check_health(devices):
             assert change.device_id in by_id(devices), (
                 f"hami_check_health names {change.device_id!r}, which was not discovered"
+            )
+
+    def test_a_change_of_health_is_told_once(self, subject: Subject, tmp_path: Path) -> None:
+        """``hami_check_health`` answers with what changed since it was last asked."""
+        devices = node_side(subject, tmp_path).devices
+        first, again = (
+            {(change.device_id, change.healthy) for change in subject.vendor.check_health(devices)}
+            for _ in range(2)
+        )
+        for device_id, healthy in sorted(first & again):
+            raise AssertionError(
+                f"hami_check_health said twice in a row that {device_id!r} became "
+                f"{'healthy' if healthy else 'unhealthy'}; a change is told once"
             )
 
     def test_measurements_speak_of_live_slices(self, subject: Subject, tmp_path: Path) -> None:

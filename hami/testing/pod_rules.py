@@ -15,10 +15,10 @@ from hami.domain.extra import Extra
 from hami.domain.objects import Container, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import DeviceId, MemoryMiB
+from hami.policy.profile_rules import annotation_key_problem
 from hami.testing.asks import Limits, pods
 from hami.testing.fit_rules import Bench
 from hami.testing.neighbour import NEIGHBOUR, Neighbour
-from hami.testing.profile_rules import annotation_key_problem
 from hami.testing.subject import LAW, Subject, container_asking, pod_of, registry
 from hami.wire.allocation import allocation_keys, decode_allocation, encode_allocation
 

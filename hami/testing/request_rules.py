@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from hami.domain.admission import Admission
 from hami.domain.allocations import ContainerKind
+from hami.domain.objects import Container
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.policy.admission import AdmissionSettings, Admitted, admit
 from hami.policy.quota import QuotaLedger
+from hami.testing.neighbour import NEIGHBOUR
 from hami.testing.subject import Subject, container_asking, pod_of
 
 _NEVER = ("-1", "abc", "1.5", "1,5", "", "0x10", "1 Gi", "NaN")
@@ -43,6 +46,24 @@ def bad_limits(profile: VendorProfile) -> list[tuple[str, dict[str, str]]]:
     return cases
 
 
+def foreign_limits(subject: Subject) -> list[dict[str, str]]:
+    """Limits that are no business of this vendor: none, Kubernetes' own, other vendors'."""
+    siblings = [p for p in subject.vendors.profiles if p.key != subject.profile.key]
+    others = [dict.fromkeys(p.resources.all_names, "1") for p in (*siblings, NEIGHBOUR)]
+    return [{}, {"cpu": "2"}, *others]
+
+
+def changes(answer: Admission, container: Container) -> dict[str, object]:
+    """What an admission sets, by its field, that the container and its pod do not have."""
+    found: dict[str, object] = {
+        "limits": {k: v for k, v in answer.limits.items() if container.limits.get(k) != v},
+        "requests": {k: v for k, v in answer.requests.items() if container.requests.get(k) != v},
+        "pod_annotations": dict(answer.pod_annotations),
+        "runtime_class": answer.runtime_class,
+    }
+    return {field: value for field, value in found.items() if value}
+
+
 def _skip_without(subject: Subject, resource: str) -> None:
     if not getattr(subject.profile.resources, resource):
         pytest.skip(f"{subject.profile.key} has no resource for {resource}")
@@ -59,6 +80,12 @@ class RequestRules:
         for limits in ({}, {"cpu": "2"}, {"other.example.com/device": "1"}, {count: "0"}):
             request = parsed(subject, limits)
             assert request is None, f"limits {limits} ask nothing of this vendor, got {request!r}"
+
+    def test_what_other_vendors_count_is_none(self, subject: Subject) -> None:
+        """``hami_parse_request`` answers None for a container that asks another vendor."""
+        for limits in foreign_limits(subject):
+            request = parsed(subject, limits)
+            assert request is None, f"limits {limits} ask another vendor, got {request!r}"
 
     def test_a_count_asks_for_slices(self, subject: Subject) -> None:
         """The count is how many slices are asked for."""
@@ -106,6 +133,21 @@ class RequestRules:
         for _, limits in bad_limits(subject.profile):
             container = container_asking(limits)
             subject.vendor.admit(container, pod_of(container), ContainerKind.APP)
+
+    def test_admission_leaves_other_containers_alone(self, subject: Subject) -> None:
+        """A container that names none of the vendor's resources gets environment at most."""
+        for limits in foreign_limits(subject):
+            container = container_asking(limits)
+            answer = subject.vendor.admit(container, pod_of(container), ContainerKind.APP)
+            assert isinstance(answer, Admission), (
+                f"hami_admit denies a container with limits {limits}, which ask nothing of this "
+                f"vendor: {answer}"
+            )
+            changed = changes(answer, container)
+            assert not changed, (
+                f"hami_admit sets {changed} for a container with limits {limits}, which ask "
+                f"nothing of this vendor"
+            )
 
     def test_admitting_twice_changes_nothing(self, subject: Subject) -> None:
         """The API server may call the webhook again on its own result."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hami.domain import reasons
-from hami.domain.reasons import Reason, Rejected, total
+from hami.domain.reasons import Reason, Rejected
 
 HAMIS_WORDS = [
     "AllocatedCardsInsufficientRequest",
@@ -111,21 +107,3 @@ def test_text(rejected, text):
 )
 def test_what_no_eviction_can_help(rejected, expected):
     assert rejected.unresolvable is expected
-
-
-def test_reasons_of_several_rejections_add_up():
-    both = [
-        Rejected.of({reasons.NO_SLOT: 2, reasons.QUOTA: 1}, 3),
-        Rejected.of({reasons.NO_SLOT: 1}, 1),
-    ]
-    assert total(both) == Counter({reasons.NO_SLOT: 3, reasons.QUOTA: 1})
-    assert total([]) == Counter()
-
-
-@given(counts=st.dictionaries(st.sampled_from(EVERY), st.integers(0, 8)), seed=st.randoms())
-def test_equal_counts_are_equal_and_read_alike_whatever_their_order(counts, seed):
-    shuffled = list(counts.items())
-    seed.shuffle(shuffled)
-    one, other = Rejected.of(counts, 8), Rejected.of(dict(shuffled), 8)
-    assert one == other
-    assert str(one) == str(other)

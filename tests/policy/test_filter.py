@@ -424,3 +424,8 @@ def test_hundreds_of_containers_under_quota_do_not_cost_their_square():
         patch.setattr("hami.policy.fit.ChargeMeter", Counting)
         assert where(cluster.try_pod(pod))[0] == "n1"
     assert calls == {1: 200}
+
+
+def test_fix_node_names_over_63_characters_work():
+    name = "a" * 63 + "." + "b" * 63 + ".example.com"
+    assert where(Cluster(a_node(name, a_device())).run(a_pod(gpu=1)))[0] == name

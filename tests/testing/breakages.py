@@ -115,6 +115,21 @@ def asking(**changes):
     return parsing(lambda r: replace(r, **changes) if isinstance(r, DeviceRequest) else r)
 
 
+def answering_for_all():
+    """Reads the count of whichever vendor."""
+
+    def hami_parse_request(self, container, pod):
+        if any(name.endswith("/device") for name in container.limits):
+            return DeviceRequest(vendor="TOY", count=1, memory_percent=100)
+        return None
+
+    return broken(hami_parse_request=hami_parse_request)
+
+
+def admission(**sets):
+    return broken(hami_admit=lambda self: Admission(**sets))
+
+
 def admitting(count):
     def hami_admit(self, container):
         return Admission(limits={COUNT: str(count(container.limits.get(COUNT, "0")))})
@@ -130,6 +145,18 @@ def charging(change):
         return change(ToyVendor().hami_charge(profile, request, state, ctx), state)
 
     return broken(hami_charge=hami_charge)
+
+
+def halving(field, *, when, **members):
+    """Grants half of ``field`` where ``when(request)``."""
+
+    def hami_charge(self, profile, request, state, ctx):
+        grant = ToyVendor().hami_charge(profile, request, state, ctx)
+        if isinstance(grant, reasons.Reason) or not when(request):
+            return grant
+        return replace(grant, **{field: getattr(grant, field) // 2})
+
+    return broken(hami_charge=hami_charge, **members)
 
 
 def greedy(grant, state):
@@ -188,6 +215,11 @@ def the_first(self, request, candidates):
 
 def shrunk(self, request, candidates):
     return [replace(grant, memory_mib=1) for _, grant in candidates][: request.count]
+
+
+def scoring_anew():
+    scores = itertools.count()
+    return broken(hami_score=lambda self: next(scores))
 
 
 # Pods.

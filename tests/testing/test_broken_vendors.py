@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from hami.domain import reasons
+from hami.domain.admission import Denied
 from hami.domain.extra import ExtraKey
 from hami.domain.profile import ALL_COLUMNS
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, Invalid
-from hami.domain.slices import DeviceNode, HealthChange
 from hami.policy import defaults
 from hami.testing import VendorContract
 from hami.testing.subject import subject_of
@@ -20,34 +20,31 @@ from hami.testing.subject import subject_of
 from .breakages import (
     COUNT,
     SEATS,
-    Half,
-    a_mount,
+    admission,
     admitting,
     another_default_beside_others,
     another_profile_each_time,
+    answering_for_all,
     asking,
     boom,
     charging,
     emptied,
-    enforcing,
-    enforcing_in_turn,
     fitting,
-    forgetting_live_slices,
     greedy,
+    halving,
     healed,
     in_turn,
     keyed,
     known,
     looking_at_nothing,
-    measuring,
     named,
     parsing,
     profiled,
     reading,
     reading_malformed,
-    releasing_once,
     restoring,
     same_seat,
+    scoring_anew,
     seats_for_all,
     seats_in_turn,
     shrunk,
@@ -59,37 +56,19 @@ from .breakages import (
     with_extra,
     with_the_handshake,
 )
+from .broken_nodes import BROKEN_NODE_SIDES
 from .toy import CONFIG, TOY, Seat, a_toy, broken, toy_node
 
 BROKEN = {
-    "test_the_key_is_one_plain_word": {
+    "test_the_profile_follows_the_rules": {
         "a comma in the key": (lambda: profiled(key="T,Y"), "letters, digits"),
-        "a very long key": (lambda: profiled(key="T" * 41), "longer than 40"),
-    },
-    "test_keys_differ_in_lower_case": {
         "two keys that differ by case": (lambda: with_a_twin("Toy"), "differ by case"),
-    },
-    "test_resource_names_are_valid_and_distinct": {
         "a name without a domain": (lambda: named(memory="memory"), "has a domain"),
-        "Kubernetes' own domain": (lambda: named(cores="kubernetes.io/cores"), "not yours"),
-        "a name for two amounts": (lambda: named(memory=COUNT), "two meanings"),
+        "a name for two amounts": (lambda: named(memory=COUNT), "each needs its own"),
         "no name for the count": (lambda: named(count=""), "count is empty"),
-    },
-    "test_annotation_keys_are_valid": {
-        "a blank in a key": (lambda: keyed(use_type=("Toy Type",)), "letters, digits"),
-        "a domain in capitals": (lambda: keyed(allocated="Toy.io/a"), "lower case"),
-    },
-    "test_written_annotations_have_one_meaning": {
+        "a blank in an annotation": (lambda: keyed(use_type=("Toy Type",)), "letters, digits"),
         "nothing to read grants from": (lambda: keyed(allocated=""), "allocated is empty"),
-        "a list and the vendor's own text in one": (
-            lambda: keyed(also_written=(TOY.node_annotations.register,)),
-            "two meanings",
-        ),
-        "one key for two texts": (lambda: keyed(numa_bind=TOY.pod_annotations.allocated), "two me"),
-    },
-    "test_numbers_make_sense": {
         "a factor of zero": (lambda: profiled(memory_factor=0), "memory_factor is 0"),
-        "more than a whole device": (lambda: profiled(default_cores=101), "default_cores is 101"),
     },
     "test_the_same_config_names_the_same_vendors": {
         "other profiles each time": (another_profile_each_time, "other profiles"),
@@ -163,6 +142,9 @@ BROKEN = {
             "ask nothing of this vendor",
         ),
     },
+    "test_what_other_vendors_count_is_none": {
+        "the count of whichever vendor": (answering_for_all, "ask another vendor"),
+    },
     "test_a_count_asks_for_slices": {
         "always one": (lambda: asking(count=1), "=2 asks for 1 slices"),
         "neither MiB nor percent": (lambda: asking(memory_percent=None), "set exactly one"),
@@ -197,6 +179,25 @@ BROKEN = {
     "test_admission_survives_bad_quantities": {
         "a number taken for granted": (lambda: admitting(int), "hami_admit of TOY failed: Value"),
     },
+    "test_admission_leaves_other_containers_alone": {
+        "a denial": (
+            lambda: broken(hami_admit=lambda self: Denied("ask me")),
+            "denies a container with limits {}, which ask nothing of this vendor: ask me",
+        ),
+        "a device for everybody": (
+            lambda: admission(limits={COUNT: "1"}),
+            "sets {'limits': {'toy.example.com/device': '1'}}",
+        ),
+        "a request for everybody": (lambda: admission(requests={COUNT: "1"}), "sets {'requests'"),
+        "an annotation for everybody": (
+            lambda: admission(pod_annotations={"toy.example.com/seen": "yes"}),
+            "sets {'pod_annotations'",
+        ),
+        "a runtime for everybody": (
+            lambda: admission(runtime_class="toy"),
+            "sets {'runtime_class': 'toy'}",
+        ),
+    },
     "test_admitting_twice_changes_nothing": {
         "one more each time": (lambda: admitting(lambda text: int(text) + 1), "again"),
     },
@@ -209,6 +210,22 @@ BROKEN = {
         "less than was asked": (
             lambda: charging(lambda g, s: replace(g, memory_mib=0)),
             "were asked",
+        ),
+        "less than the asked share": (
+            lambda: halving("memory_mib", when=lambda request: request.memory_percent),
+            r"grants \d+ MiB when \d+ were asked",
+        ),
+        "less compute than was asked": (
+            lambda: halving("cores", when=lambda request: request.cores),
+            r"grants \d+ percent when \d+ were asked",
+        ),
+        "a part of an exclusive device": (
+            lambda: halving(
+                "memory_mib",
+                when=lambda request: request.exclusive,
+                profile=replace(TOY, whole_device=True),
+            ),
+            "grants 2048 MiB when 4096 were asked",
         ),
         "another answer each time": (
             seats_in_turn,
@@ -247,6 +264,9 @@ BROKEN = {
         "a choice past quota": (lambda: broken(hami_choose=the_first), "ctx.allowed refuses"),
         "a grant of its own": (lambda: broken(hami_choose=shrunk), "was not offered"),
         "too few": (lambda: broken(hami_choose=lambda self: ()), "took 0 grants"),
+    },
+    "test_a_score_is_a_function_of_the_placement": {
+        "another score each time": (scoring_anew, "for the same placement"),
     },
     "test_an_allocation_is_restored": {
         "extras forgotten": (
@@ -304,75 +324,7 @@ BROKEN = {
             "refused by an empty node",
         ),
     },
-    "test_a_plugin_has_all_needed_node_hooks_or_none": {
-        "half of them": (Half, "implements hami_enforce"),
-        "no device": (lambda: broken(hami_discover=lambda self: ()), "found no device"),
-    },
-    "test_discovery_is_stable": {
-        "a device that comes and goes": (
-            lambda: broken(hami_discover=in_turn([a_toy(0), a_toy(1)], [a_toy(0)])),
-            "then",
-        ),
-    },
-    "test_discovered_devices_can_be_published": {
-        "a blank in an id": (
-            lambda: broken(hami_discover=lambda self: [a_toy(0, id="TOY 0")]),
-            "holds a blank",
-        ),
-        "one id twice": (
-            lambda: broken(hami_discover=lambda self: [a_toy(0), a_toy(0)]),
-            "one id twice",
-        ),
-    },
-    "test_enforcing_twice_gives_the_same_edits": {
-        "other edits each time": (enforcing_in_turn, "for the same slice"),
-    },
-    "test_edits_stay_inside_the_slice": {
-        "a relative path": (lambda: enforcing(mounts=a_mount("limits")), "not absolute"),
-        "a path that climbs": (lambda: enforcing(mounts=a_mount("/a/../etc")), "not absolute"),
-        "a foreign writable file": (
-            lambda: enforcing(mounts=a_mount("/tmp/usage", read_only=False)),
-            "mounted writable",
-        ),
-        "an unknown permission": (
-            lambda: enforcing(
-                device_nodes=(
-                    DeviceNode(host_path="/dev/a", container_path="/dev/a", permissions="rx"),
-                )
-            ),
-            "permissions 'rx'",
-        ),
-        "a bad variable": (lambda: enforcing(env={"A B": "1"}), "cannot be set"),
-        "a bad CDI name": (lambda: enforcing(cdi_devices=("toy",)), "CDI name"),
-        "a bad annotation": (lambda: enforcing(annotations={"a b": ""}), "annotation 'a b'"),
-    },
-    "test_release_is_idempotent": {
-        "a second release fails": (
-            lambda: broken(hami_release=releasing_once),
-            "hami_release of TOY failed: FileNotFoundError",
-        ),
-    },
-    "test_reconcile_keeps_live_slices": {
-        "live slices forgotten": (forgetting_live_slices, "changed a live slice"),
-    },
-    "test_reconcile_of_an_empty_node_is_nothing": {
-        "a slice taken for granted": (
-            lambda: broken(hami_reconcile=lambda self, live_slices: live_slices[0] and None),
-            "hami_reconcile of TOY failed: IndexError",
-        ),
-    },
-    "test_health_speaks_of_known_devices": {
-        "a stranger": (
-            lambda: broken(hami_check_health=lambda self: [HealthChange("TOY-9", healthy=False)]),
-            "'TOY-9', which was not discovered",
-        ),
-    },
-    "test_measurements_speak_of_live_slices": {
-        "a dead slice": (lambda: measuring(slice_id="gone"), "'gone': not live"),
-        "a stranger": (lambda: measuring(device_id="TOY-9"), "'TOY-9', which was not"),
-        "negative memory": (lambda: measuring(memory_mib=-1), "-1 MiB"),
-    },
-}
+} | BROKEN_NODE_SIDES
 
 CASES = [
     pytest.param(check, make, says, id=f"{check.removeprefix('test_')}: {word}")

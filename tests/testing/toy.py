@@ -79,6 +79,9 @@ class ToyVendor:
     HAMI_API = 1
     profile = TOY
 
+    def __init__(self):
+        self.told = set()
+
     @hookimpl
     def hami_vendors(self, config):
         return (self.profile,)
@@ -103,6 +106,10 @@ class ToyVendor:
             if len(by_id) == request.count:
                 return tuple(by_id.values())
         return Rejected.of(reasons.TOO_FEW)
+
+    @hookimpl
+    def hami_score(self, placement):
+        return -len({grant.device_id for grant in placement.grants})
 
     @hookimpl
     def hami_allocation_annotations(self, allocation):
@@ -143,7 +150,9 @@ class ToyVendor:
 
     @hookimpl
     def hami_check_health(self, devices):
-        return [HealthChange(device.id, healthy=True) for device in devices]
+        new = [device.id for device in devices if device.id not in self.told]
+        self.told.update(new)
+        return [HealthChange(device_id, healthy=True) for device_id in new]
 
     @hookimpl
     def hami_measure(self, slices):

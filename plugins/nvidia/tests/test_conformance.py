@@ -50,3 +50,12 @@ class TestConfiguredGpus(TestSharedGpus):
     @pytest.fixture
     def config(self):
         return {"nvidia": {"defaultMemory": 2048, "defaultCores": 30, "memoryFactor": 4}}
+
+
+class TestHiddenGpus(TestSharedGpus):
+    """Containers that ask for no GPU get variables, and nothing else."""
+
+    @pytest.fixture
+    def config(self):
+        hiding = {"overwriteEnv": True, "gpuCorePolicy": "force", "runtimeClassName": "nvidia"}
+        return {"nvidia": hiding}
