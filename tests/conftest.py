@@ -1,0 +1,31 @@
+"""Fixtures of several tests here: plugins as if they were installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from .installed import Distribution, Point
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(monkeypatch) -> Install:
+    """``install(acme=plugin)``: what is registered, each by ``hami-<name>``."""
+
+    def install(*points: Point, **plugins: Any) -> None:
+        named = [
+            Point(name, found, Distribution(f"hami-{name}")) for name, found in plugins.items()
+        ]
+        registered = [*points, *named]
+
+        def entry_points(*, group: str) -> list[Point]:
+            return registered if group == "hami.plugins" else []
+
+        monkeypatch.setattr(metadata, "entry_points", entry_points)
+
+    return install
