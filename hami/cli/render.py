@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import fill
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -25,16 +26,19 @@ def print_simulation(console: Console, simulation: Simulation) -> None:
     console.print(_summary(simulation))
 
 
+_HOOKS_WIDTH = 23
+"""The longest hook's name and a comma, so that a table of 80 columns breaks no name."""
+
+
 def print_plugins(console: Console, vendors: Vendors) -> None:
     """One row per vendor."""
-    made = table("Vendor", "Plugin", "Version", "Resources", "Hooks")
+    made = table("Vendor", "Plugin", "Resources", "Hooks")
     for key, vendor in vendors.items():
         cells = (
             visible(key),
-            visible(vendor.distribution),
-            visible(vendor.version),
+            f"{visible(vendor.distribution)}\n{visible(vendor.version)}",
             "\n".join(map(visible, vendor.profile.resources.all_names)),
-            ", ".join(name.removeprefix("hami_") for name in sorted(vendor.hooks)),
+            fill(", ".join(name.removeprefix("hami_") for name in vendor.hooks), _HOOKS_WIDTH),
         )
         made.add_row(*map(Text, cells))
     console.print(made, markup=False, highlight=False)

@@ -19,12 +19,11 @@ def hami(*arguments: str):
 
 
 def test_every_vendor_is_listed_with_its_plugin():
-    text = hami("plugins").stdout
+    lines = [set(line.split()) for line in hami("plugins").stdout.splitlines()]
     for key, vendor in load_vendors().items():
-        assert any(
-            {key, vendor.distribution, vendor.version} <= set(line.split())
-            for line in text.splitlines()
-        )
+        (row,) = (number for number, words in enumerate(lines) if key in words)
+        assert vendor.distribution in lines[row]
+        assert vendor.version in lines[row + 1]
 
 
 def test_the_table_fits_a_terminal():
