@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from hami.domain.devices import Device, Grant
 from hami.domain.requests import DeviceRequest
-from hami.domain.units import VendorKey
+from hami.domain.units import DeviceId, VendorKey
 
 _MOST = 2**31 - 1
 """HAMi's annotations hold 32-bit numbers."""
 
 
-def grant_problem(grant: Grant, vendor: VendorKey) -> str:
-    """Why this is no grant of this vendor; empty when it is one."""
+def grant_problem(grant: Grant, vendor: VendorKey, device: DeviceId | None = None) -> str:
+    """Why this is no grant of this vendor, on this device if one is given; empty when it is one."""
     if grant.vendor != vendor:
         return f"granted a device of vendor {grant.vendor!r}"
+    if device is not None and grant.device_id != device:
+        return f"granted {grant.device_id!r} when asked about {device!r}"
     if not _counts(grant.slots, grant.memory_mib, grant.cores) or grant.slots < 1:
         return f"granted {grant.slots} slots, {grant.memory_mib} MiB, {grant.cores} percent"
     return ""

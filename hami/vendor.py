@@ -87,14 +87,18 @@ class Vendor:
         self.chooses = "hami_choose" in self.hooks
         self.fits = "hami_fit" in self.hooks
         self.has_node_hooks = any(hook in self.hooks for hook in _NODE_HOOKS)
-        self._prefilter = HEALTH_AND_CORDON if _DECIDING & set(self.hooks) else ALL_COLUMNS
+        columns = HEALTH_AND_CORDON if _DECIDING & set(self.hooks) else ALL_COLUMNS
+        self._default_rules = ModeRules(prefilter=columns)
+        self._rules = {
+            mode: replace(rules, prefilter=columns) if rules.prefilter is None else rules
+            for mode, rules in profile.modes.items()
+        }
         self._calls = calls
         self._on_failure = on_failure
 
     def rules(self, mode: str) -> ModeRules:
         """The profile's rules for a device mode, with ``prefilter`` filled in."""
-        rules = self.profile.rules(mode)
-        return replace(rules, prefilter=self._prefilter) if rules.prefilter is None else rules
+        return self._rules.get(mode, self._default_rules)
 
     # The scheduler's side.
 
@@ -150,7 +154,8 @@ class Vendor:
             answer = self._ask("hami_charge", request=request, state=state, ctx=ctx)
             charged: Grant | Reason = self._one("hami_charge", answer, Grant | Reason)
             if isinstance(charged, Grant):
-                self._check("hami_charge", grant_problem(charged, self.profile.key))
+                problem = grant_problem(charged, self.profile.key, state.device.id)
+                self._check("hami_charge", problem)
             return charged
         except _NoAnswerError:
             return VENDOR_ERROR

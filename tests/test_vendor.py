@@ -112,7 +112,7 @@ SCHEDULER = [
     Hook("hami_node_devices", lambda v: v.node_devices(NODE), (DEVICE,), (None, 7, "d0", [DEVICE, 7], *([d] for d in FOREIGN_DEVICES))),
     Hook("hami_admit", lambda v: v.admit(CONTAINER, POD, ContainerKind.APP), Admission(env={"A": "1"}), (None, "no", {})),
     Hook("hami_parse_request", lambda v: v.parse_request(CONTAINER, POD), REQUEST, (7, False, [REQUEST], *FOREIGN_REQUESTS)),
-    Hook("hami_charge", lambda v: v.charge(REQUEST, STATE, CTX), GRANT, (None, "no", [GRANT], True, *FOREIGN_GRANTS)),
+    Hook("hami_charge", lambda v: v.charge(REQUEST, STATE, CTX), GRANT, (None, "no", [GRANT], True, replace(GRANT, device_id="d9"), *FOREIGN_GRANTS)),
     Hook("hami_accept", lambda v: v.accept(REQUEST, STATE, (), CTX), VENDOR_RULE, (True, False, "no")),
     Hook("hami_choose", lambda v: v.choose(REQUEST, [(STATE, GRANT)] * 3, CTX), (GRANT,), (7, GRANT, [GRANT, None], "ab")),
     Hook("hami_fit", lambda v: v.fit(REQUEST, [STATE] * 3, CTX), Placement((GRANT,)), (None, [GRANT], 7, *(Placement((g,)) for g in FOREIGN_GRANTS))),

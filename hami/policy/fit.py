@@ -209,8 +209,6 @@ class _Walk:
         grant = self.vendor.charge(request, state, self.ctx)
         if isinstance(grant, Reason):
             return grant
-        if grant.device_id != device.id:
-            return reasons.VENDOR_ERROR
         if not self.ctx.allowed((*taken, grant)):
             return reasons.QUOTA
         if not self.vendor.rules(device.mode).placements:

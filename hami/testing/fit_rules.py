@@ -28,10 +28,6 @@ def charge_problem(
 
     With ``placements`` a slice is a fixed piece, which may hold less than a share of the device.
     """
-    if (grant.vendor, grant.device_id) != (device.vendor, device.id):
-        return f"grants {grant.vendor} {grant.device_id!r} when asked about {device.id!r}"
-    if grant.slots < 1 or grant.usage.negative:
-        return f"grants {grant.usage}"
     memory = device.memory_mib if request.exclusive else asked_memory(request, device)
     if memory <= device.memory_mib < grant.memory_mib:
         return f"grants {grant.memory_mib} MiB of a device that has {device.memory_mib}"

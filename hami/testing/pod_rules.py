@@ -10,11 +10,11 @@ import msgspec
 from hypothesis import given
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation
-from hami.domain.devices import UNUSED, Grant, Usage
+from hami.domain.devices import Grant
 from hami.domain.extra import Extra
 from hami.domain.objects import Container, Pod
 from hami.domain.profile import VendorProfile
-from hami.domain.units import DeviceId, MemoryMiB
+from hami.domain.units import MemoryMiB
 from hami.policy.profile_rules import annotation_key_problem
 from hami.testing.asks import Limits, pods
 from hami.testing.fit_rules import Bench
@@ -65,13 +65,6 @@ def core_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
         replace(profile, pod_annotations=replace(profile.pod_annotations, also_written=()))
         for profile in profiles
     )
-
-
-def usage_of(allocation: PodAllocation) -> dict[DeviceId, Usage]:
-    used: dict[DeviceId, Usage] = {}
-    for grant in allocation.grants:
-        used[grant.device_id] = used.get(grant.device_id, UNUSED) + grant.usage
-    return used
 
 
 def extra_problem(extra: Extra) -> str:
