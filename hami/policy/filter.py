@@ -41,11 +41,29 @@ class Placed:
     allocation: PodAllocation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Refused:
-    """No candidate takes the pod; every candidate has its reasons."""
+    """No candidate takes the pod: ``answers[answer[i]]`` says why not ``candidates[i]``.
 
-    reasons: Mapping[str, Rejected]
+    Thousands of nodes are often refused alike, so whoever makes texts of it makes few.
+    """
+
+    candidates: Sequence[str]
+    answers: Sequence[Rejected]
+    answer: NDArray[np.int64]
+
+    @classmethod
+    def everywhere(cls, candidates: Sequence[str], why: Rejected) -> Refused:
+        """For the same reason on every candidate."""
+        return cls(
+            candidates=candidates, answers=(why,), answer=np.zeros(len(candidates), np.int64)
+        )
+
+    @property
+    def reasons(self) -> Mapping[str, Rejected]:
+        """By candidate; made at every call."""
+        each = map(self.answers.__getitem__, self.answer.tolist())
+        return dict(zip(self.candidates, each, strict=True))
 
 
 def parse_pod(
@@ -90,20 +108,27 @@ class Prefiltered:
     numbers: NDArray[np.int64]
     kept: NDArray[np.bool_]
     scans: Sequence[Scan]
+    capacity: int
+
+    def refused(self, candidates: Sequence[str]) -> Refused:
+        """Why each candidate was dropped: the first request that it cannot serve.
+
+        The answers of candidates that were kept say nothing.
+        """
+        answers = [_NO_SUCH_DEVICES, _UNREGISTERED]
+        by_number = np.zeros(self.capacity + 1, np.int64)
+        for scan in reversed(self.scans):
+            said, place = scan.explain()
+            dropped = place >= 0
+            by_number[scan.nodes[dropped]] = place[dropped] + len(answers)
+            answers += said
+        by_number[-1] = 1
+        return Refused(candidates=candidates, answers=answers, answer=by_number[self.numbers])
 
     def explain(self, candidates: Sequence[str]) -> dict[str, Rejected]:
-        """Why each dropped candidate was dropped: the first request that it cannot serve."""
-        why: dict[int, Rejected] = {}
-        for scan in reversed(self.scans):
-            why |= scan.explain()
-        why[-1] = _UNREGISTERED
-        return {
-            name: why.get(number, _NO_SUCH_DEVICES)
-            for name, number, kept in zip(
-                candidates, self.numbers.tolist(), self.kept.tolist(), strict=True
-            )
-            if not kept
-        }
+        """Why each dropped candidate was dropped."""
+        why = self.refused(candidates).reasons
+        return {n: why[n] for n, kept in zip(candidates, self.kept, strict=True) if not kept}
 
 
 _UNREGISTERED = Rejected.of(reasons.NODE_UNREGISTERED)
@@ -124,7 +149,7 @@ def prefilter(
         serving[scan.nodes[scan.enough]] = True
         able &= serving
         scans.append(scan)
-    return Prefiltered(numbers, able[numbers], scans)
+    return Prefiltered(numbers, able[numbers], scans, table.capacity)
 
 
 def _distinct(request: PodRequest) -> list[DeviceRequest]:
@@ -170,13 +195,26 @@ def decide(
         outcome = fits.on(candidates[index])
         if isinstance(outcome, PodAllocation):
             return Placed(outcome)
-    why = first.explain(candidates)
+    refused = first.refused(candidates)
     if gate is not None:
         # One exact fit says which quota it was, and what is used, asked and allowed.
-        short = next((name for name, rejected in why.items() if _by_quota(rejected)), None)
-        if short is not None:
-            fits.on(short)
-    return Refused(why | fits.refused)
+        by_quota = [i for i, answer in enumerate(refused.answers) if _by_quota(answer)]
+        short = np.flatnonzero(~first.kept & np.isin(refused.answer, by_quota))
+        if len(short):
+            fits.on(candidates[int(short[0])])
+    return _with_answers(refused, fits.refused)
+
+
+def _with_answers(refused: Refused, exact: Mapping[str, Rejected]) -> Refused:
+    """The exact fits' answers in place of the vectorised pass's."""
+    if not exact:
+        return refused
+    answers, answer = [*refused.answers, *exact.values()], refused.answer.copy()
+    places = {name: place for place, name in enumerate(exact, start=len(refused.answers))}
+    for index, name in enumerate(refused.candidates):
+        if name in places:
+            answer[index] = places[name]
+    return Refused(candidates=refused.candidates, answers=answers, answer=answer)
 
 
 def _by_quota(rejected: Rejected) -> bool:

@@ -347,43 +347,58 @@ class Scan:
         """The node number of each segment, -1 for a removed one."""
         return self.layout.nodes
 
-    def explain(self) -> dict[int, Rejected]:
-        """Why each node with too few passing devices was dropped, by node number."""
+    def explain(self) -> tuple[list[Rejected], Numbers]:
+        """Why each node with too few passing devices was dropped.
+
+        The distinct answers, and for each segment the index of its own; -1 for a node that was
+        not dropped.
+        """
         layout = self.layout
+        answer = np.full(len(layout.nodes), -1)
         dropped = np.flatnonzero(~self.enough & (layout.nodes >= 0))
         if not len(dropped):
-            return {}
-        words = [reason for reason, _ in self.checks]
+            return [], answer
+        words: list[Reason] = []
         columns: list[Numbers] = []
         remaining = np.ones(len(layout.mode), np.bool_)
-        for _, failing in self.checks:
-            columns.append(layout.per_segment(failing & remaining)[dropped])
-            remaining &= ~failing
-        table = np.stack([*columns, self.passing[dropped], layout.lengths[dropped]], axis=1)
+        for reason, check in self.checks:
+            failing = check & remaining
+            if failing.any():
+                words.append(reason)
+                columns.append(layout.per_segment(failing)[dropped])
+                remaining ^= failing
         whole = layout.lengths[dropped] < self.request.count
         if self.several is not None:
             whole &= ~self.several[dropped]
+        columns += [self.passing[dropped], layout.lengths[dropped], whole.astype(np.int64)]
         # Nodes are often refused alike: make each answer once.
-        data, width = table.tobytes(), table.itemsize * table.shape[1]
-        made: dict[bytes, Rejected] = {}
-        result: dict[int, Rejected] = {}
-        nodes = layout.nodes[dropped].tolist()
-        for place, (node, too_few) in enumerate(zip(nodes, whole.tolist(), strict=True)):
-            if too_few:
-                result[node] = _TOO_FEW_DEVICES
-                continue
-            key = data[place * width : (place + 1) * width]
-            if key not in made:
-                made[key] = _rejected(words, table[place].tolist())
-            result[node] = made[key]
-        return result
+        rows, place = _distinct_rows(columns)
+        answer[dropped] = place
+        return [_rejected(words, row) for row in rows.tolist()], answer
+
+
+def _distinct_rows(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """The distinct rows of these columns, and for each row the index of its distinct one."""
+    # One number a row, in mixed radix: counts are small, so it fits unless there are very many.
+    numbers, size = np.zeros_like(columns[0]), 1
+    for column in columns:
+        radix = int(column.max()) + 1
+        numbers, size = numbers * radix + column, size * radix
+    rows = np.stack(columns, axis=1)
+    if size >= 1 << 63:
+        _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        return rows[first], place.reshape(-1)
+    _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
+    return rows[first], place
 
 
 _TOO_FEW_DEVICES = Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
 
 
 def _rejected(words: Sequence[Reason], row: Sequence[int]) -> Rejected:
-    *refused, passing, devices = row
+    *refused, passing, devices, whole = row
+    if whole:
+        return _TOO_FEW_DEVICES
     counts: dict[Reason, int] = {}
     for word, count in zip(words, refused, strict=True):
         counts[word] = counts.get(word, 0) + count

@@ -181,9 +181,12 @@ class _Cluster:
 
     def _explain(self, pod: Pod, by_kube: Mapping[str, str], ours: Refused) -> PendingPod:
         # Nodes that are refused alike share one answer: write each once.
-        said = {key: str(why) for key, why in {id(w): w for w in ours.reasons.values()}.items()}
-        texts = dict(by_kube) | {name: said[id(why)] for name, why in ours.reasons.items()}
-        details = [text for why in ours.reasons.values() for text in why.details]
+        said = [str(answer) for answer in ours.answers]
+        each = ours.answer.tolist()
+        texts = dict(by_kube) | dict(
+            zip(ours.candidates, map(said.__getitem__, each), strict=True)
+        )
+        details = [text for i in dict.fromkeys(each) for text in ours.answers[i].details]
         return PendingPod(
             pod=pod,
             reasons={n.name: texts[n.name] for n in self._nodes if n.name in texts},

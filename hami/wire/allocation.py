@@ -124,7 +124,14 @@ def bind_annotations(now: datetime) -> dict[str, str]:
 
 def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
     """Every pod annotation that only the scheduler may write: a tenant's are stripped."""
-    core = (keys.NODE, keys.TIME, keys.BIND_PHASE, keys.BIND_TIME, keys.ALLOCATION_SIGNATURE)
+    core = (
+        keys.NODE,
+        keys.TIME,
+        keys.BIND_PHASE,
+        keys.BIND_TIME,
+        keys.ALLOCATION_SIGNATURE,
+        keys.SCHEDULER_TERM,
+    )
     vendors = (
         key
         for written in (profile.pod_annotations for profile in profiles)

@@ -17,6 +17,8 @@ BIND_PHASE: Final = "hami.io/bind-phase"
 BIND_TIME: Final = "hami.io/bind-time"
 """When the bind began, in unix seconds."""
 ALLOCATION_SIGNATURE: Final = "hami.io/allocation-signature"
+SCHEDULER_TERM: Final = "hami.io/scheduler-term"
+"""Which term of leadership decided, for the record."""
 WAKE_UP: Final = "hami.io/wake-up"
 """A counter; a change of it makes kube-scheduler try a waiting pod again."""
 

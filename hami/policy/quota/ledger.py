@@ -73,6 +73,12 @@ class QuotaLedger:
             for account in accounts.values():
                 yield account.constraint
 
+    def constraints_of(self, namespace: str) -> Iterator[Constraint]:
+        """The namespace's constraints that limit something."""
+        for account in self._accounts.get(namespace, {}).values():
+            if account.constraint.limits:
+                yield account.constraint
+
     # Pods.
 
     def gate(self, pod: Pod) -> PodGate | None:

@@ -1,0 +1,79 @@
+"""What a Binding carries: the allocation in HAMi's words, signed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.errors import HamiError
+from hami.domain.objects import Pod
+from hami.policy.accounting import account_of
+from hami.policy.cluster import ClusterTable
+from hami.scheduler.signing import Signer
+from hami.wire import keys
+from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation
+
+FIRST_GENERATION = 1
+LONGEST_LABEL = 63
+"""Characters of a label's value; node names may be longer."""
+
+
+class CannotBeWritten(HamiError):
+    """A vendor's plugin does not put its own allocation into annotations, or cannot read it back.
+
+    The plugin must be mended; the log names its distribution.
+    """
+
+
+def annotations_of(
+    pod: Pod, allocation: PodAllocation, table: ClusterTable, now: datetime
+) -> dict[str, str]:
+    """Every annotation of the decision, unsigned.
+
+    Raises:
+        CannotBeWritten: a vendor's plugin failed.
+    """
+    vendors = table.vendors
+    used = sorted({grant.vendor for grant in allocation.grants})
+    written = decision_annotations(allocation.node, now) | bind_annotations(now)
+    written |= encode_allocation(allocation, [vendors[key].profile for key in used])
+    for key in used:
+        devices = [state.device for state in table.device_states(allocation.node, key)]
+        added = vendors[key].allocation_annotations(allocation, devices, pod, now)
+        if added is None:
+            raise CannotBeWritten(f"the plugin of vendor {key} failed to write its annotations")
+        written |= added
+    return written
+
+
+def signed(
+    pod: Pod, node: str, annotations: Mapping[str, str], table: ClusterTable, signer: Signer
+) -> dict[str, str]:
+    """The annotations and their signature, over what whoever reads them will decode.
+
+    Raises:
+        CannotBeWritten: they cannot be read back whole.
+    """
+    bound = _bound(pod, node, annotations)
+    account = account_of(bound, table.vendors)
+    if account is None or account.problems:
+        raise CannotBeWritten("; ".join(account.problems if account else ("nothing is asked",)))
+    signature = signer.sign(pod.uid, account.allocation, FIRST_GENERATION)
+    return {**annotations, **({keys.ALLOCATION_SIGNATURE: signature} if signature else {})}
+
+
+def label_of(node: str) -> dict[str, str]:
+    """HAMi's monitor selects pods by it; a name too long for a label has none."""
+    return {keys.NODE: node} if len(node) <= LONGEST_LABEL else {}
+
+
+def _bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Pod:
+    """The pod as it will be seen, bound to the node."""
+    metadata = msgspec.structs.replace(
+        pod.metadata, annotations={**pod.annotations, **annotations}
+    )
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)

@@ -1,0 +1,197 @@
+"""What kube-scheduler asks: which nodes take this pod, and bind it there.
+
+From a filter's body only the pod's uid and the node names are believed; everything else is read
+from the informer's pod, so that whoever reaches the port cannot have a forged request reserved,
+bound and signed. No call to the API server is made while filtering.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod
+from hami.domain.requests import Invalid, PodRequest
+from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import PodUid
+from hami.kube.leadership import Leadership
+from hami.policy.filter import parse_pod
+from hami.scheduler import answers
+from hami.scheduler.binding import Binder
+from hami.scheduler.metrics import Metrics
+from hami.scheduler.reservations import Phase
+from hami.scheduler.simulation import simulated
+from hami.scheduler.state import ClusterState
+from hami.scheduler.waiting import Refusal
+from hami.wire.extender import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+)
+
+PATIENCE = 1.0
+"""Seconds that a filter waits for the informer to show a pod that kube-scheduler knows already."""
+
+
+class _Identity(msgspec.Struct):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _PodHead(msgspec.Struct):
+    """All that is believed of the body's pod."""
+
+    metadata: _Identity = _Identity()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filtered:
+    """An answer, its kind for the metrics, and how many nodes were refused for each reason."""
+
+    result: ExtenderFilterResult
+    outcome: str
+    words: dict[str, int]
+
+
+def _failed(text: str) -> Filtered:
+    return Filtered(result=ExtenderFilterResult(error=text), outcome="error", words={})
+
+
+def _on(nodes: Sequence[str], outcome: str) -> Filtered:
+    return Filtered(result=ExtenderFilterResult(node_names=nodes), outcome=outcome, words={})
+
+
+class Extender:
+    """Answers filter and bind; never raises for what a caller sends."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        binder: Binder,
+        leadership: Leadership,
+        metrics: Metrics,
+        *,
+        policy: Callable[[], SchedulingPolicy],
+        refused: Callable[[Pod, str], None],
+    ) -> None:
+        self._state = state
+        self._binder = binder
+        self._leadership = leadership
+        self._metrics = metrics
+        self._policy = policy
+        self._refused = refused
+        self._log = structlog.get_logger("hami.extender")
+
+    async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
+        begin = time.perf_counter()
+        head = _head(args)
+        done = await self._filter(args, head)
+        seconds = time.perf_counter() - begin
+        self._metrics.filtered(seconds, done.outcome, done.words)
+        self._log.info(
+            "filtered",
+            pod=f"{head.namespace}/{head.name}",
+            uid=head.uid,
+            outcome=done.outcome,
+            nodes=len(args.node_names or ()),
+            node=(done.result.node_names or [None])[0] if done.outcome == "placed" else None,
+            reasons=done.words or None,
+            error=done.result.error or None,
+            ms=round(seconds * 1000, 2),
+        )
+        return done.result
+
+    async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:
+        begin = time.perf_counter()
+        done = await self._binder.bind(args)
+        seconds = time.perf_counter() - begin
+        self._metrics.bound(seconds, done.outcome)
+        self._log.info(
+            "bound" if done.outcome == "bound" else "not bound",
+            pod=f"{args.pod_namespace}/{args.pod_name}",
+            uid=args.pod_uid,
+            node=args.node,
+            outcome=done.outcome,
+            error=done.error or None,
+            ms=round(seconds * 1000, 2),
+        )
+        return ExtenderBindingResult(error=done.error)
+
+    async def _filter(self, args: ExtenderArgs, head: _Identity) -> Filtered:
+        if not args.has_pod:
+            return _failed("extender args missing pod")
+        if args.has_nodes:
+            return self._simulate(args)
+        if not self._leadership.leading:
+            return _failed(f"this replica does not lead; {self._leadership.holder or 'none'} does")
+        if args.node_names is None:
+            return _failed("extender args missing NodeNames; set nodeCacheCapable: true")
+        pod = await self._state.expected_pod(PodUid(head.uid), PATIENCE)
+        if pod is None:
+            return _failed(f"pod {head.namespace}/{head.name} ({head.uid}) is not seen yet")
+        if not self._leadership.leading:
+            return _failed("this replica has just stopped to lead")
+        return self._place(pod, args.node_names)
+
+    def _place(self, pod: Pod, candidates: Sequence[str]) -> Filtered:
+        """Decide and reserve, in one turn of the loop."""
+        if pod.spec.node_name:
+            return _on([pod.spec.node_name], "bound_already")
+        if (promised := self._under_way(pod)) is not None:
+            if promised in candidates:
+                return _on([promised], "bound_already")
+            return _failed(f"whether pod {pod.full_name} is bound to {promised} is not known yet")
+        state = self._state
+        request = parse_pod(pod, state.registry, self._policy())
+        if isinstance(request, Invalid):
+            self._note(pod, candidates, Refusal(at=time.time(), text=request.text), request.text)
+            result = answers.unfit_everywhere(candidates, request.text)
+            return Filtered(result=result, outcome="refused", words={"InvalidRequest": 1})
+        if not request.vendors:
+            return _on(candidates, "passed")
+        return self._reserve(request, candidates)
+
+    def _reserve(self, request: PodRequest, candidates: Sequence[str]) -> Filtered:
+        outcome = self._state.reserve(request, candidates)
+        if isinstance(outcome, PodAllocation):
+            return _on([outcome.node], "placed")
+        pod = request.pod
+        words = dict(answers.words_of(outcome))
+        self._note(pod, candidates, Refusal(at=time.time(), outcome=outcome), "")
+        if details := answers.details_of(outcome):
+            self._refused(pod, "; ".join(details))
+            self._metrics.quota_refused(pod.namespace)
+        return Filtered(result=answers.refusal(outcome), outcome="refused", words=words)
+
+    def _note(self, pod: Pod, candidates: Sequence[str], refusal: Refusal, text: str) -> None:
+        if self._state.waiting.refused(pod, candidates, refusal):
+            self._state.freed.set()  # What it was woken for may do for the next one.
+        if text:
+            self._refused(pod, text)
+
+    def _under_way(self, pod: Pod) -> str | None:
+        """The node that a bind of this pod is on its way to."""
+        reservation = self._state.reservations.get(pod.uid)
+        if reservation is None or reservation.phase is Phase.RESERVED:
+            return None
+        return reservation.allocation.node
+
+    def _simulate(self, args: ExtenderArgs) -> Filtered:
+        answer = simulated(self._state, args, self._policy())
+        if isinstance(answer, str):
+            return _failed(answer)
+        return Filtered(result=answer, outcome="simulated", words={})
+
+
+def _head(args: ExtenderArgs) -> _Identity:
+    try:
+        return msgspec.json.decode(args.pod, type=_PodHead).metadata
+    except msgspec.DecodeError:
+        return _Identity()

@@ -1,0 +1,359 @@
+"""Everything the service knows of the cluster, and the only place that changes it.
+
+Fed by the informers, read and reserved from by the extender, all on one asyncio loop: every
+method runs to its end without giving up the loop, so there are no locks and no half-made changes.
+All of it follows from nodes, pods and quotas, so a restart rebuilds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from hami.domain import reasons
+from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.profile import VendorProfile
+from hami.domain.reasons import Rejected
+from hami.domain.requests import PodRequest
+from hami.domain.units import PodUid
+from hami.plugins import Vendors
+from hami.policy.accounting import Account, account_of
+from hami.policy.cluster import ClusterTable
+from hami.policy.filter import Placed, Refused, decide
+from hami.policy.ports import VendorRegistry
+from hami.policy.quota import QuotaLedger
+from hami.scheduler.charges import Charge, blocked
+from hami.scheduler.reservations import Phase, Reservation
+from hami.scheduler.signing import BadSignature, Signer, Verified
+from hami.scheduler.waiting import WaitingPods
+from hami.wire import keys
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with an object, for its owner: becomes a log line and an event."""
+
+    about: Pod | Node | ResourceQuota
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the state needs from outside. ``clock`` gives monotonic seconds.
+
+    ``timed`` wraps the vendors for decisions, so that their fits can be measured.
+    """
+
+    clock: Callable[[], float]
+    alive: Callable[[VendorProfile, Node], bool]
+    signer: Callable[[], Signer]
+    report: Callable[[Problem], None]
+    timed: Callable[[Vendors], VendorRegistry]
+
+
+class ClusterState:
+    """Nodes, pods, quotas; what is charged and what is promised."""
+
+    def __init__(self, vendors: Vendors, around: Surroundings) -> None:
+        self._around = around
+        self.vendors = vendors
+        self._resources = _resource_names(vendors)
+        registry = around.timed(vendors)
+        self.table = ClusterTable(registry, alive=around.alive)
+        self.ledger = QuotaLedger(registry)
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[PodUid, Pod] = {}
+        self.quotas: dict[tuple[str, str], ResourceQuota] = {}
+        self.reservations: dict[PodUid, Reservation] = {}
+        self.charges: dict[PodUid, Charge] = {}
+        self.waiting = WaitingPods()
+        self.scheduler_name = ""
+        self.following = True
+        self.freed = asyncio.Event()
+        self.quota_changed: Callable[[str], None] = _nobody
+        self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
+        self._told: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    @property
+    def registry(self) -> VendorRegistry:
+        """The vendors as decisions see them."""
+        return self.table.vendors
+
+    @property
+    def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:
+        """Every pod that holds devices, promised or bound."""
+        for reservation in self.reservations.values():
+            yield reservation.pod, reservation.allocation, reservation.phase
+        for charge in self.charges.values():
+            yield charge.pod, charge.account.running, Phase.BOUND
+
+    # Nodes.
+
+    def node_changed(self, node: Node, old: Node | None) -> None:
+        known = self.nodes.get(node.name)
+        self.nodes[node.name] = node
+        if known is not None and _alike(known, node):
+            return
+        self.reread_node(node.name)
+
+    def reread_node(self, name: str) -> None:
+        """Take a node's devices afresh: it changed, or a liveness ran out."""
+        node = self.nodes[name]
+        problems = tuple(str(problem) for problem in self.table.set_node(node))
+        self._tell(node, ("Node", name), "MalformedDevices", problems)
+        self._freed_on(name)
+
+    def node_gone(self, node: Node) -> None:
+        self.nodes.pop(node.name, None)
+        self._told.pop(("Node", node.name), None)
+        self.table.remove_node(node.name)
+
+    # Quotas.
+
+    def quota_changed_to(self, quota: ResourceQuota, old: ResourceQuota | None) -> None:
+        key = (quota.namespace, quota.name)
+        known = self.quotas.get(key)
+        self.quotas[key] = quota
+        if known is None or known.spec != quota.spec:
+            problems = tuple(str(problem) for problem in self.ledger.set_quota(quota))
+            self._tell(quota, ("ResourceQuota", "/".join(key)), "MalformedQuota", problems)
+            self._freed_in(quota.namespace)
+        self.quota_changed(quota.namespace)
+
+    def quota_gone(self, quota: ResourceQuota) -> None:
+        self.quotas.pop((quota.namespace, quota.name), None)
+        self._told.pop(("ResourceQuota", f"{quota.namespace}/{quota.name}"), None)
+        self.ledger.remove_quota(quota.namespace, quota.name)
+        self._freed_in(quota.namespace)
+
+    # Pods, as the informer shows them.
+
+    def pod_changed(self, pod: Pod, old: Pod | None) -> None:
+        self.pods[pod.uid] = pod
+        if pod.finished:
+            self._uses_nothing(pod.uid)
+        elif pod.spec.node_name:
+            self._runs(pod)
+        else:
+            self._waits(pod)
+        for future in self._expected.pop(pod.uid, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def pod_gone(self, pod: Pod) -> None:
+        self.pods.pop(pod.uid, None)
+        self._told.pop(("Pod", pod.uid), None)
+        self._uses_nothing(pod.uid)
+
+    async def expected_pod(self, uid: PodUid, patience: float) -> Pod | None:
+        """The pod, waiting up to ``patience`` seconds for the informer to show it."""
+        if uid not in self.pods:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._expected.setdefault(uid, []).append(future)
+            await asyncio.wait([future], timeout=patience)
+            waiting = self._expected.get(uid, [])
+            if future in waiting:
+                waiting.remove(future)
+                if not waiting:
+                    del self._expected[uid]
+        return self.pods.get(uid)
+
+    def _waits(self, pod: Pod) -> None:
+        if pod.uid in self.charges:
+            return  # A bound pod does not come back; an old event is not believed.
+        if (reservation := self.reservations.get(pod.uid)) is not None:
+            reservation.pod = pod
+        elif self._is_ours(pod) and self.asks(pod):
+            self.waiting.arrived(pod, known_before=self.following)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return not self.scheduler_name or pod.spec.scheduler_name == self.scheduler_name
+
+    def asks(self, pod: Pod) -> bool:
+        """Some container names a resource of a vendor."""
+        return any(
+            not self._resources.isdisjoint(container.limits)
+            or not self._resources.isdisjoint(container.requests)
+            for container, _ in pod.each_container()
+        )
+
+    def _runs(self, pod: Pod) -> None:
+        self.waiting.left(pod.uid)
+        known = self.charges.get(pod.uid)
+        if known is not None and known.reads_alike(pod):
+            return
+        account = account_of(pod, self.registry)
+        if account is None:
+            self._drop_reservation(pod.uid)
+            return
+        charge = self._charge_of(pod, account, known)
+        self._tell(pod, ("Pod", pod.uid), "UnknownUsage", charge.account.problems)
+        reservation = self.reservations.pop(pod.uid, None)
+        self._apply(pod, charge)
+        before = known.account.running if known else reservation and reservation.allocation
+        if before and before != charge.account.running:
+            # Init containers have ended, or it runs elsewhere than was promised.
+            self._freed(pod, before.node)
+
+    def _charge_of(self, pod: Pod, account: Account, known: Charge | None) -> Charge:
+        text, signer = pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""), self._around.signer()
+        generation = 0
+        if text and signer.verifies:
+            match signer.verify(pod.uid, account.allocation, text):
+                case Verified(generation=found):
+                    generation = found
+                case BadSignature(problem=problem):
+                    who = f"Pod {pod.full_name} on {pod.spec.node_name}"
+                    text = f"{who}: {keys.ALLOCATION_SIGNATURE}: {problem}"
+                    account = blocked(account, text)
+                case never:
+                    assert_never(never)
+        if known is None or generation > known.generation:
+            return Charge(pod=pod, account=account, generation=generation)
+        if account.allocation == known.account.allocation:
+            return replace(known, pod=pod, account=account)
+        return known.edited(pod, account)
+
+    def _apply(self, pod: Pod, charge: Charge) -> None:
+        account = charge.account
+        self.charges[pod.uid] = charge
+        self.table.charge(
+            pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
+        )
+        self.ledger.charge(pod, account.running)
+        self.quota_changed(pod.namespace)
+
+    def _uses_nothing(self, uid: PodUid) -> None:
+        self.waiting.left(uid)
+        self._drop_reservation(uid)
+        if (charge := self.charges.pop(uid, None)) is not None:
+            self._release(charge.pod, charge.account.allocation.node)
+
+    # Reservations.
+
+    def reserve(
+        self, request: PodRequest, candidates: Sequence[str]
+    ) -> PodAllocation | Refused:
+        """Decide and promise in one step; what the pod was promised before is given up.
+
+        When nothing fits, the pod holds nothing any more.
+        """
+        pod = request.pod
+        former = self.reservations.pop(pod.uid, None)
+        if former is not None:
+            self.table.release(pod.uid)
+            self.ledger.release(pod.uid)
+        outcome = decide(self.table, request, self.ledger.gate(pod), candidates)
+        if isinstance(outcome, Placed):
+            refusals = self.ledger.reserve(pod, outcome.allocation)
+            if not refusals:
+                allocation = outcome.allocation
+                self._promise(pod, allocation)
+                if former is not None and former.allocation.node != allocation.node:
+                    self._freed(pod, former.allocation.node)
+                return allocation
+            outcome = _over_quota(candidates, [str(refusal) for refusal in refusals])
+        if former is not None:
+            self._freed(pod, former.allocation.node)
+        return outcome
+
+    def _promise(self, pod: Pod, allocation: PodAllocation) -> None:
+        self.table.charge(pod.uid, allocation)
+        self.reservations[pod.uid] = Reservation(pod, allocation, self._around.clock())
+        if self.waiting.left(pod.uid):
+            self.freed.set()  # The next one may be woken.
+        self.quota_changed(pod.namespace)
+
+    def not_bound(self, uid: PodUid) -> None:
+        """A bind did not arrive, as far as anybody can tell; the promise stands for the next."""
+        reservation = self.reservations.get(uid)
+        if reservation is not None and reservation.phase is Phase.BINDING:
+            reservation.phase = Phase.RESERVED
+            reservation.since = self._around.clock()
+
+    def release(self, uid: PodUid) -> None:
+        """The API server definitely did not bind the pod. Idempotent."""
+        reservation = self.reservations.get(uid)
+        self._drop_reservation(uid)
+        if reservation is not None and (pod := self.pods.get(uid)) is not None:
+            if not pod.spec.node_name and not pod.finished:
+                self._waits(pod)
+
+    def expire(self, age: float) -> Sequence[Reservation]:
+        """Give up what was promised longer than ``age`` seconds ago and never came to a bind."""
+        oldest = self._around.clock() - age
+        expired = [
+            reservation
+            for reservation in self.reservations.values()
+            if reservation.phase is Phase.RESERVED and reservation.since < oldest
+        ]
+        for reservation in expired:
+            self.release(reservation.pod.uid)
+        return expired
+
+    def _drop_reservation(self, uid: PodUid) -> None:
+        if (reservation := self.reservations.pop(uid, None)) is not None:
+            self._release(reservation.pod, reservation.allocation.node)
+
+    def _release(self, pod: Pod, node: str) -> None:
+        self.table.release(pod.uid)
+        self.ledger.release(pod.uid)
+        self._freed(pod, node)
+
+    # What others want to know.
+
+    def _freed(self, pod: Pod, node: str) -> None:
+        self._freed_on(node)
+        self._freed_in(pod.namespace)
+        self.quota_changed(pod.namespace)
+
+    def _freed_on(self, node: str) -> None:
+        self.waiting.freed_on(node)
+        self.freed.set()
+
+    def _freed_in(self, namespace: str) -> None:
+        if any(True for _ in self.ledger.constraints_of(namespace)):
+            self.waiting.freed_in(namespace)
+            self.freed.set()
+
+    def _tell(
+        self,
+        about: Pod | Node | ResourceQuota,
+        key: tuple[str, str],
+        reason: str,
+        problems: tuple[str, ...],
+    ) -> None:
+        """Each problem once, until it changes."""
+        if self._told.get(key, ()) == problems:
+            return
+        self._told[key] = problems
+        for text in problems:
+            self._around.report(Problem(about, reason, text))
+
+
+def _nobody(_namespace: str) -> None:
+    """Nobody publishes quota."""
+
+
+def _resource_names(vendors: Vendors) -> frozenset[str]:
+    return frozenset(
+        name for profile in vendors.profiles for name in profile.resources.all_names
+    )
+
+
+def _alike(one: Node, other: Node) -> bool:
+    """Nothing differs that devices, their usage or a vendor's rules could depend on."""
+    return (
+        one.annotations == other.annotations
+        and one.labels == other.labels
+        and one.allocatable == other.allocatable
+    )
+
+
+def _over_quota(candidates: Sequence[str], details: Sequence[str]) -> Refused:
+    rejected = Rejected.of(reasons.QUOTA, 1, details)
+    return Refused.everywhere(candidates, rejected)
