@@ -29,7 +29,7 @@ from hami.hookspecs import (
     SchedulerHooks,
 )
 from hami.policy.profile_rules import profile_problems
-from hami.vendor import Vendor, VendorFailure, ignore_failure
+from hami.vendor import Vendor, VendorFailure, ignore_failure, ignore_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,7 @@ def load_vendors(
     config: PluginConfig = MappingProxyType({}),
     *,
     on_failure: Callable[[VendorFailure], None] = ignore_failure,
+    on_fit: Callable[[VendorKey, float], None] = ignore_fit,
 ) -> Vendors:
     """Every installed plugin's vendors.
 
@@ -140,7 +141,7 @@ def load_vendors(
         PluginRejected: the message names the distribution and what to install, remove or repair.
         ConfigError: a plugin refuses its section of ``config``.
     """
-    return build(installed_plugins(), config, on_failure=on_failure)
+    return build(installed_plugins(), config, on_failure=on_failure, on_fit=on_fit)
 
 
 def installed_plugins() -> list[Plugin]:
@@ -176,6 +177,7 @@ def build(
     config: PluginConfig,
     *,
     on_failure: Callable[[VendorFailure], None] = ignore_failure,
+    on_fit: Callable[[VendorKey, float], None] = ignore_fit,
 ) -> Vendors:
     """Register plugins and ask each for its vendors; the steps of :func:`load_vendors`."""
     manager = pluggy.PluginManager("hami")
@@ -208,6 +210,7 @@ def build(
             implemented=implemented,
             calls=calls,
             on_failure=on_failure,
+            on_fit=on_fit,
         )
     _check_claims(vendors)
     return Vendors(vendors, manager)

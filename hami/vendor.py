@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from time import perf_counter
 from types import UnionType
 from typing import Any, TypeGuard
 
@@ -26,6 +27,7 @@ from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
+from hami.domain.units import VendorKey
 from hami.hookspecs import NodeHooks, PluginConfig
 
 _NODE_HOOKS = tuple(name for name in vars(NodeHooks) if name.startswith("hami_"))
@@ -62,6 +64,10 @@ def ignore_failure(_: VendorFailure) -> None:
     """For callers that see the refusals and need no count."""
 
 
+def ignore_fit(_vendor: VendorKey, _seconds: float) -> None:
+    """For callers that do not measure."""
+
+
 class Vendor:
     """One vendor: its profile and every hook as a method.
 
@@ -78,6 +84,7 @@ class Vendor:
         implemented: Iterable[str],
         calls: Mapping[str, Callable[..., Any]],
         on_failure: Callable[[VendorFailure], None],
+        on_fit: Callable[[VendorKey, float], None] = ignore_fit,
     ) -> None:
         self.profile = profile
         self.distribution = distribution
@@ -95,6 +102,7 @@ class Vendor:
         }
         self._calls = calls
         self._on_failure = on_failure
+        self._on_fit = on_fit
 
     def rules(self, mode: str) -> ModeRules:
         """The profile's rules for a device mode, with ``prefilter`` filled in."""
@@ -191,6 +199,7 @@ class Vendor:
     def fit(
         self, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
     ) -> Placement | Rejected:
+        begin = perf_counter()
         try:
             answer = self._ask("hami_fit", request=request, states=states, ctx=ctx)
             fitted: Placement | Rejected = self._one("hami_fit", answer, Placement | Rejected)
@@ -200,6 +209,8 @@ class Vendor:
             return fitted
         except _NoAnswerError as error:
             return _failed(len(states), error)
+        finally:
+            self._on_fit(self.profile.key, perf_counter() - begin)
 
     def score(
         self,

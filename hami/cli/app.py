@@ -21,6 +21,8 @@ from hami.cli.plugin_new import new_plugin
 from hami.cli.policies import read_policy
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_plugins, print_simulation
+from hami.cli.scheduler import ConfigFile, PrintConfig, run_scheduler
+from hami.cli.scheduler_options import GoFlags, declare
 from hami.cli.terminal import output_console, visible
 from hami.domain.errors import HamiError
 from hami.plugins import Vendors, load_vendors
@@ -111,6 +113,21 @@ def simulate_command(
             print_simulation(output_console(), result)
         if not result.everything_placed:
             raise typer.Exit(NOT_PLACED)
+
+
+@app.command("scheduler", cls=GoFlags)
+@declare
+def scheduler_command(
+    *, config: ConfigFile = None, print_config: PrintConfig = False, **options: Any
+) -> None:
+    """Serve kube-scheduler's extender calls and the admission webhook.
+
+    Each setting is a flag, a variable (HAMI_SCHEDULER_ and the flag in capitals, with _) and a key
+    of the --config file, in this order of precedence. HAMi's flags work as they are. Ends with 0
+    on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
+    """
+    with _answering():
+        run_scheduler(config, options, print_config=print_config)
 
 
 @app.command("plugins")

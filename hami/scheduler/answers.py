@@ -30,14 +30,10 @@ def refusal(refused: Refused) -> ExtenderFilterResult:
     )
 
 
-def _texts(
-    refused: Refused, texts: Sequence[str], chosen: NDArray[np.bool_]
-) -> dict[str, str]:
+def _texts(refused: Refused, texts: Sequence[str], chosen: NDArray[np.bool_]) -> dict[str, str]:
     if not chosen.any():
         return {}
-    names = (
-        refused.candidates if chosen.all() else compress(refused.candidates, chosen.tolist())
-    )
+    names = refused.candidates if chosen.all() else compress(refused.candidates, chosen.tolist())
     return dict(zip(names, map(texts.__getitem__, refused.answer[chosen].tolist()), strict=True))
 
 

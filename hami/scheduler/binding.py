@@ -109,11 +109,9 @@ class Binder:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _bind(self, pod: Pod, node: str) -> Bound:
-        reservation = self._state.reservations.get(pod.uid)
-        if reservation is not None and reservation.phase is Phase.BINDING:
-            # An earlier POST was lost: whether it arrived decides.
-            if (settled := await self._settle(pod, node)) is not None:
-                return settled
+        # After an earlier POST that was lost, whether it arrived decides.
+        if self._is_lost(pod.uid) and (settled := await self._settle(pod, node)) is not None:
+            return settled
         if (bound_to := self._bound_to(pod.uid)) is not None:
             return _already(pod, bound_to, node)
         allocation = self._reserved(pod, node)
@@ -125,6 +123,10 @@ class Binder:
                 annotations={}, labels={},
             ))  # fmt: skip
         return await self._bind_with_devices(pod, allocation)
+
+    def _is_lost(self, uid: PodUid) -> bool:
+        reservation = self._state.reservations.get(uid)
+        return reservation is not None and reservation.phase is Phase.BINDING
 
     def _bound_to(self, uid: PodUid) -> str | None:
         """As far as the informer or the API server has said."""
@@ -142,7 +144,7 @@ class Binder:
         reservation = state.reservations.get(pod.uid)
         if reservation is None or reservation.allocation.node != node:
             # After a restart, a change of leader, a long volume bind: decide now.
-            request = parse_pod(pod, state.registry, self._settings().policy)
+            request = parse_pod(pod, state.vendors, self._settings().policy)
             if isinstance(request, Invalid):
                 return Bound("refused", request.text)
             if not request.vendors:

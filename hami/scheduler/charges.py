@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hami.domain.allocations import ContainerAllocation, PodAllocation
+from hami.domain.allocations import ContainerAllocation
 from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import CorePercent, MemoryMiB

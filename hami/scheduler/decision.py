@@ -72,8 +72,6 @@ def label_of(node: str) -> dict[str, str]:
 
 def _bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Pod:
     """The pod as it will be seen, bound to the node."""
-    metadata = msgspec.structs.replace(
-        pod.metadata, annotations={**pod.annotations, **annotations}
-    )
+    metadata = msgspec.structs.replace(pod.metadata, annotations={**pod.annotations, **annotations})
     spec = msgspec.structs.replace(pod.spec, node_name=node)
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)

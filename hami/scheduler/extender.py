@@ -39,13 +39,13 @@ PATIENCE = 1.0
 """Seconds that a filter waits for the informer to show a pod that kube-scheduler knows already."""
 
 
-class _Identity(msgspec.Struct):
+class _Identity(msgspec.Struct, frozen=True):
     uid: str = ""
     namespace: str = ""
     name: str = ""
 
 
-class _PodHead(msgspec.Struct):
+class _PodHead(msgspec.Struct, frozen=True):
     """All that is believed of the body's pod."""
 
     metadata: _Identity = _Identity()
@@ -101,7 +101,7 @@ class Extender:
             uid=head.uid,
             outcome=done.outcome,
             nodes=len(args.node_names or ()),
-            node=(done.result.node_names or [None])[0] if done.outcome == "placed" else None,
+            node=next(iter(done.result.node_names or ())) if done.outcome == "placed" else None,
             reasons=done.words or None,
             error=done.result.error or None,
             ms=round(seconds * 1000, 2),
@@ -149,7 +149,7 @@ class Extender:
                 return _on([promised], "bound_already")
             return _failed(f"whether pod {pod.full_name} is bound to {promised} is not known yet")
         state = self._state
-        request = parse_pod(pod, state.registry, self._policy())
+        request = parse_pod(pod, state.vendors, self._policy())
         if isinstance(request, Invalid):
             self._note(pod, candidates, Refusal(at=time.time(), text=request.text), request.text)
             result = answers.unfit_everywhere(candidates, request.text)

@@ -21,6 +21,8 @@ from hami.scheduler import answers
 from hami.scheduler.state import ClusterState
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
 
+_BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00")
+
 
 class _NodeList(msgspec.Struct):
     """The nodes undecoded, so that the chosen one is given back as it came."""
@@ -38,23 +40,23 @@ def simulated(
         nodes = [msgspec.json.decode(item, type=Node) for item in raw]
     except msgspec.DecodeError as error:
         return f"the simulated pod or node cannot be read: {error}"
-    request = parse_pod(pod, state.registry, policy)
+    request = parse_pod(pod, state.vendors, policy)
     names = [node.name for node in nodes]
     if isinstance(request, Invalid):
         return answers.unfit_everywhere(names, request.text)
     if not request.vendors:
         return ExtenderFilterResult(nodes=args.nodes, node_names=names)
-    table = ClusterTable(state.registry, alive=_alive)
+    table = ClusterTable(state.vendors, alive=_alive)
     for node in nodes:
         table.set_node(node)
     outcome = decide(table, request, state.ledger.gate(pod), names)
     if not isinstance(outcome, Placed):
         return answers.refusal(outcome)
-    node = outcome.allocation.node
-    chosen = msgspec.json.encode({"items": [raw[names.index(node)]]})
-    return ExtenderFilterResult(nodes=msgspec.Raw(chosen), node_names=[node])
+    best = outcome.allocation.node
+    chosen = msgspec.json.encode({"items": [raw[names.index(best)]]})
+    return ExtenderFilterResult(nodes=msgspec.Raw(chosen), node_names=[best])
 
 
 def _alive(profile: VendorProfile, node: Node) -> bool:
     """A node that does not exist yet has no age, and lists what its group's nodes list."""
-    return alive(profile, node, datetime.min, absent_is_alive=True)
+    return alive(profile, node, _BEGINNING, absent_is_alive=True)

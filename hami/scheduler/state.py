@@ -23,7 +23,6 @@ from hami.plugins import Vendors
 from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
-from hami.policy.ports import VendorRegistry
 from hami.policy.quota import QuotaLedger
 from hami.scheduler.charges import Charge, blocked
 from hami.scheduler.reservations import Phase, Reservation
@@ -43,16 +42,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the state needs from outside. ``clock`` gives monotonic seconds.
-
-    ``timed`` wraps the vendors for decisions, so that their fits can be measured.
-    """
+    """What the state needs from outside. ``clock`` gives monotonic seconds."""
 
     clock: Callable[[], float]
     alive: Callable[[VendorProfile, Node], bool]
     signer: Callable[[], Signer]
     report: Callable[[Problem], None]
-    timed: Callable[[Vendors], VendorRegistry]
 
 
 class ClusterState:
@@ -62,9 +57,8 @@ class ClusterState:
         self._around = around
         self.vendors = vendors
         self._resources = _resource_names(vendors)
-        registry = around.timed(vendors)
-        self.table = ClusterTable(registry, alive=around.alive)
-        self.ledger = QuotaLedger(registry)
+        self.table = ClusterTable(vendors, alive=around.alive)
+        self.ledger = QuotaLedger(vendors)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodUid, Pod] = {}
         self.quotas: dict[tuple[str, str], ResourceQuota] = {}
@@ -74,14 +68,9 @@ class ClusterState:
         self.scheduler_name = ""
         self.following = True
         self.freed = asyncio.Event()
-        self.quota_changed: Callable[[str], None] = _nobody
+        self.usage_changed: Callable[[str], None] = _nobody
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
         self._told: dict[tuple[str, str], tuple[str, ...]] = {}
-
-    @property
-    def registry(self) -> VendorRegistry:
-        """The vendors as decisions see them."""
-        return self.table.vendors
 
     @property
     def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:
@@ -91,9 +80,32 @@ class ClusterState:
         for charge in self.charges.values():
             yield charge.pod, charge.account.running, Phase.BOUND
 
+    def use(self, vendors: Vendors) -> None:
+        """Read everything anew with other profiles; what was promised stays promised.
+
+        Takes as long as a start: some seconds on 5000 nodes.
+        """
+        self.vendors = vendors
+        self._resources = _resource_names(vendors)
+        self.table = ClusterTable(vendors, alive=self._around.alive)
+        self.ledger = QuotaLedger(vendors)
+        for quota in self.quotas.values():
+            self._set_quota(quota)
+        for name in self.nodes:
+            self.reread_node(name)
+        for reservation in self.reservations.values():
+            self.table.charge(reservation.pod.uid, reservation.allocation)
+            self.ledger.charge(reservation.pod, reservation.allocation)
+        self.charges.clear()
+        self.waiting.clear()
+        for pod in self.pods.values():
+            self.pod_changed(pod)
+        self.waiting.forget_offers()
+        self.freed.set()
+
     # Nodes.
 
-    def node_changed(self, node: Node, old: Node | None) -> None:
+    def node_changed(self, node: Node) -> None:
         known = self.nodes.get(node.name)
         self.nodes[node.name] = node
         if known is not None and _alike(known, node):
@@ -114,15 +126,19 @@ class ClusterState:
 
     # Quotas.
 
-    def quota_changed_to(self, quota: ResourceQuota, old: ResourceQuota | None) -> None:
+    def quota_changed(self, quota: ResourceQuota) -> None:
         key = (quota.namespace, quota.name)
         known = self.quotas.get(key)
         self.quotas[key] = quota
         if known is None or known.spec != quota.spec:
-            problems = tuple(str(problem) for problem in self.ledger.set_quota(quota))
-            self._tell(quota, ("ResourceQuota", "/".join(key)), "MalformedQuota", problems)
+            self._set_quota(quota)
             self._freed_in(quota.namespace)
-        self.quota_changed(quota.namespace)
+        self.usage_changed(quota.namespace)
+
+    def _set_quota(self, quota: ResourceQuota) -> None:
+        key = ("ResourceQuota", f"{quota.namespace}/{quota.name}")
+        problems = tuple(str(problem) for problem in self.ledger.set_quota(quota))
+        self._tell(quota, key, "MalformedQuota", problems)
 
     def quota_gone(self, quota: ResourceQuota) -> None:
         self.quotas.pop((quota.namespace, quota.name), None)
@@ -132,7 +148,7 @@ class ClusterState:
 
     # Pods, as the informer shows them.
 
-    def pod_changed(self, pod: Pod, old: Pod | None) -> None:
+    def pod_changed(self, pod: Pod) -> None:
         self.pods[pod.uid] = pod
         if pod.finished:
             self._uses_nothing(pod.uid)
@@ -186,7 +202,7 @@ class ClusterState:
         known = self.charges.get(pod.uid)
         if known is not None and known.reads_alike(pod):
             return
-        account = account_of(pod, self.registry)
+        account = account_of(pod, self.vendors)
         if account is None:
             self._drop_reservation(pod.uid)
             return
@@ -225,7 +241,7 @@ class ClusterState:
             pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
         )
         self.ledger.charge(pod, account.running)
-        self.quota_changed(pod.namespace)
+        self.usage_changed(pod.namespace)
 
     def _uses_nothing(self, uid: PodUid) -> None:
         self.waiting.left(uid)
@@ -235,9 +251,7 @@ class ClusterState:
 
     # Reservations.
 
-    def reserve(
-        self, request: PodRequest, candidates: Sequence[str]
-    ) -> PodAllocation | Refused:
+    def reserve(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
         """Decide and promise in one step; what the pod was promised before is given up.
 
         When nothing fits, the pod holds nothing any more.
@@ -266,7 +280,7 @@ class ClusterState:
         self.reservations[pod.uid] = Reservation(pod, allocation, self._around.clock())
         if self.waiting.left(pod.uid):
             self.freed.set()  # The next one may be woken.
-        self.quota_changed(pod.namespace)
+        self.usage_changed(pod.namespace)
 
     def not_bound(self, uid: PodUid) -> None:
         """A bind did not arrive, as far as anybody can tell; the promise stands for the next."""
@@ -279,9 +293,9 @@ class ClusterState:
         """The API server definitely did not bind the pod. Idempotent."""
         reservation = self.reservations.get(uid)
         self._drop_reservation(uid)
-        if reservation is not None and (pod := self.pods.get(uid)) is not None:
-            if not pod.spec.node_name and not pod.finished:
-                self._waits(pod)
+        pod = self.pods.get(uid)
+        if reservation and pod and not pod.spec.node_name and not pod.finished:
+            self._waits(pod)
 
     def expire(self, age: float) -> Sequence[Reservation]:
         """Give up what was promised longer than ``age`` seconds ago and never came to a bind."""
@@ -309,7 +323,7 @@ class ClusterState:
     def _freed(self, pod: Pod, node: str) -> None:
         self._freed_on(node)
         self._freed_in(pod.namespace)
-        self.quota_changed(pod.namespace)
+        self.usage_changed(pod.namespace)
 
     def _freed_on(self, node: str) -> None:
         self.waiting.freed_on(node)
@@ -340,9 +354,7 @@ def _nobody(_namespace: str) -> None:
 
 
 def _resource_names(vendors: Vendors) -> frozenset[str]:
-    return frozenset(
-        name for profile in vendors.profiles for name in profile.resources.all_names
-    )
+    return frozenset(name for profile in vendors.profiles for name in profile.resources.all_names)
 
 
 def _alike(one: Node, other: Node) -> bool:

@@ -73,6 +73,9 @@ class WaitingPods:
             self._namespaces.clear()
         return waiting is not None and waiting.woken_at is not None
 
+    def clear(self) -> None:
+        self._pods.clear()
+
     def refused(self, pod: Pod, offered: Collection[str], refusal: Refusal) -> bool:
         """Whether it had been woken, and what it was woken for may do for another."""
         waiting = self._pods.setdefault(pod.uid, Waiting(pod))

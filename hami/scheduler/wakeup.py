@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import structlog
@@ -71,11 +71,9 @@ class WakeUp:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            try:
-                patience = FORGOTTEN if self._takers else None
-                await asyncio.wait_for(self._state.freed.wait(), patience)
-            except TimeoutError:
-                pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FORGOTTEN if self._takers else None):
+                    await self._state.freed.wait()
             await asyncio.sleep(COALESCING)
             self._state.freed.clear()
             if self._leadership.leading:
@@ -102,7 +100,8 @@ class WakeUp:
         ``refused`` are the kinds of pods that did not fit in this round, ``looked_at`` all pods
         that were tried in it.
         """
-        end, chosen = self._clock() + TURN, []
+        end = self._clock() + TURN
+        chosen: list[Waiting] = []
         self._forget_takers()
         with self._takers_charged():
             for waiting, nodes in self._state.waiting.worth_trying():
@@ -157,7 +156,7 @@ class WakeUp:
         kind = _kind(pod, nodes)
         if kind in refused:
             return None
-        request = parse_pod(pod, self._state.registry, self._policy())
+        request = parse_pod(pod, self._state.vendors, self._policy())
         if not isinstance(request, Invalid) and request.vendors:
             candidates = self._state.nodes if nodes is None else nodes & self._state.nodes.keys()
             if (found := self._place(request, sorted(candidates))) is not None:
@@ -172,7 +171,7 @@ class WakeUp:
             outcome = decide(state.table, request, gate, candidates)
             return outcome.allocation if isinstance(outcome, Placed) else None
         for name in candidates:
-            found = fit_pod(request, state.table.devices(name), state.registry, gate)
+            found = fit_pod(request, state.table.devices(name), state.vendors, gate)
             if isinstance(found, PodAllocation):
                 return found
         return None

@@ -1,0 +1,115 @@
+"""``hami scheduler``: the extender and webhook service, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+import yaml
+
+from hami.cli.scheduler_options import split
+from hami.domain.errors import ConfigError
+from hami.scheduler.config import SchedulerConfig
+from hami.scheduler.config_source import ConfigSource, key_of
+from hami.scheduler.logs import configure_logs
+
+_INTERRUPTED = 130
+
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Settings in YAML: flags without the dashes."),
+]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Print the settings as they would be, and exit.")
+]
+
+
+def run_scheduler(
+    config_file: Path | None, options: Mapping[str, Any], *, print_config: bool
+) -> None:
+    """The command behind its options.
+
+    Raises:
+        HamiError: a setting, a file or a plugin must be changed.
+    """
+    flags, foreign = split(options)
+    source = ConfigSource(file=config_file, flags=flags, foreign=foreign, environment=os.environ)
+    config = source.load()
+    if print_config:
+        typer.echo(as_yaml(config), nl=False)
+        return
+    configure_logs(config.log_level, config.log_format)
+    log = structlog.get_logger()
+    for text in source.warnings:
+        log.warning("a flag has no effect", problem=text)
+
+    def ready(addresses: Mapping[str, str]) -> None:
+        log.info("listening", **addresses)
+        if config.address_file is not None:
+            write_addresses(config.address_file, addresses)
+
+    # Imported late: other commands need no server.
+    service = importlib.import_module("hami.scheduler.service")
+    run_until_signal(service.serve(config, ready, source=source))
+
+
+def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
+    """As a JSON object, at once: whoever waits for the file never sees half of it.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_text(json.dumps(dict(addresses)) + "\n")
+        half.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"address-file {path}: {error.strerror}; name a file in a writable directory"
+        ) from error
+
+
+def as_yaml(config: SchedulerConfig) -> str:
+    """A file that ``--config`` reads back to the same settings."""
+    values = {key_of(name): value for name, value in config.model_dump(mode="json").items()}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
+    """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
+
+    Raises whatever it raises.
+    """
+    # asyncio's own loop: uvloop answered no faster here when measured.
+    asyncio.run(_cancelled_by_signals(serving))
+
+
+async def _cancelled_by_signals(serving: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(serving)
+    told: list[signal.Signals] = []
+
+    def stop(which: signal.Signals) -> None:
+        if told:
+            sys.stderr.flush()
+            os._exit(_INTERRUPTED)
+        told.append(which)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, stop, which)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not told:
+            raise

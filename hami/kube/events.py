@@ -1,0 +1,289 @@
+"""Kubernetes events about pods, nodes and quotas: said once, counted after that, never in the way.
+
+core/v1 events, since HAMi's role may create those and nothing else. Where a role does not allow
+patches, a repeated event stays as it was first written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
+from hami.kube.client import KubeClient
+from hami.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS, ApiError
+from hami.kube.pace import Backoff, TokenBucket
+from hami.kube.resources import EVENTS, Event, EventSource, ObjectReference
+
+Key = tuple[str, str, str, str, str]
+"""Kind, uid (or name), reason, message, type."""
+
+QUEUED = 1000
+"""Events that wait to be written; more are dropped."""
+REMEMBERED = 4096
+"""Events whose repetitions are counted, and objects whose allowance is kept."""
+TRIES = 3
+LONGEST_MESSAGE = 1024
+"""kube-apiserver refuses longer ones."""
+NAMESPACE_OF_NODES = "default"
+UNCOUNTED = timedelta(minutes=10)
+"""How long a repetition adds nothing where events may not be patched; then it is a new event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLimits:
+    """Events per second and at once: of all objects together, and about one of them.
+
+    The latter are client-go's: one in five minutes after the first 25.
+    """
+
+    rate: float = 50.0
+    burst: int = 200
+    object_rate: float = 1 / 300
+    object_burst: int = 25
+
+
+@dataclass(slots=True, kw_only=True)
+class _Series:
+    """The same event again and again: what is written of it, and what is not yet."""
+
+    about: ObjectReference
+    reason: str
+    message: str
+    type: str
+    first: datetime
+    last: datetime
+    count: int = 1
+    name: str = ""
+    stored: bool = False
+    tries: int = 0
+
+
+class EventRecorder:
+    """``record`` never waits; ``run`` writes. ``dropped`` counts events that nobody will see."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        component: str,
+        instance: str = "",
+        limits: EventLimits | None = None,
+        on_problem: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.dropped = 0
+        self._client = client
+        self._source = EventSource(component=component, host=instance)
+        self._limits = limits or EventLimits()
+        self._pace = TokenBucket(rate=self._limits.rate, burst=self._limits.burst, clock=clock)
+        self._on_problem = on_problem
+        self._clock = clock
+        self._now = now
+        self._series: OrderedDict[Key, _Series] = OrderedDict()
+        self._allowances: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._queue: OrderedDict[Key, None] = OrderedDict()
+        self._waiting = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._may_patch = True
+        self._serial = 0
+
+    def record(
+        self, about: Pod | Node | ResourceQuota, reason: str, message: str, *, warning: bool
+    ) -> None:
+        """Say that ``reason`` happened to ``about``; a repetition raises the first one's count."""
+        reference = _reference(about)
+        message = _cut(message)
+        type_ = "Warning" if warning else "Normal"
+        identity = f"{reference.kind}/{reference.uid or reference.name}"
+        key = (reference.kind, reference.uid or reference.name, reason, message, type_)
+        series = self._series.get(key)
+        if series is not None and key in self._queue:
+            series.count += 1
+            series.last = self._now()
+            return
+        if not self._allowed(identity) or len(self._queue) >= QUEUED:
+            self.dropped += 1
+            return
+        if series is not None:
+            series.count += 1
+            series.last = self._now()
+            if not self._may_patch and series.last - series.first < UNCOUNTED:
+                return
+        if series is None or not self._may_patch:
+            now = self._now()
+            series = _Series(
+                about=reference, reason=reason, message=message, type=type_, first=now, last=now
+            )
+            self._series[key] = series
+        self._series.move_to_end(key)
+        self._forget()
+        self._queue[key] = None
+        self._idle.clear()
+        self._waiting.set()
+
+    async def run(self) -> None:
+        """Write what was recorded, until cancelled."""
+        backoff = Backoff(first=0.5, most=10.0)
+        while True:
+            await self._waiting.wait()
+            await self._pace.wait()
+            if not await self._write_next():
+                await asyncio.sleep(backoff.delay())
+            else:
+                backoff.reset()
+
+    async def flush(self, seconds: float = 3.0) -> None:
+        """Wait until ``run``, still running, has written all that was recorded, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    def _allowed(self, identity: str) -> bool:
+        bucket = self._allowances.get(identity)
+        if bucket is None:
+            limits = self._limits
+            bucket = TokenBucket(
+                rate=limits.object_rate, burst=limits.object_burst, clock=self._clock
+            )
+            self._allowances[identity] = bucket
+        self._allowances.move_to_end(identity)
+        if len(self._allowances) > REMEMBERED:
+            self._allowances.popitem(last=False)
+        return bucket.take()
+
+    def _forget(self) -> None:
+        """The series least recently repeated, unless it still waits to be written."""
+        if len(self._series) <= REMEMBERED:
+            return
+        oldest = next(key for key in self._series if key not in self._queue)
+        del self._series[oldest]
+
+    async def _write_next(self) -> bool:
+        """Whether the API server took it; what it did not take is tried again later."""
+        key = next(iter(self._queue))
+        series = self._series[key]
+        del self._queue[key]
+        written = True
+        try:
+            await self._write(series)
+            series.tries = 0
+        except ApiError as error:
+            written = error.status == FORBIDDEN
+            self._failed(key, series, error)
+        if not self._queue:
+            self._waiting.clear()
+            self._idle.set()
+        return written
+
+    def _failed(self, key: Key, series: _Series, error: ApiError) -> None:
+        series.tries += 1
+        if (error.outcome_unknown or error.status == TOO_MANY_REQUESTS) and series.tries < TRIES:
+            self._queue[key] = None
+            return
+        self.dropped += 1
+        self._series.pop(key, None)
+        self._on_problem(f"event {series.reason} about {_written(series.about)}: {error}")
+
+    async def _write(self, series: _Series) -> None:
+        if series.stored and await self._repeat(series):
+            return
+        if series.stored or not series.name:
+            self._serial += 1
+            series.stored = False
+            series.name = _name(series.about.name, self._now(), self._serial)
+        try:
+            await self._client.create(
+                EVENTS, self._event(series), namespace=_namespace(series.about)
+            )
+        except ApiError as error:
+            # An earlier try, whose answer was lost, has written it.
+            if error.status != CONFLICT:
+                raise
+        series.stored = True
+
+    async def _repeat(self, series: _Series) -> bool:
+        """Raise the count of what is written; False when it is not there (any more)."""
+        patch = {"count": series.count, "lastTimestamp": _time(series.last)}
+        try:
+            await self._client.patch(EVENTS, series.name, patch, namespace=_namespace(series.about))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return False
+            if error.status != FORBIDDEN:
+                raise
+            self._may_patch = False
+            self._on_problem(
+                f"repeated events are not counted: {error}; allow our account to patch events"
+            )
+        return True
+
+    def _event(self, series: _Series) -> Event:
+        return Event(
+            metadata=Metadata(name=series.name, namespace=_namespace(series.about)),
+            involved_object=series.about,
+            reason=series.reason,
+            message=series.message,
+            type=series.type,
+            count=series.count,
+            first_timestamp=_time(series.first),
+            last_timestamp=_time(series.last),
+            source=self._source,
+            reporting_component=self._source.component,
+            reporting_instance=self._source.host,
+        )
+
+
+def _reference(about: Pod | Node | ResourceQuota) -> ObjectReference:
+    match about:
+        case Pod():
+            kind, namespace = "Pod", about.namespace
+        case Node():
+            kind, namespace = "Node", ""
+        case ResourceQuota():
+            kind, namespace = "ResourceQuota", about.namespace
+        case _:
+            assert_never(about)
+    return ObjectReference(
+        kind=kind,
+        api_version="v1",
+        namespace=namespace,
+        name=about.metadata.name,
+        uid=about.metadata.uid,
+        resource_version=about.metadata.resource_version,
+    )
+
+
+def _namespace(about: ObjectReference) -> str:
+    """Where the event lives: what has no namespace has its events in this one."""
+    return about.namespace or NAMESPACE_OF_NODES
+
+
+def _name(about: str, at: datetime, serial: int) -> str:
+    """Unique among processes and names of at most 253 characters, which nodes may have."""
+    suffix = f".{int(at.timestamp() * 1e6):x}.{serial:x}"
+    return about[: 253 - len(suffix)] + suffix
+
+
+def _cut(message: str) -> str:
+    """To what kube-apiserver takes, which counts bytes."""
+    encoded = message.encode()
+    if len(encoded) <= LONGEST_MESSAGE:
+        return message
+    return encoded[: LONGEST_MESSAGE - 3].decode(errors="ignore") + "…"
+
+
+def _time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _written(about: ObjectReference) -> str:
+    return f"{about.kind} " + "/".join(part for part in (about.namespace, about.name) if part)

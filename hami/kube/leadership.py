@@ -1,0 +1,150 @@
+"""Who decides: only one process may reserve and bind.
+
+A Binding carries no fencing token, so time is the fence. A leader starts nothing later than
+``margin`` before its lease runs out, where ``margin`` is the longest time one write may take, and a
+new leader begins ``margin`` after its predecessor's lease ran out. All of it is counted on the
+local monotonic clock from the moment at which a renewal was seen or sent, as client-go does, so
+that clocks of different machines are never compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from hami.kube.client import KubeClient
+from hami.kube.informer import Informer
+from hami.kube.pace import Backoff
+from hami.kube.resources import LEASES, Lease
+
+NEVER = float("-inf")
+LONG_AGO = float("-inf")
+FIELD_TIMES = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+_IDLE = 10.0
+"""A held Lease is written every two seconds; a watch that is silent for longer is a dead one."""
+
+
+class Leadership(Protocol):
+    """Whether this process decides, for which term, and who does otherwise.
+
+    ``leading`` is to be asked at every use, since it ends by the mere passing of time; ``term``
+    grows with every change of leader; ``holder`` is for messages.
+    """
+
+    @property
+    def leading(self) -> bool: ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def holder(self) -> str: ...
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+
+class AlwaysLeads:
+    """For a single process: nobody to share with."""
+
+    leading = True
+    term = 0
+    holder = "this process"
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class ObservedLease:
+    """We lead exactly while the kube-scheduler on this host does. Its Lease is never written.
+
+    kube-scheduler names itself ``<hostname>_<uuid>``. Its clock is ours, so the age of a renewal
+    is known even when it is seen late. It releases its Lease without asking us, so a release
+    spares the next one no waiting here.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        hostname: str,
+        *,
+        margin: float,
+        on_problem: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.term = 0
+        self.holder = ""
+        self.leading_since = LONG_AGO
+        self.leading_until = NEVER
+        self._hostname = hostname
+        self._margin = margin
+        self._clock = clock
+        self._now = now
+        self._started = clock()
+        self._informer = Informer(
+            client,
+            LEASES,
+            self,
+            namespace=namespace,
+            field_selector=f"metadata.name={name}",
+            on_problem=on_problem,
+            idle=_IDLE,
+            backoff=Backoff(first=0.2, most=2.0),
+        )
+
+    @property
+    def leading(self) -> bool:
+        return self.leading_since <= self._clock() < self.leading_until
+
+    async def run(self) -> None:
+        try:
+            await self._informer.run()
+        finally:
+            self.leading_until = NEVER
+
+    def changed(self, new: Lease, old: Lease | None) -> None:  # noqa: ARG002 -- the handler's
+        """A renewal, or another holder."""
+        before = self.holder
+        self.holder = new.spec.holder_identity or ""
+        self.term = new.spec.lease_transitions or 0
+        if not self._is_ours(self.holder):
+            self.leading_until = NEVER
+            return
+        seen = self._clock()
+        renewed = seen - self._age(new.spec.renew_time)
+        if not self._is_ours(before):
+            self.leading_since = self._begins(new, seen)
+        self.leading_until = renewed + (new.spec.lease_duration_seconds or 0) - self._margin
+
+    def gone(self, last: Lease) -> None:  # noqa: ARG002 -- the handler's
+        """Nobody holds what is not there."""
+        self.holder = ""
+        self.leading_until = NEVER
+
+    def _begins(self, lease: Lease, seen: float) -> float:
+        """The predecessor's lease had run out when this one was acquired."""
+        acquired = seen - self._age(lease.spec.acquire_time)
+        begins = acquired + self._margin if self.term else acquired
+        if acquired < self._started:
+            # Our own predecessor on this host may have led under it until just now.
+            begins = max(begins, self._started + self._margin)
+        return begins
+
+    def _is_ours(self, holder: str) -> bool:
+        host, underscore, _ = holder.rpartition("_")
+        return bool(underscore) and host == self._hostname
+
+    def _age(self, text: str | None) -> float:
+        """Seconds since a time that this host's clock gave; 0 for one that cannot be read."""
+        try:
+            at = datetime.fromisoformat(text or "")
+        except ValueError:
+            return 0.0
+        return max(0.0, (self._now() - at.astimezone(UTC)).total_seconds())

@@ -1,0 +1,205 @@
+"""HAMi's node lock: one pod at a time between bind and the start of its containers.
+
+Only for nodes whose agent finds its pod by the lock. Taken and honoured as HAMi does, so that its
+own device plugins release what we take and the other way round: annotation ``hami.io/mutex.lock``,
+expiry by the wall clock, an owner that is gone loses it, writes guarded by the resource version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import uniform
+
+from hami.domain.errors import Malformed
+from hami.domain.objects import Node, Pod
+from hami.kube.client import KubeClient
+from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
+from hami.kube.resources import NODES, PODS
+from hami.wire import keys
+from hami.wire.codecs import NodeLock, decode_node_lock, encode_node_lock
+
+EXPIRY = 300.0
+"""Seconds after which a lock is nobody's; HAMi's default, its flag ``--node-lock-timeout``."""
+RETRY = 0.1
+"""Seconds between two looks of a pod that waits for the lock."""
+WRITES = 5
+"""Tries of one write whose object changed meanwhile, or whose answer was lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locked:
+    """The pod has the node's lock; ``value`` is what is written there."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contended:
+    """Somebody else has it; ``text`` is for the pod's event. ``waitable``: it may soon be free."""
+
+    text: str
+    waitable: bool = True
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def take_node_lock(
+    client: KubeClient,
+    node: str,
+    pod: Pod,
+    *,
+    expiry: float = EXPIRY,
+    patience: float = 0.0,
+    now: Callable[[], datetime] = utc_now,
+) -> Locked | Contended:
+    """Take ``node``'s lock for ``pod``, or take it again: who holds it already has it.
+
+    ``expiry`` and ``patience`` are seconds; members of a pod group wait for the lock with patience
+    (HAMi: 28 s), others are refused at once, and kube-scheduler tries them again.
+
+    Raises:
+        ApiError: the node or the lock's holder could not be read, or the lock not be written.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        outcome = await _attempt(
+            client, node, NodeLock(at=now(), namespace=pod.namespace, pod=pod.name), expiry
+        )
+        if isinstance(outcome, Locked) or not outcome.waitable or patience <= 0:
+            return outcome
+        if time.monotonic() + RETRY > deadline:
+            return Contended(
+                text=f"timed out after {_duration(patience)} waiting for node {node} to be "
+                "unlocked: node lock contention"
+            )
+        await asyncio.sleep(RETRY)
+
+
+async def release_node_lock(client: KubeClient, node: str, pod: Pod) -> bool:
+    """Remove ``node``'s lock if ``pod`` holds it, or if it names no holder; whether it was.
+
+    Raises:
+        ApiError: the node could not be read or written. A node that is gone has no lock.
+    """
+    first: str | None = None
+    for attempt in range(WRITES):
+        await _between(attempt)
+        found = await _node(client, node)
+        value = found.annotations.get(keys.NODE_LOCK) if found else None
+        if found is None or value is None:
+            return first is not None
+        nameless = "," not in value
+        if not nameless and not value.endswith(f",{pod.namespace},{pod.name}"):
+            return False
+        if nameless and first not in (None, value):
+            return False
+        first = value
+        try:
+            await _write(client, found, None)
+        except ApiError as error:
+            if not _worth_another(error, attempt):
+                raise
+        else:
+            return True
+    return False
+
+
+async def _attempt(
+    client: KubeClient, node: str, lock: NodeLock, expiry: float
+) -> Locked | Contended:
+    """One try, which may take several looks where others write the same node meanwhile."""
+    wanted = encode_node_lock(lock)
+    attempt = 0
+    while True:
+        found = await client.get(NODES, node)
+        value = found.annotations.get(keys.NODE_LOCK)
+        if value is not None:
+            held = await _judge(client, node, value, lock, expiry)
+            if held is not None:
+                return held
+        try:
+            await _write(client, found, wanted)
+        except ApiError as error:
+            if not _worth_another(error, attempt):
+                raise
+        else:
+            return Locked(value=wanted)
+        attempt += 1
+        await _between(attempt)
+
+
+async def _judge(
+    client: KubeClient, node: str, value: str, lock: NodeLock, expiry: float
+) -> Locked | Contended | None:
+    """What a lock that is there means for us; None: it is nobody's any more."""
+    held = decode_node_lock(value)
+    if isinstance(held, Malformed):
+        return Contended(
+            text=f"node {node} is locked by a value that cannot be read: {held}; if no pod is "
+            f"starting there, remove it: kubectl annotate node {node} {keys.NODE_LOCK}-",
+            waitable=False,
+        )
+    if lock.at - held.at > timedelta(seconds=expiry):
+        return None
+    if (held.namespace, held.pod) == (lock.namespace, lock.pod):
+        return Locked(value=value)
+    if held.pod and await _is_gone(client, held):
+        return None
+    return Contended(
+        text=f"node {node} has been locked within {_duration(expiry)}: node lock contention"
+    )
+
+
+async def _is_gone(client: KubeClient, holder: NodeLock) -> bool:
+    try:
+        await client.get(PODS, holder.pod, namespace=holder.namespace)
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return True
+        raise
+    return False
+
+
+async def _node(client: KubeClient, node: str) -> Node | None:
+    try:
+        return await client.get(NODES, node)
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return None
+        raise
+
+
+async def _write(client: KubeClient, node: Node, value: str | None) -> None:
+    """Over exactly what was read."""
+    metadata = {
+        "annotations": {keys.NODE_LOCK: value},
+        "resourceVersion": node.metadata.resource_version,
+    }
+    await client.patch(NODES, node.name, {"metadata": metadata})
+
+
+def _worth_another(error: ApiError, attempt: int) -> bool:
+    """Changed meanwhile, or perhaps written: the next look tells."""
+    return attempt + 1 < WRITES and (error.status == CONFLICT or error.outcome_unknown)
+
+
+async def _between(attempt: int) -> None:
+    """100 ms, doubled each time, with up to half as much again; nothing before the first."""
+    if attempt:
+        await asyncio.sleep(RETRY * 2 ** (attempt - 1) * uniform(1.0, 1.5))  # noqa: S311 -- jitter
+
+
+def _duration(seconds: float) -> str:
+    """As Go prints it: ``5m0s``, ``28s``."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{rest:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

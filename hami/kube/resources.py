@@ -1,0 +1,143 @@
+"""Which resources we read and write, where they live in the API, and what they decode to.
+
+Pods, nodes and quotas decode to ``hami.domain.objects``; what only this package needs is here.
+These structs are views: writing one back whole would lose every field it does not name, so
+existing objects are changed by patches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from hami.domain.objects import Lean, Metadata, Node, Pod, ResourceQuota
+
+
+class HasMetadata(Protocol):
+    """Whatever the API server stores."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(Generic[T]):
+    """One kind of object: ``group_version`` is ``v1`` or ``group/version``."""
+
+    group_version: str
+    plural: str
+    kind: str
+    type: type[T]
+    namespaced: bool
+    decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", msgspec.json.Decoder(self.type))
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path: of the collection, an object or its subresource.
+
+        A namespaced resource without a namespace means those of all namespaces.
+        """
+        parts = ["api" if "/" not in self.group_version else "apis", self.group_version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/" + "/".join(parts)
+
+
+class LeaseSpec(Lean, frozen=True):
+    """Times are RFC 3339 with microseconds; the duration is in seconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(Lean, frozen=True):
+    kind: str = ""
+    api_version: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class EventSource(Lean, frozen=True):
+    component: str = ""
+    host: str = ""
+
+
+class Event(Lean, frozen=True):
+    """core/v1, which every server since 1.0 and HAMi's own role know."""
+
+    metadata: Metadata = Metadata()
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    count: int | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    source: EventSource = EventSource()
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+class Secret(Lean, frozen=True):
+    """``data`` is base64."""
+
+    metadata: Metadata = Metadata()
+    data: dict[str, str] | None = None
+    type: str = ""
+
+
+class ConfigMap(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+    data: dict[str, str] | None = None
+
+
+class Namespace(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+PODS = Resource(group_version="v1", plural="pods", kind="Pod", type=Pod, namespaced=True)
+NODES = Resource(group_version="v1", plural="nodes", kind="Node", type=Node, namespaced=False)
+QUOTAS = Resource(
+    group_version="v1",
+    plural="resourcequotas",
+    kind="ResourceQuota",
+    type=ResourceQuota,
+    namespaced=True,
+)
+EVENTS = Resource(group_version="v1", plural="events", kind="Event", type=Event, namespaced=True)
+SECRETS = Resource(
+    group_version="v1", plural="secrets", kind="Secret", type=Secret, namespaced=True
+)
+CONFIGMAPS = Resource(
+    group_version="v1", plural="configmaps", kind="ConfigMap", type=ConfigMap, namespaced=True
+)
+NAMESPACES = Resource(
+    group_version="v1", plural="namespaces", kind="Namespace", type=Namespace, namespaced=False
+)
+LEASES = Resource(
+    group_version="coordination.k8s.io/v1",
+    plural="leases",
+    kind="Lease",
+    type=Lease,
+    namespaced=True,
+)

@@ -1,0 +1,261 @@
+"""One HTTP call: paced, timed, authorised, its failure turned into an :class:`ApiError`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+import hami
+from hami.kube.credentials import Credentials
+from hami.kube.errors import NO_ANSWER, TOO_MANY_REQUESTS, UNAUTHORIZED, ApiError
+from hami.kube.pace import TokenBucket
+
+JSON = "application/json"
+CONNECT_TIMEOUT = 10.0
+CONNECTIONS = 200
+"""At once; watches hold one each. HTTP/1.1 carries one call per connection."""
+
+_UNTIL_DEADLINE = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCall:
+    """One call, for metrics: ``status`` 0 is no answer, ``seconds`` last until the answer began."""
+
+    verb: str
+    resource: str
+    status: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to send. ``about`` is for messages: ``pods default/a``."""
+
+    verb: str
+    method: str
+    resource: str
+    about: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+    paced: bool = True
+    repeatable: bool = True
+    """Whether a 429 may be answered by waiting and asking again."""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
+class Status(msgspec.Struct):
+    """meta/v1 Status: how the API server says no."""
+
+    message: str = ""
+    reason: str = ""
+    code: int | None = None
+    details: _Details | None = None
+
+
+class Transport:
+    """Sends requests over one pool of connections; made and closed within a running loop."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        pace: TokenBucket,
+        timeout: float,
+        on_call: Callable[[ApiCall], None],
+    ) -> None:
+        self.server = credentials.server
+        self._credentials = credentials
+        self._pace = pace
+        self._timeout = timeout
+        self._on_call = on_call
+        self._certificate = credentials.certificate
+        self._session = self._open()
+        self._replaced: list[aiohttp.ClientSession] = []
+
+    async def close(self) -> None:
+        await self._credentials.close()
+        for session in (*self._replaced, self._session):
+            await session.close()
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> bytes:
+        """The body of a 2xx answer. ``timeout`` in seconds includes waiting for our own pace.
+
+        Raises:
+            ApiError: refused, or no answer in time.
+        """
+        limit = self._timeout if timeout is None else timeout
+        sent = False
+        deadline = asyncio.get_running_loop().time() + limit
+        try:
+            async with asyncio.timeout_at(deadline):
+                if request.paced:
+                    await self._pace.wait()
+                sent = True
+                return await self._persist(request, deadline)
+        except TimeoutError as error:
+            text = f"no answer within {limit:g} s"
+            if not sent:
+                text += ", all of it spent waiting for our own limit of calls per second"
+            raise _failure(request, text, sent=sent) from error
+
+    async def lines(self, request: Request, *, idle: float) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer without end. Ends when the server ends it, or is silent too long.
+
+        A server that goes away in the middle looks the same as one that ends: whoever follows
+        asks again either way, and learns then whether it is there.
+
+        Raises:
+            ApiError: refused, or no answer to begin with.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle)
+        if request.paced:
+            await self._pace.wait()
+        async with await self._ask(request, timeout) as response:
+            parts: list[bytes] = []
+            try:
+                async for chunk in response.content.iter_any():
+                    head, *rest = chunk.split(b"\n")
+                    parts.append(head)
+                    for line in rest:
+                        yield b"".join(parts)
+                        parts = [line]
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                return
+
+    async def _persist(self, request: Request, deadline: float) -> bytes:
+        """Send, and again after a 429 that names a time before the deadline."""
+        while True:
+            try:
+                async with await self._ask(request, _UNTIL_DEADLINE) as response:
+                    return await self._read(request, response)
+            except ApiError as error:
+                wait = error.retry_after
+                if error.status != TOO_MANY_REQUESTS or not request.repeatable or wait is None:
+                    raise
+                if asyncio.get_running_loop().time() + wait >= deadline:
+                    raise
+            await asyncio.sleep(wait)
+
+    async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _failure(request, f"the answer broke off: {_words(error)}") from error
+
+    async def _ask(
+        self, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """A 2xx response to read from; credentials that were refused are renewed once."""
+        try:
+            return await self._once(request, timeout)
+        except ApiError as error:
+            if error.status != UNAUTHORIZED or not await self._credentials.renew():
+                raise
+        if self._certificate != self._credentials.certificate:
+            # Whoever follows a watch over the old connections may go on doing so.
+            self._replaced.append(self._session)
+            self._session = self._open()
+            self._certificate = self._credentials.certificate
+        return await self._once(request, timeout)
+
+    async def _once(
+        self, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        started = time.perf_counter()
+        status = NO_ANSWER
+        try:
+            response = await self._session.request(
+                request.method,
+                self._url(request),
+                data=request.body,
+                headers=self._headers(request),
+                timeout=timeout,
+                proxy=self._credentials.proxy,
+                server_hostname=self._credentials.server_name,
+                allow_redirects=False,
+            )
+            status = response.status
+            if status < 300:
+                return response
+            async with response:
+                raise self._refusal(request, response, await response.read())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _failure(
+                request, f"cannot reach {self.server}: {_words(error)}", sent=False
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _failure(request, _words(error)) from error
+        finally:
+            seconds = time.perf_counter() - started
+            self._on_call(
+                ApiCall(
+                    verb=request.verb, resource=request.resource, status=status, seconds=seconds
+                )
+            )
+
+    def _refusal(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+        try:
+            said = msgspec.json.decode(body, type=Status)
+        except msgspec.DecodeError:
+            said = Status(message=body[:500].decode(errors="replace").strip())
+        message = said.message or response.reason or ""
+        if response.status == UNAUTHORIZED:
+            message += f" (credentials of {self._credentials.source})"
+            if self._credentials.problem:
+                message += f"; they could not be renewed: {self._credentials.problem}"
+        return ApiError(
+            message,
+            call=f"{request.verb} {request.about}",
+            status=response.status,
+            reason=said.reason or response.reason or "",
+            retry_after=_retry_after(response.headers.get("Retry-After"), said),
+        )
+
+    def _url(self, request: Request) -> URL:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        return URL(f"{self.server}{request.path}{query}", encoded=True)
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {"Accept": JSON}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if authorization := self._credentials.authorization():
+            headers["Authorization"] = authorization
+        return headers
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=CONNECTIONS)
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Unpacking 24 MB of nodes on the loop costs more than the network between us.
+            headers={"User-Agent": f"hami/{hami.__version__}", "Accept-Encoding": "identity"},
+            read_bufsize=1 << 18,
+        )
+
+
+def _retry_after(header: str | None, said: Status) -> float | None:
+    if header and header.isascii() and header.isdigit():
+        return float(header)
+    return said.details.retry_after_seconds if said.details else None
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _failure(request: Request, text: str, *, sent: bool = True) -> ApiError:
+    return ApiError(text, call=f"{request.verb} {request.about}", sent=sent)

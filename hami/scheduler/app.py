@@ -1,0 +1,255 @@
+"""The HTTP applications: kube-scheduler's extender, and what everybody else calls.
+
+Hot routes take the raw request and return bytes, because FastAPI's own conversion costs more
+than the decision. A body that cannot be read is answered with 400 and text; what the extender
+has to say goes into the extender's own ``Error`` field, which kube-scheduler shows on the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+from fastapi import APIRouter, FastAPI
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+
+from hami import __version__
+from hami.domain.errors import HamiError
+from hami.scheduler.webhook import Webhook
+from hami.wire.bodies import BadBody, decode_body
+from hami.wire.extender import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+)
+
+_JSON = "application/json"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ExtenderPort(Protocol):
+    """What kube-scheduler asks; bad input is answered in the ``error`` field, never raised."""
+
+    async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult: ...
+
+    async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult: ...
+
+
+class Health(Protocol):
+    """``missing``: what the service still waits for; empty when it is ready.
+
+    ``failed``: parts that have stopped for good, so that only a restart mends them.
+    """
+
+    def missing(self) -> Sequence[str]: ...
+
+    def failed(self) -> Sequence[str]: ...
+
+
+MetricsText = Callable[[], Awaitable[bytes]]
+"""The metrics in Prometheus' text format; heavy work belongs into a thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one request: ``body`` in bytes, ``body_seconds`` until all of it is there."""
+
+    body: int = 16 * 1024 * 1024
+    body_seconds: float = 60.0
+
+
+def extender_app(extender: ExtenderPort, health: Health, limits: Limits = Limits()) -> FastAPI:
+    """``/filter``, ``/bind`` and health."""
+    app = _bare_app()
+    _add_extender(app, extender, health, limits)
+    _add_health(app, health)
+    return app
+
+
+def public_app(
+    webhook: Webhook | None,
+    health: Health,
+    metrics: MetricsText,
+    api_router: APIRouter | None = None,
+    limits: Limits = Limits(),
+) -> FastAPI:
+    """``/webhook``, health, metrics and the read-only API, whose description is its OpenAPI.
+
+    Without a webhook it is the listener for metrics.
+    """
+    app = _bare_app(described=api_router is not None)
+    if webhook is not None:
+        app.add_route("/webhook", _webhook_route(webhook, limits), ["POST"])
+    _add_health(app, health)
+    app.add_route("/metrics", _metrics_route(metrics), ["GET"])
+    if api_router is not None:
+        app.include_router(api_router)
+    return app
+
+
+def whole_app(
+    extender: ExtenderPort,
+    webhook: Webhook,
+    health: Health,
+    metrics: MetricsText,
+    api_router: APIRouter | None = None,
+    limits: Limits = Limits(),
+) -> FastAPI:
+    """Everything on one listener, as HAMi has it."""
+    app = public_app(webhook, health, metrics, api_router, limits)
+    _add_extender(app, extender, health, limits)
+    return app
+
+
+def _bare_app(*, described: bool = False) -> FastAPI:
+    app = FastAPI(
+        title="hami scheduler",
+        version=__version__,
+        openapi_url="/openapi.json" if described else None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(BodyRefused, _refused_body)
+    return app
+
+
+async def _refused_body(_: Request, error: Exception) -> Response:
+    status, text = error.args
+    return PlainTextResponse(f"{text}\n", status, {"connection": "close"})
+
+
+def _add_extender(app: FastAPI, extender: ExtenderPort, health: Health, limits: Limits) -> None:
+    app.add_route("/filter", _filter_route(extender, health, limits), ["POST"])
+    app.add_route("/bind", _bind_route(extender, health, limits), ["POST"])
+
+
+def _filter_route(extender: ExtenderPort, health: Health, limits: Limits) -> Handler:
+    async def filter_route(request: Request) -> Response:
+        args = decode_body(await read_body(request, limits), ExtenderArgs)
+        if isinstance(args, BadBody):
+            return PlainTextResponse(f"{args}\n", 400)
+        try:
+            result = await _filter(extender, health, args)
+        except Exception as error:  # noqa: BLE001 -- kube-scheduler shows the text on the pod
+            result = ExtenderFilterResult(error=_bug("filter", error))
+        return Response(msgspec.json.encode(result), media_type=_JSON)
+
+    return filter_route
+
+
+async def _filter(
+    extender: ExtenderPort, health: Health, args: ExtenderArgs
+) -> ExtenderFilterResult:
+    if missing := health.missing():
+        return ExtenderFilterResult(error=_not_ready(missing))
+    return await extender.filter(args)
+
+
+def _bind_route(extender: ExtenderPort, health: Health, limits: Limits) -> Handler:
+    async def bind_route(request: Request) -> Response:
+        args = decode_body(await read_body(request, limits), ExtenderBindingArgs)
+        if isinstance(args, BadBody):
+            return PlainTextResponse(f"{args}\n", 400)
+        try:
+            result = await _bind(extender, health, args)
+        except Exception as error:  # noqa: BLE001 -- kube-scheduler shows the text on the pod
+            result = ExtenderBindingResult(error=_bug("bind", error))
+        return Response(msgspec.json.encode(result), media_type=_JSON)
+
+    return bind_route
+
+
+async def _bind(
+    extender: ExtenderPort, health: Health, args: ExtenderBindingArgs
+) -> ExtenderBindingResult:
+    if missing := health.missing():
+        return ExtenderBindingResult(error=_not_ready(missing))
+    return await extender.bind(args)
+
+
+def _not_ready(missing: Sequence[str]) -> str:
+    return f"hami scheduler is not ready: waiting for {', '.join(missing)}"
+
+
+def _bug(route: str, error: Exception) -> str:
+    """Log what should not have happened; the text names it for whoever reads the pod's events."""
+    structlog.get_logger().exception("a request failed", route=route)
+    said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return f"hami scheduler failed at /{route}: {said}; its log has the details"
+
+
+def _webhook_route(webhook: Webhook, limits: Limits) -> Handler:
+    async def webhook_route(request: Request) -> Response:
+        body = await read_body(request, limits)
+        try:
+            answer = webhook.review(body)
+        except Exception as error:  # noqa: BLE001 -- the webhook's failurePolicy decides on a bug
+            return PlainTextResponse(f"{_bug('webhook', error)}\n", 500)
+        if isinstance(answer, BadBody):
+            return PlainTextResponse(f"{answer}\n", 400)
+        return Response(msgspec.json.encode(answer), media_type=_JSON)
+
+    return webhook_route
+
+
+def _add_health(app: FastAPI, health: Health) -> None:
+    async def healthz(_: Request) -> Response:
+        if failed := health.failed():
+            return PlainTextResponse(f"failed: {', '.join(failed)}\n", 503)
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        if missing := [*health.failed(), *health.missing()]:
+            return PlainTextResponse(f"waiting for {', '.join(missing)}\n", 503)
+        return PlainTextResponse("ok\n")
+
+    app.add_route("/healthz", healthz, ["GET"])
+    app.add_route("/readyz", readyz, ["GET"])
+
+
+def _metrics_route(metrics: MetricsText) -> Handler:
+    async def metrics_route(_: Request) -> Response:
+        return Response(await metrics(), headers={"content-type": _METRICS})
+
+    return metrics_route
+
+
+class BodyRefused(HamiError):
+    """A body that will not be read to its end: the HTTP status, and a text for the caller.
+
+    The answer closes the connection, so that the rest need not be read.
+    """
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The whole body, whether or not its length was announced.
+
+    Raises:
+        BodyRefused: 413 when it is too long, 408 when it comes too slowly, 400 when it ends early.
+    """
+    too_long = BodyRefused(413, f"the body is longer than {limits.body} bytes")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limits.body:
+        raise too_long
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for block in request.stream():
+                body += block
+                if len(body) > limits.body:
+                    raise too_long
+    except TimeoutError:
+        text = f"the body was not there within {limits.body_seconds:g} seconds"
+        raise BodyRefused(408, text) from None
+    except ClientDisconnect:
+        raise BodyRefused(400, "the caller went away") from None
+    return bytes(body)

@@ -1,0 +1,212 @@
+"""The service's own metrics: how long it takes, what it refuses, what it asks of the API server.
+
+Names begin with ``hami_scheduler_``. HAMi's names, which say what the cluster has and uses, are
+in :mod:`hami.scheduler.hami_metrics`. Everything may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+
+from hami import __version__
+
+_PREFIX = "hami_scheduler_"
+
+ANSWER_BUCKETS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
+)  # fmt: skip
+"""Seconds. A filter takes some 0.6 ms; a bind is given up after 5 s."""
+
+FIT_BUCKETS = (
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1,
+)  # fmt: skip
+"""Seconds. One vendor's fit of one container on one node."""
+
+LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class ApiCall(Protocol):
+    """One call to the API server; ``status`` 0 stands for no answer, ``seconds`` until there was
+    one. ``hami.kube.transport.ApiCall`` is it.
+    """
+
+    @property
+    def verb(self) -> str: ...
+
+    @property
+    def resource(self) -> str: ...
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What is so at the moment of a scrape, counted on the loop."""
+
+    leading: bool
+    nodes: int
+    pods_charged: int
+    pods_waiting: int
+    reservations: Mapping[str, int]
+
+
+class Metrics:
+    """Counters and histograms, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._define_answers()
+        self._define_kubernetes()
+        self._define_levels()
+
+    def _define_answers(self) -> None:
+        self._filters = self._histogram(
+            "filter_duration_seconds", "Time until a filter request was answered.", "outcome"
+        )
+        self._binds = self._histogram(
+            "bind_duration_seconds",
+            "Time until a bind request was answered, its call to the API server included.",
+            "outcome",
+        )
+        self._reviews = self._histogram(
+            "webhook_duration_seconds", "Time until an admission review was answered.", "outcome"
+        )
+        self._fits = self._histogram(
+            "fit_duration_seconds",
+            "Time of one exact fit of one container on one node, by vendor.",
+            "vendor",
+            buckets=FIT_BUCKETS,
+        )
+        self._refusals = self._counter(
+            "node_refusals",
+            "Nodes refused by filter requests, by reason; a node may have several.",
+            "reason",
+        )
+        self._quota_refusals = self._counter(
+            "quota_refusals",
+            "Filter requests refused for quota; quota is empty where none was named.",
+            "namespace",
+            "quota",
+        )
+        self._wakes = self._counter(
+            "pods_woken", "Waiting pods touched so that kube-scheduler tries them again."
+        )
+
+    def _define_kubernetes(self) -> None:
+        self._api_calls = self._counter(
+            "api_calls",
+            "Calls to the API server; code 0 stands for no answer.",
+            "verb",
+            "resource",
+            "code",
+        )
+        self._api_seconds = self._histogram(
+            "api_call_duration_seconds",
+            "Time until the API server began to answer.",
+            "verb",
+            "resource",
+        )
+        self._watch_events = self._counter("watch_events", "Watch events read.", "resource")
+        self._watch_lag = self._histogram(
+            "watch_lag_seconds",
+            "Age of a watch event when it was read.",
+            "resource",
+            buckets=LAG_BUCKETS,
+        )
+        self._relists = self._counter(
+            "relists", "Lists made anew because a watch could not go on.", "resource"
+        )
+        self._dropped = self._counter(
+            "events_dropped", "Kubernetes events not written because there were too many."
+        )
+
+    def _define_levels(self) -> None:
+        self._leading = self._gauge("leading", "1 while this replica answers filter and bind.")
+        self._nodes = self._gauge("nodes", "Nodes known.")
+        self._charged = self._gauge("pods_charged", "Bound pods that are charged with devices.")
+        self._waiting = self._gauge("pods_waiting", "Unbound pods that wait for devices.")
+        self._reservations = self._gauge(
+            "reservations", "Placements not yet seen bound, by phase.", "phase"
+        )
+        build = self._gauge("build_info", "Always 1; the version is a label.", "version")
+        build.labels(__version__).set(1)
+
+    def _histogram(
+        self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = ANSWER_BUCKETS
+    ) -> Histogram:
+        return Histogram(_PREFIX + name, text, labels, buckets=buckets, registry=self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(_PREFIX + name, text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(_PREFIX + name, text, labels, registry=self._registry)
+
+    def filtered(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
+        """``outcome``: placed, refused, error, passed (no devices asked), simulated or
+        bound_already. ``reasons``: nodes refused, by the reason's word.
+        """
+        self._filters.labels(outcome).observe(seconds)
+        for reason, nodes in reasons.items():
+            self._refusals.labels(reason).inc(nodes)
+
+    def bound(self, seconds: float, outcome: str) -> None:
+        """``outcome``: bound, refused, unknown or error."""
+        self._binds.labels(outcome).observe(seconds)
+
+    def reviewed(self, seconds: float, outcome: str) -> None:
+        """``outcome``: allowed, patched, denied or error."""
+        self._reviews.labels(outcome).observe(seconds)
+
+    def fitted(self, vendor: str, seconds: float) -> None:
+        self._fits.labels(vendor).observe(seconds)
+
+    def woken(self, pods: int) -> None:
+        self._wakes.inc(pods)
+
+    def quota_refused(self, namespace: str, quota: str = "") -> None:
+        self._quota_refusals.labels(namespace, quota).inc()
+
+    def api_called(self, call: ApiCall) -> None:
+        self._api_calls.labels(call.verb, call.resource, str(call.status)).inc()
+        self._api_seconds.labels(call.verb, call.resource).observe(call.seconds)
+
+    def watch_event(self, resource: str, lag: float) -> None:
+        """``lag`` in seconds; a clock that is behind the API server's makes it negative."""
+        self._watch_events.labels(resource).inc()
+        self._watch_lag.labels(resource).observe(max(lag, 0.0))
+
+    def relisted(self, resource: str) -> None:
+        self._relists.labels(resource).inc()
+
+    def event_dropped(self, count: int = 1) -> None:
+        self._dropped.inc(count)
+
+    def set_levels(self, levels: Levels) -> None:
+        """Before a scrape."""
+        self._leading.set(levels.leading)
+        self._nodes.set(levels.nodes)
+        self._charged.set(levels.pods_charged)
+        self._waiting.set(levels.pods_waiting)
+        for phase, count in levels.reservations.items():
+            self._reservations.labels(phase).set(count)
+
+    def collect(self) -> Iterator[Metric]:
+        """Without the series ``..._created``, of which the library makes one for each other."""
+        for family in self._registry.collect():
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
+
+    def render(self) -> bytes:
+        """In Prometheus' text format, version 0.0.4. Takes milliseconds: call it in a thread."""
+        return generate_latest(self)

@@ -1,0 +1,305 @@
+"""Puts the service together: informers into the state, the state behind the listeners.
+
+``serve`` runs until it is cancelled; then requests that are under way are finished, the lease is
+given back, and everything is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, assert_never
+
+import structlog
+
+from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.profile import VendorProfile
+from hami.kube.client import KubeClient
+from hami.kube.events import EventRecorder
+from hami.kube.informer import Informer
+from hami.kube.leadership import AlwaysLeads, Leadership, ObservedLease
+from hami.kube.own_lease import LeaseTimes, OwnLease
+from hami.kube.resources import NODES, PODS, QUOTAS
+from hami.plugins import Vendors, load_vendors
+from hami.policy.liveness import alive
+from hami.scheduler.binding import Binder, BindSettings
+from hami.scheduler.config import SchedulerConfig
+from hami.scheduler.config_source import ConfigSource
+from hami.scheduler.config_watch import ConfigWatcher
+from hami.scheduler.extender import Extender
+from hami.scheduler.feeds import Following, NodeFeed, PodFeed, QuotaFeed
+from hami.scheduler.listeners import Served, listeners_of
+from hami.scheduler.locks import LockSettings, NodeLocks
+from hami.scheduler.logs import set_level
+from hami.scheduler.metrics import Metrics
+from hami.scheduler.server import serving
+from hami.scheduler.signing import KeyFile, KeySecret, KeySource, SigningKeys
+from hami.scheduler.state import ClusterState, Problem, Surroundings
+from hami.scheduler.takeover import Takeover
+from hami.scheduler.wakeup import WakeUp
+from hami.scheduler.webhook import Webhook
+from hami.vendor import VendorFailure
+
+Ready = Callable[[Mapping[str, str]], None]
+"""Told the listeners' URLs by name, once they listen."""
+
+SWEEP = 5.0
+"""Seconds between looks at what has expired."""
+
+
+async def serve(config: SchedulerConfig, ready: Ready, *, source: ConfigSource) -> None:
+    """Until cancelled.
+
+    Raises:
+        ConfigError: a plugin, a key, an address or the API server's configuration is unusable.
+        ExceptionGroup: a part has failed for good.
+    """
+    metrics = Metrics()
+    async with await KubeClient.connect(config.kube, on_call=metrics.api_called) as client:
+        service = Service(config, source, client, metrics)
+        await service.run(ready)
+
+
+class Service:
+    """Every part, built once and handed to those that need it."""
+
+    def __init__(
+        self, config: SchedulerConfig, source: ConfigSource, client: KubeClient, metrics: Metrics
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._client = client
+        self._metrics = metrics
+        self._log = structlog.get_logger("hami.scheduler")
+        self._said: set[str] = set()
+        self._keys = SigningKeys(_key_source(config, client))
+        self._events = EventRecorder(
+            client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
+        )
+        around = Surroundings(
+            clock=time.monotonic,
+            alive=_alive_now,
+            signer=lambda: self._keys.signer,
+            report=self._tell_owner,
+        )
+        self._state = ClusterState(self._load_vendors(config), around)
+        self._state.scheduler_name = config.scheduler_name
+        self._followings = self._informers()
+        pods = self._followings[1]
+        self._leadership = Takeover(
+            _leadership(config, client, self._problem),
+            relist=pods.relist,
+            began=self._begin_leading,
+            ended=self._end_leading,
+        )
+        locks = NodeLocks(self._state, client, self._lock_settings)
+        self._binder = Binder(
+            self._state,
+            client,
+            self._leadership,
+            locks,
+            settings=self._bind_settings,
+            signer=lambda: self._keys.signer,
+            failed=lambda pod, text: self._events.record(pod, "BindingFailed", text, warning=True),
+        )
+        self._extender = Extender(
+            self._state,
+            self._binder,
+            self._leadership,
+            metrics,
+            policy=lambda: self._config.policy,
+            refused=lambda pod, text: self._events.record(
+                pod, "FilteringFailed", text, warning=True
+            ),
+        )
+        self._wakeup = WakeUp(
+            self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
+        )
+
+    async def run(self, ready: Ready) -> None:
+        """Listen first, so that probes have an answer; then read the cluster."""
+        await self._keys.reload()
+        served = Served(
+            extender=self._extender,
+            webhook=self._webhook(),
+            health=self,
+            metrics=self._metrics_text,
+            api_router=None,
+        )
+        listeners = listeners_of(self._config, served)
+        async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:
+            leading = group.create_task(self._leadership.run())
+            tasks += [group.create_task(part) for part in self._parts()]
+            try:
+                async with serving(listeners, self._config.shutdown_grace) as servers:
+                    ready(servers.addresses)
+                    await servers.failed()
+            finally:
+                # No bind is under way any more: the lease may go to the next one.
+                await self._binder.close()
+                leading.cancel()
+                await self._events.flush()
+
+    # Health, as the listeners ask for it.
+
+    def missing(self) -> Sequence[str]:
+        """The informers that have not shown everything yet."""
+        return [following.what for following in self._followings if not following.ready]
+
+    def failed(self) -> Sequence[str]:
+        """None: a part that fails ends the process."""
+        return ()
+
+    # Parts.
+
+    def _parts(self) -> list[Coroutine[Any, Any, None]]:
+        watcher = ConfigWatcher(self._source, self._config, self._apply)
+        return [
+            *(following.run() for following in self._followings),
+            self._events.run(),
+            self._wakeup.run(),
+            self._keys.run(self._problem),
+            watcher.run(),
+            self._sweep(),
+        ]
+
+    def _informers(self) -> tuple[Following[Node], Following[Pod], Following[ResourceQuota]]:
+        nodes = Informer(
+            self._client,
+            NODES,
+            NodeFeed(self._state),
+            label_selector=self._config.node_label_selector,
+            on_problem=self._problem,
+        )
+        pods = Informer(self._client, PODS, PodFeed(self._state), on_problem=self._problem)
+        quotas = Informer(self._client, QUOTAS, QuotaFeed(self._state), on_problem=self._problem)
+        return Following("nodes", nodes), Following("pods", pods), Following("quotas", quotas)
+
+    def _webhook(self) -> Webhook:
+        return Webhook(
+            vendors=lambda: self._state.vendors,
+            ledger=lambda: self._state.ledger,
+            settings=lambda: self._config.admission,
+            metrics=self._metrics,
+        )
+
+    async def _metrics_text(self) -> bytes:
+        return self._metrics.render()
+
+    async def _sweep(self) -> None:
+        """Give up what was promised long ago."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for reservation in self._state.expire(self._config.reservation_ttl):
+                self._log.warning(
+                    "a reservation expired: the pod was not bound in time",
+                    pod=reservation.pod.full_name,
+                    node=reservation.allocation.node,
+                )
+
+    # Leadership.
+
+    def _begin_leading(self) -> None:
+        self._state.following = False
+        self._state.waiting.forget_offers()
+        self._state.freed.set()
+
+    def _end_leading(self) -> None:
+        self._state.following = True
+
+    # Settings that may change while it runs.
+
+    def _bind_settings(self) -> BindSettings:
+        return BindSettings(policy=self._config.policy, timeout=self._config.bind_timeout)
+
+    def _lock_settings(self) -> LockSettings:
+        return LockSettings(
+            expiry=self._config.node_lock_timeout,
+            group_patience=self._config.node_lock_retry_timeout,
+        )
+
+    def _apply(self, config: SchedulerConfig) -> None:
+        if config.devices != self._config.devices:
+            self._state.use(self._load_vendors(config))
+        if config.log_level != self._config.log_level:
+            set_level(config.log_level)
+        self._state.scheduler_name = config.scheduler_name
+        self._config = config
+
+    def _load_vendors(self, config: SchedulerConfig) -> Vendors:
+        return load_vendors(
+            config.devices, on_failure=self._vendor_failed, on_fit=self._metrics.fitted
+        )
+
+    # What goes wrong.
+
+    def _problem(self, text: str) -> None:
+        self._log.warning("problem", problem=text)
+
+    def _vendor_failed(self, failure: VendorFailure) -> None:
+        """Once: a failing plugin may fail for every node of every pod."""
+        text = str(failure)
+        if text not in self._said:
+            self._said.add(text)
+            self._log.error("a plugin failed", problem=text)
+
+    def _tell_owner(self, problem: Problem) -> None:
+        self._log.warning("problem", reason=problem.reason, problem=problem.text)
+        self._events.record(problem.about, problem.reason, problem.text, warning=True)
+
+
+def _alive_now(profile: VendorProfile, node: Node) -> bool:
+    # Handshakes are written in the local time of their writer.
+    return alive(profile, node, datetime.now())  # noqa: DTZ005
+
+
+def _key_source(config: SchedulerConfig, client: KubeClient) -> KeySource | None:
+    if config.signing_key_file is not None:
+        return KeyFile(config.signing_key_file)
+    if config.signing_secret is not None:
+        return KeySecret(client, *config.signing_secret)
+    return None
+
+
+def _leadership(
+    config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
+) -> Leadership:
+    namespace, name = config.lease
+    match config.election:
+        case "none":
+            return AlwaysLeads()
+        case "colocated":
+            return ObservedLease(
+                client,
+                namespace,
+                name,
+                config.host,
+                margin=config.bind_timeout,
+                on_problem=on_problem,
+            )
+        case "own":
+            times = LeaseTimes(
+                duration=config.leader_elect_lease_duration,
+                renew_deadline=config.leader_elect_renew_deadline,
+                retry=config.leader_elect_retry_period,
+                margin=config.bind_timeout,
+            )
+            return OwnLease(
+                client, namespace, name, config.holder, times=times, on_problem=on_problem
+            )
+        case _:
+            assert_never(config.election)
+
+
+@asynccontextmanager
+async def _cancelled_at_end() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks that only end when they are told to."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()

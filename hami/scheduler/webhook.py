@@ -1,0 +1,143 @@
+"""The admission webhook: an AdmissionReview in, an AdmissionReview out.
+
+What happens to a pod is decided by :mod:`hami.policy.admission`; here are the envelope, the
+patch and the words of a refusal. There are no side effects, so a dry run needs nothing of its
+own. Whatever a user wrote is answered by a denial with a text; only a bug raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+import msgspec
+import structlog
+
+from hami.domain.admission import Denied
+from hami.domain.errors import shortened
+from hami.domain.objects import Pod
+from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.ports import VendorRegistry
+from hami.policy.quota import QuotaLedger
+from hami.wire.admission import AdmissionRequest, AdmissionReview, allow, deny
+from hami.wire.bodies import BadBody, decode_body
+from hami.wire.json_patch import json_patch
+
+_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
+_REVIEW = "AdmissionReview"
+
+
+class ReviewMetrics(Protocol):
+    """Counts reviews; ``outcome`` is ``allowed``, ``patched``, ``denied`` or ``error``."""
+
+    def reviewed(self, seconds: float, outcome: str) -> None: ...
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    group: str = ""
+    kind: str = ""
+
+
+class _Request(AdmissionRequest, frozen=True):
+    """The request with what tells a new pod from everything else."""
+
+    kind: _Kind = _Kind()
+    sub_resource: str = ""
+
+    @property
+    def creates_a_pod(self) -> bool:
+        return (
+            self.operation == "CREATE"
+            and not self.sub_resource
+            and self.kind == _Kind(group="", kind="Pod")
+        )
+
+
+class _Question(AdmissionReview, frozen=True):
+    request: _Request | None = None
+
+
+class Webhook:
+    """``vendors``, ``ledger`` and ``settings`` give the present ones, whatever was reloaded."""
+
+    def __init__(
+        self,
+        *,
+        vendors: Callable[[], VendorRegistry],
+        ledger: Callable[[], QuotaLedger],
+        settings: Callable[[], AdmissionSettings],
+        metrics: ReviewMetrics,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._vendors = vendors
+        self._ledger = ledger
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+
+    def review(self, body: bytes) -> AdmissionReview | BadBody:
+        """The answer to the API server; a body that is no review has none."""
+        started = self._clock()
+        outcome = "error"
+        try:
+            answer = self._answer(body)
+            outcome = _outcome(answer)
+            return answer
+        finally:
+            self._metrics.reviewed(self._clock() - started, outcome)
+
+    def _answer(self, body: bytes) -> AdmissionReview | BadBody:
+        review = decode_body(body, _Question)
+        if isinstance(review, BadBody):
+            return BadBody(expected=_REVIEW, problem=review.problem)
+        if review.kind != _REVIEW or review.api_version not in _VERSIONS:
+            said = f"kind {review.kind!r} of apiVersion {review.api_version!r}"
+            known = " or ".join(sorted(_VERSIONS))
+            return BadBody(expected=_REVIEW, problem=f"{shortened(said)}; expected {known}")
+        request = review.request
+        if request is None or not request.uid:
+            return BadBody(expected=_REVIEW, problem="it has no request with a uid")
+        if not request.creates_a_pod:
+            return allow(review)
+        pod = decode_body(bytes(request.object), Pod)
+        if isinstance(pod, BadBody):
+            text = f"the pod cannot be read: {pod.problem}"
+            return deny(review, text, code=400, reason="BadRequest")
+        return self._admit(review, request, pod)
+
+    def _admit(self, review: AdmissionReview, request: _Request, pod: Pod) -> AdmissionReview:
+        placed = _in_namespace(pod, request.namespace)
+        decision = admit(placed, self._vendors(), self._settings(), self._ledger())
+        match decision:
+            case Denied(text):
+                structlog.get_logger().info(
+                    "a pod was denied",
+                    namespace=placed.namespace,
+                    pod=placed.name or placed.metadata.generate_name,
+                    reason=text,
+                    dry_run=bool(request.dry_run),
+                )
+                return deny(review, text)
+            case NotOurs():
+                return allow(review)
+            case Admitted(admitted, _):
+                return allow(review, json_patch(placed, admitted))
+            case _:
+                assert_never(decision)
+
+
+def _in_namespace(pod: Pod, namespace: str) -> Pod:
+    """The pod where it will be: the request names the namespace, the pod's text may not."""
+    if not namespace or pod.metadata.namespace == namespace:
+        return pod
+    metadata = msgspec.structs.replace(pod.metadata, namespace=namespace)
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _outcome(answer: AdmissionReview | BadBody) -> str:
+    if isinstance(answer, BadBody) or answer.response is None:
+        return "error"
+    if not answer.response.allowed:
+        return "denied"
+    return "patched" if answer.response.patch else "allowed"

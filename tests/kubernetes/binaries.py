@@ -1,0 +1,132 @@
+"""Where the binaries of a real Kubernetes are; builds them once.
+
+``python tests/kubernetes/binaries.py [control-plane|node]`` prints the folder. It is
+``$HAMI_KUBERNETES_BIN`` as it stands, where that is set; otherwise one below
+``${XDG_CACHE_HOME:-~/.cache}/hami``, named after everything that goes into the build, so that a
+changed module file gives another folder. A build is made beside it and renamed: the folder is
+there whole or not at all, and whoever comes second waits for the first.
+
+Exit code 3: not here, and there is no Go to build it with.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+HERE = Path(__file__).parent
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "control-plane": (
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubectl",
+        ),
+        "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr"),
+    }
+)
+OLDEST_GO = (1, 26)
+NO_GO = 3
+
+
+class Missing(Exception):
+    """There are no binaries, and none can be built here; says what would help."""
+
+
+def binaries(part: str = "control-plane", *, build: bool = True) -> Path:
+    """The folder with every binary of ``part``.
+
+    Raises:
+        Missing: it is not there, and ``build`` is off or Go is missing.
+        subprocess.CalledProcessError: Go could not build it; its messages are on stderr.
+    """
+    if given := os.environ.get("HAMI_KUBERNETES_BIN"):
+        lacking = [name for name in PARTS[part] if not os.access(Path(given, name), os.X_OK)]
+        if lacking:
+            raise Missing(
+                f"HAMI_KUBERNETES_BIN={given} has no {', '.join(lacking)}: unset it to build them, "
+                f"or run tests/kubernetes/build.sh {given} {part}"
+            )
+        return Path(given).resolve()
+    folder = cached(part)
+    if folder.is_dir():
+        return folder
+    if not build:
+        raise Missing(f"no binaries in {folder}: run make test-kubernetes, which builds them")
+    require_go()
+    return built(part, folder)
+
+
+def cached(part: str) -> Path:
+    """Named by version and by a hash over what the build reads."""
+    recipe = (HERE / "build.sh").read_text()
+    version = re.search(r"^version=(\S+)$", recipe, re.MULTILINE)
+    assert version, "build.sh names no version"
+    sources = [HERE / "build.sh"]
+    for module in ("controlplane", "runtime"):
+        sources += sorted(path for path in (HERE / module).rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for source in sources:
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(HERE)} {len(content)}\n".encode() + content)
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    prefix = {"control-plane": "kubernetes", "node": "kubernetes-node"}[part]
+    return Path(home, "hami", f"{prefix}-{version[1]}-{digest.hexdigest()[:12]}")
+
+
+def require_go() -> None:
+    """Raises: Missing."""
+    wanted = ".".join(map(str, OLDEST_GO))
+    go = shutil.which("go")
+    if go is None:
+        raise Missing(f"Kubernetes is built with Go {wanted} or newer, and no go is on PATH")
+    said = subprocess.run([go, "version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"\bgo(\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
+        raise Missing(f"Kubernetes is built with Go {wanted} or newer; {go} says {said.strip()!r}")
+
+
+def built(part: str, folder: Path) -> Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():  # somebody else built it while we waited
+            return folder
+        sys.stderr.write(f"Building Kubernetes ({part}) into {folder}: minutes the first time\n")
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix="unfinished-") as name:
+            unfinished = Path(name, "bin")
+            command = [HERE / "build.sh", unfinished, part]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+            unfinished.rename(folder)
+    return folder
+
+
+def main(arguments: list[str]) -> int:
+    part = arguments[0] if arguments else "control-plane"
+    if part not in PARTS:
+        sys.stderr.write(f"{part!r} is not {' or '.join(PARTS)}\n")
+        return 2
+    try:
+        sys.stdout.write(f"{binaries(part)}\n")
+    except Missing as missing:
+        sys.stderr.write(f"No real Kubernetes here: {missing}\n")
+        return NO_GO
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"Building Kubernetes failed: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

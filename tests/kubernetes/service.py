@@ -1,0 +1,96 @@
+"""``hami scheduler`` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from .client import Client, Object
+from .processes import Processes
+from .recount import Amount, Key
+
+
+class Service:
+    """``flags`` are command-line flags, ``_`` for ``-``; True is a flag without a value."""
+
+    def __init__(self, name: str, folder: Path, **flags: object) -> None:
+        self.name = name
+        self.processes = Processes(folder)
+        self._addresses = folder / f"{name}.addresses"
+        self._flags = flags
+        self.url = self.webhook = ""
+        self._client: Client | None = None
+
+    def start(self, seconds: float = 30) -> None:
+        """On new ports, so that nobody reaches a predecessor's."""
+        self._addresses.unlink(missing_ok=True)
+        flags = {
+            "extender-bind": "127.0.0.1:0",
+            "public-bind": "127.0.0.1:0",
+            "metrics-bind-address": "127.0.0.1:0",
+            "address-file": self._addresses,
+            **{name.replace("_", "-"): value for name, value in self._flags.items()},
+        }
+        words = [
+            word
+            for name, value in flags.items()
+            for word in ([f"--{name}"] if value is True else [f"--{name}", value])
+        ]
+        self.processes.start(self.name, sys.executable, "-m", "hami", "scheduler", *words)
+        self.processes.wait(self.name, "it listens", self._addresses.exists, seconds)
+        addresses = json.loads(self._addresses.read_text())
+        self.url = addresses["extender"]
+        self.webhook = addresses["public"] + "/webhook"
+        self._client = Client(addresses["metrics"])
+        self.processes.wait(self.name, "/readyz answers 200", self._ready, seconds)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        return self.processes[self.name]
+
+    def kill(self) -> None:
+        """As the kernel or a power cut would."""
+        self._close()
+        self.processes.stop(self.name, signal.SIGKILL)
+
+    def stop(self) -> int:
+        """As kubelet does; the exit code."""
+        self._close()
+        return self.processes.stop(self.name, signal.SIGTERM)
+
+    def end(self) -> None:
+        self._close()
+        self.processes.stop_all()
+
+    def get(self, path: str) -> Object:
+        assert self._client
+        return self._client.get(path)
+
+    def text(self, path: str) -> str:
+        assert self._client
+        return self._client.text(path)
+
+    def used(self) -> dict[Key, Amount]:
+        """What the service thinks is in use of each NVIDIA device."""
+        return {
+            (device["node"], device["id"]): Amount(
+                device["usedSlots"], device["usedMemoryMiB"], device["usedCores"]
+            )
+            for device in self.get("/api/v1/devices?vendor=NVIDIA&limit=10000")["items"]
+        }
+
+    def log(self) -> list[Object]:
+        """Its log lines, as far as they are JSON."""
+        lines = self.processes.log(self.name).read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _ready(self) -> bool:
+        assert self._client
+        return self._client.send("GET", "/readyz")[0] == 200
+
+    def _close(self) -> None:
+        if self._client:
+            self._client.close()

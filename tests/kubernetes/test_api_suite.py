@@ -1,0 +1,33 @@
+"""The API-level suite, which the embedded API server passes, on the real one: it must not lie."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.timeout(900)
+def test_the_api_suite_holds_on_a_real_api_server(control_plane):
+    command = [sys.executable, "-m", "pytest", "tests/api", "--tb=short", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-n", "0", "-v", "--no-header", "-rs"],
+        cwd=ROOT,
+        env={**os.environ, "HAMI_TEST_KUBECONFIG": str(control_plane.kubeconfig())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, "\n" + without_passes(done.stdout)
+    assert re.search(r"\b\d+ passed", done.stdout), done.stdout
+
+
+def without_passes(output: str) -> str:
+    return "\n".join(line for line in output.splitlines() if " PASSED " not in line)

@@ -1,0 +1,181 @@
+"""A real node on this machine: kubelet on containerd 2, beside a control plane.
+
+Needs root, and Debian's runc, containernetworking-plugins and busybox-static; Ready after about
+5 s. One node a machine: kubelet's device-plugin directory, /var/lib/kubelet/device-plugins, is
+fixed. CDI specs are read from ``STATE/cdi``; the image IMAGE is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from .client import node_path
+from .image import BUSYBOX, write_image
+from .plane import ControlPlane
+from .processes import free_port
+
+IMAGE = "docker.io/local/busybox:1"
+CNI = Path("/usr/lib/cni")
+DEBIAN = ("runc", "containernetworking-plugins", "busybox-static")
+
+
+def lacking() -> str:
+    """What this machine lacks to be a node, as a sentence; empty when it can be one."""
+    if os.geteuid() != 0:
+        return "a node needs root"
+    there = (shutil.which("runc"), (CNI / "ptp").exists(), BUSYBOX.exists())
+    packages = [name for name, found in zip(DEBIAN, there, strict=True) if not found]
+    return f"a node needs apt-get install {' '.join(packages)}" if packages else ""
+
+
+class Worker:
+    """A context manager: node ``name`` of ``plane``, from the folder ``binaries``."""
+
+    def __init__(self, plane: ControlPlane, name: str, binaries: Path) -> None:
+        self.plane, self.name, self.bin = plane, name, binaries
+        self.home = plane.state / "node"
+        self.cdi = plane.state / "cdi"
+        self._endpoint = self.home / "containerd.sock"
+
+    def __enter__(self) -> Worker:
+        for folder in (self.home, self.home / "cni", self.cdi):
+            folder.mkdir(exist_ok=True)
+        try:
+            self._start_containerd()
+            (self.home / "kubelet.json").write_text(json.dumps(self._kubelet_config()))
+            self.start_kubelet()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.plane.processes.running("kubelet"):
+            self.stop_kubelet()
+        if self.plane.processes.running("containerd"):
+            for task in self.ctr("tasks", "ls", "-q").split():
+                self.ctr("tasks", "delete", "-f", task)
+            self.plane.processes.stop("containerd")
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            mount = line.split()[1]
+            if mount.startswith(f"{self.plane.state}/"):
+                subprocess.run(["umount", "-l", mount], check=False)
+
+    def start_kubelet(self) -> None:
+        """(Re)starts kubelet, under running pods too."""
+        self.plane.processes.start(
+            "kubelet", self.bin / "kubelet", "--config", self.home / "kubelet.json",
+            "--kubeconfig", self.plane.kubeconfig(), "--root-dir", self.home / "kubelet",
+            "--cert-dir", self.home / "pki", "--hostname-override", self.name, "--v", "2",
+        )  # fmt: skip
+        self.plane.processes.wait("kubelet", f"node {self.name} is Ready", self._ready)
+
+    def stop_kubelet(self) -> None:
+        self.plane.processes.stop("kubelet")
+
+    def ctr(self, *arguments: object) -> str:
+        """containerd's own client, in the namespace that kubelet uses."""
+        command = [self.bin / "ctr", "-a", self._endpoint, "-n", "k8s.io", *arguments]
+        done = subprocess.run(
+            [str(word) for word in command], check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    def _start_containerd(self) -> None:
+        network = {
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "plugins": [
+                {
+                    "type": "ptp",
+                    "ipam": {
+                        "type": "host-local",
+                        "ranges": [[{"subnet": "10.244.0.0/24"}]],
+                        "routes": [{"dst": "0.0.0.0/0"}],
+                        "dataDir": str(self.home / "ipam"),
+                    },
+                }
+            ],
+        }
+        (self.home / "cni/10-pods.conflist").write_text(json.dumps(network))
+        config = self.home / "containerd.toml"
+        shim = self.bin / "containerd-shim-runc-v2"
+        config.write_text(
+            CONTAINERD.format(home=self.home, cdi=self.cdi, shim=shim, image=IMAGE, cni=CNI)
+        )
+        path = f"{self.bin}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+        processes = self.plane.processes
+        processes.start("containerd", self.bin / "containerd", "-c", config, env={"PATH": path})
+        processes.wait("containerd", "containerd answers", self._answers)
+        write_image(self.home / "image.tar", IMAGE)
+        self.ctr("images", "import", "--all-platforms", self.home / "image.tar")
+
+    def _kubelet_config(self) -> dict[str, object]:
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": f"unix://{self._endpoint}",
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "cgroupDriver": "cgroupfs",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "makeIPTablesUtilChains": False,
+            "resolvConf": "",
+            "evictionHard": {
+                "memory.available": "1Mi",
+                "nodefs.available": "1%",
+                "nodefs.inodesFree": "1%",
+                "imagefs.available": "1%",
+            },
+            "imageGCHighThresholdPercent": 100,
+            "port": free_port(),
+            "healthzPort": 0,
+            "clusterDNS": ["10.96.0.10"],
+        }
+
+    def _answers(self) -> bool:
+        try:
+            self.ctr("version")
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
+    def _ready(self) -> bool:
+        if not self.plane.admin.exists(node_path(self.name)):
+            return False
+        node = self.plane.admin.get(node_path(self.name))
+        conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", ())}
+        return conditions.get("Ready") == "True"
+
+
+CONTAINERD = """\
+version = 3
+root = "{home}/root"
+state = "{home}/run"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.internal.v1.tracing",
+]
+[grpc]
+  address = "{home}/containerd.sock"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{image}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{cdi}"]
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{cni}"]
+    conf_dir = "{home}/cni"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    runtime_path = "{shim}"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+"""

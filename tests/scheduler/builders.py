@@ -1,0 +1,165 @@
+"""Short ways to say nodes, pods and a state of the service, for cases about one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hami.domain.devices import Device
+from hami.domain.objects import (
+    Container,
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Metadata,
+    Node,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    Resources,
+)
+from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+from hami.plugins import Vendors
+from hami.policy.filter import parse_pod
+from hami.policy.profile_vendor import ProfileVendor
+from hami.scheduler.signing import Signer
+from hami.scheduler.state import ClusterState, Problem, Surroundings
+from hami.wire.codecs import encode_register_json
+
+PROFILE = """
+profiles:
+- key: ACME
+  resources: {count: acme.com/gpu, memory: acme.com/mem, memory_percentage: acme.com/mem-percent,
+              cores: acme.com/cores}
+  node_annotations: {register: acme.com/register}
+  pod_annotations: {to_allocate: acme.com/to-allocate, allocated: acme.com/allocated}
+"""
+
+
+def acme() -> Vendors:
+    return Vendors.of({"acme": ProfileVendor(PROFILE)})
+
+
+def a_node(name: str = "n1", *, devices: int = 1, memory: int = 8000, **annotations: str) -> Node:
+    held = [
+        Device(
+            id=DeviceId(f"{name}-d{index}"),
+            vendor=VendorKey("ACME"),
+            index=index,
+            model="ACME One",
+            memory_mib=MemoryMiB(memory),
+            cores=CorePercent(100),
+            slots=10,
+        )
+        for index in range(devices)
+    ]
+    register = {"acme.com/register": encode_register_json(held)}
+    return Node(
+        metadata=Metadata(name=name, uid=PodUid(f"uid-{name}"), annotations=register | annotations),
+        status=NodeStatus(allocatable={"acme.com/gpu": str(10 * devices)}),
+    )
+
+
+def a_pod(name: str = "p", *, mem: int | None = 1000, gpu: int = 1, namespace: str = "default",
+          init_mem: int | None = None, priority: int | None = None, created: str = "",
+          node: str = "", annotations: Mapping[str, str] | None = None, uid: str = "",
+          phase: str = "Pending", init_ended: bool = False) -> Pod:  # fmt: skip
+    """A pod that asks ACME for ``gpu`` slices of ``mem`` MiB; None asks for nothing."""
+    statuses = None
+    if init_ended:
+        ended = ContainerState(terminated=ContainerStateTerminated(exit_code=0))
+        statuses = [ContainerStatus(name="init", state=ended)]
+    init = [_container("init", init_mem, gpu)] if init_mem is not None else None
+    return Pod(
+        metadata=Metadata(
+            name=name, namespace=namespace, uid=PodUid(uid or f"uid-{namespace}-{name}"),
+            creation_timestamp=created or None, annotations=dict(annotations or {}),
+        ),
+        spec=PodSpec(
+            containers=[_container("main", mem, gpu)], init_containers=init,
+            scheduler_name="hami-scheduler", node_name=node, priority=priority,
+        ),
+        status=PodStatus(phase=phase, init_container_statuses=statuses),
+    )  # fmt: skip
+
+
+def _container(name: str, mem: int | None, gpu: int) -> Container:
+    limits = {} if mem is None else {"acme.com/gpu": str(gpu), "acme.com/mem": str(mem)}
+    return Container(name=name, resources=Resources(limits=limits))
+
+
+def granted(pod: Pod, node: str, *slots: str) -> Pod:
+    """The pod as it looks bound with these slots (``device:MiB``), one per container."""
+    text = "".join(
+        f"{slot.split(':')[0]},ACME,{slot.split(':')[1]},0:;" if slot else ";" for slot in slots
+    )
+    return bound(pod, node, {"acme.com/allocated": text})
+
+
+def bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, annotations={**pod.annotations, **annotations})
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def ended(pod: Pod, phase: str = "Succeeded") -> Pod:
+    return msgspec.structs.replace(pod, status=PodStatus(phase=phase))
+
+
+def a_quota(name: str = "q", *, namespace: str = "default", **hard: str) -> ResourceQuota:
+    keys = {f"limits.acme.com/{key}": text for key, text in hard.items()}
+    metadata = Metadata(name=name, namespace=namespace)
+    return ResourceQuota(metadata=metadata, spec=ResourceQuotaSpec(hard=keys))
+
+
+class Clock:
+    """Monotonic seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Cluster:
+    """A state with short ways to change and ask it."""
+
+    def __init__(self, *nodes: Node, signer: Signer | None = None, vendors: Vendors | None = None):
+        self.clock = Clock()
+        self.problems: list[Problem] = []
+        self.signer = signer or Signer.none()
+        around = Surroundings(
+            clock=self.clock,
+            alive=lambda _profile, _node: True,
+            signer=lambda: self.signer,
+            report=self.problems.append,
+        )
+        self.state = ClusterState(vendors or acme(), around)
+        self.state.scheduler_name = "hami-scheduler"
+        self.state.following = False
+        for node in nodes:
+            self.state.node_changed(node)
+
+    def sees(self, *pods: Pod) -> None:
+        for pod in pods:
+            self.state.pod_changed(pod)
+
+    def reserve(self, pod: Pod, *candidates: str) -> Any:
+        request = parse_pod(pod, self.state.vendors, SchedulingPolicy())
+        names = list(candidates) or list(self.state.nodes)
+        return self.state.reserve(request, names)  # type: ignore[arg-type]
+
+    def used(self, node: str = "n1", index: int = 0) -> tuple[int, int]:
+        """Slots and MiB in use on a device."""
+        state = self.state.table.device_states(node, VendorKey("ACME"))[index]
+        return state.usage.slots, state.usage.memory_mib
+
+    def known(self, node: str = "n1", index: int = 0) -> bool:
+        return self.state.table.device_states(node, VendorKey("ACME"))[index].known

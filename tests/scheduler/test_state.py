@@ -1,0 +1,254 @@
+"""What is charged and promised, event by event."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.units import VendorKey
+from hami.policy.filter import Refused
+from hami.scheduler.reservations import Phase
+from hami.scheduler.signing import Signer
+from hami.wire import keys
+
+from .builders import Cluster, a_node, a_pod, a_quota, bound, ended, granted
+
+
+def test_a_reservation_takes_the_device_until_the_bound_pod_takes_it_over() -> None:
+    cluster = Cluster(a_node())
+    pod = a_pod(mem=3000)
+    cluster.sees(pod)
+    assert isinstance(cluster.reserve(pod), PodAllocation)
+    assert cluster.used() == (1, 3000)
+    cluster.sees(granted(pod, "n1", "n1-d0:3000"))
+    assert cluster.used() == (1, 3000)
+    assert cluster.state.reservations == {}
+    cluster.state.pod_gone(pod)
+    assert cluster.used() == (0, 0)
+
+
+def test_filtering_again_replaces_the_reservation() -> None:
+    cluster = Cluster(a_node(), a_node("n2"))
+    pod = a_pod(mem=8000)
+    cluster.sees(pod)
+    cluster.reserve(pod, "n1")
+    cluster.reserve(pod, "n2")
+    assert cluster.used("n1") == (0, 0)
+    assert cluster.used("n2") == (1, 8000)
+
+
+def test_filtering_again_in_vain_gives_the_reservation_up() -> None:
+    cluster = Cluster(a_node(), a_node("n2", memory=1000))
+    pod = a_pod(mem=8000)
+    cluster.sees(pod)
+    cluster.reserve(pod, "n1")
+    assert isinstance(cluster.reserve(pod, "n2"), Refused)
+    assert cluster.used("n1") == (0, 0)
+
+
+@pytest.mark.parametrize("end", ["gone", "Succeeded", "Failed"])
+@pytest.mark.parametrize("bound_before", [True, False])
+def test_a_pod_that_ends_frees_what_it_held(end: str, bound_before: bool) -> None:
+    cluster = Cluster(a_node())
+    cluster.state.quota_changed(a_quota(mem="5000"))
+    pod = a_pod(mem=3000)
+    cluster.sees(pod)
+    cluster.reserve(pod)
+    if bound_before:
+        pod = granted(pod, "n1", "n1-d0:3000")
+        cluster.sees(pod)
+    if end == "gone":
+        cluster.state.pod_gone(pod)
+    else:
+        cluster.sees(ended(pod, end))
+    assert cluster.used() == (0, 0)
+    assert cluster.state.ledger.used("default", "q") == {"acme.com/mem": 0}
+    assert not cluster.state.charges
+    assert not cluster.state.reservations
+
+
+def test_a_terminating_pod_stays_charged_also_when_it_is_seen_first_that_way() -> None:
+    cluster = Cluster(a_node())
+    cluster.sees(granted(a_pod(phase="Running"), "n1", "n1-d0:3000"))
+    assert cluster.used() == (1, 3000)
+
+
+def test_a_reservation_expires_only_while_it_is_reserved() -> None:
+    cluster = Cluster(a_node())
+    first, second = a_pod("first"), a_pod("second")
+    cluster.sees(first, second)
+    cluster.reserve(first)
+    cluster.reserve(second)
+    cluster.state.reservations[second.uid].phase = Phase.BINDING
+    cluster.clock.now += 301
+    assert [r.pod.name for r in cluster.state.expire(300)] == ["first"]
+    assert cluster.used() == (1, 1000)
+
+
+def test_the_charge_shrinks_when_the_init_containers_have_ended() -> None:
+    cluster = Cluster(a_node())
+    pod = granted(a_pod(mem=1000, init_mem=5000), "n1", "n1-d0:5000", "n1-d0:1000")
+    cluster.sees(pod)
+    assert cluster.used() == (1, 5000)
+    cluster.sees(
+        granted(a_pod(mem=1000, init_mem=5000, init_ended=True), "n1", "n1-d0:5000", "n1-d0:1000")
+    )
+    assert cluster.used() == (1, 1000)
+
+
+class TestEdits:
+    """A later edit never lowers a charge, unless it is signed and newer."""
+
+    def test_a_removed_annotation_lowers_nothing(self) -> None:
+        cluster = Cluster(a_node())
+        pod = a_pod(mem=3000)
+        cluster.sees(granted(pod, "n1", "n1-d0:3000"))
+        cluster.sees(bound(pod, "n1", {}))
+        assert cluster.used() == (1, 3000)
+        assert not cluster.known()
+
+    def test_a_smaller_grant_lowers_nothing(self) -> None:
+        cluster = Cluster(a_node())
+        pod = a_pod(mem=3000)
+        cluster.sees(granted(pod, "n1", "n1-d0:3000"))
+        cluster.sees(granted(pod, "n1", "n1-d0:1"))
+        assert cluster.used() == (1, 3000)
+
+    def test_another_device_is_charged_as_well(self) -> None:
+        cluster = Cluster(a_node(devices=2))
+        pod = a_pod(mem=3000)
+        cluster.sees(granted(pod, "n1", "n1-d0:3000"))
+        cluster.sees(granted(pod, "n1", "n1-d1:2000"))
+        assert cluster.used(index=0) == (1, 3000)
+        assert cluster.used(index=1) == (1, 2000)
+
+    def test_a_pod_without_devices_in_its_spec_is_never_charged(self) -> None:
+        cluster = Cluster(a_node())
+        cluster.sees(granted(a_pod(mem=None), "n1", "n1-d0:3000"))
+        assert cluster.used() == (0, 0)
+        assert cluster.known()
+
+
+class TestSignatures:
+    def signed(self, signer: Signer, cluster: Cluster, pod, mem: int, generation: int):
+        from hami.policy.accounting import account_of
+
+        seen = granted(pod, "n1", f"n1-d0:{mem}")
+        account = account_of(seen, cluster.state.vendors)
+        text = signer.sign(pod.uid, account.allocation, generation)
+        return bound(seen, "n1", {keys.ALLOCATION_SIGNATURE: text})
+
+    def test_a_newer_signed_allocation_replaces_the_charge(self, signer: Signer) -> None:
+        cluster, pod = Cluster(a_node(), signer=signer), a_pod(mem=3000)
+        cluster.sees(self.signed(signer, cluster, pod, 3000, 1))
+        cluster.sees(self.signed(signer, cluster, pod, 2000, 2))
+        assert cluster.used() == (1, 2000)
+        assert not cluster.problems
+
+    def test_an_older_signed_allocation_lowers_nothing(self, signer: Signer) -> None:
+        cluster, pod = Cluster(a_node(), signer=signer), a_pod(mem=3000)
+        cluster.sees(self.signed(signer, cluster, pod, 3000, 2))
+        cluster.sees(self.signed(signer, cluster, pod, 2000, 1))
+        assert cluster.used() == (1, 3000)
+
+    def test_a_wrong_signature_blocks_the_vendors_devices_and_says_so(self, signer: Signer) -> None:
+        cluster, pod = Cluster(a_node(), signer=signer), a_pod(mem=3000)
+        good = self.signed(signer, cluster, pod, 3000, 1)
+        cluster.sees(bound(good, "n1", {"acme.com/allocated": "n1-d0,ACME,10,0:;"}))
+        assert cluster.used() == (1, 10)
+        assert not cluster.known()
+        assert [p.reason for p in cluster.problems] == ["UnknownUsage"]
+
+    def test_an_allocation_of_hami_is_charged_without_a_signature(self, signer: Signer) -> None:
+        cluster = Cluster(a_node(), signer=signer)
+        cluster.sees(granted(a_pod(mem=3000), "n1", "n1-d0:3000"))
+        assert cluster.used() == (1, 3000)
+        assert cluster.known()
+
+
+@pytest.fixture(scope="session")
+def signer() -> Signer:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Signer.from_pem(pem)
+
+
+def test_quota_holds_between_filter_and_bind() -> None:
+    cluster = Cluster(a_node())
+    cluster.state.quota_changed(a_quota(mem="2000"))
+    pods = [a_pod(f"p{i}", mem=1000) for i in range(5)]
+    cluster.sees(*pods)
+    placed = [isinstance(cluster.reserve(pod), PodAllocation) for pod in pods]
+    assert placed == [True, True, False, False, False]
+    assert cluster.state.ledger.used("default", "q") == {"acme.com/mem": 2000}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_order_of_events_leaves_what_the_pods_say(seed: int) -> None:
+    """Creations, filters, binds, losses, ends and deletions at random, against a plain recount."""
+    dice = random.Random(seed)
+    cluster = Cluster(*(a_node(f"n{i}", devices=2) for i in range(3)))
+    pods: dict[str, object] = {}
+    for step in range(200):
+        act = dice.choice(["create", "filter", "bind", "lost", "end", "delete", "node"])
+        waiting = [p for p in pods.values() if not p.spec.node_name]
+        running = [p for p in pods.values() if p.spec.node_name]
+        if act == "create":
+            pod = a_pod(f"p{step}", mem=dice.choice([500, 3000, 8000]), gpu=dice.choice([1, 2]))
+            pods[pod.uid] = pod
+            cluster.sees(pod)
+        elif act == "filter" and waiting:
+            cluster.reserve(dice.choice(waiting))
+        elif act == "bind" and (held := list(cluster.state.reservations.values())):
+            promise = dice.choice(held)
+            slots = [
+                "".join(f"{g.device_id},ACME,{g.memory_mib},{g.cores}:" for g in c.grants) + ";"
+                for c in promise.allocation.containers
+            ]
+            pod = bound(
+                promise.pod, promise.allocation.node, {"acme.com/allocated": "".join(slots)}
+            )
+            pods[pod.uid] = pod
+            cluster.sees(pod)
+        elif act == "lost" and (held := list(cluster.state.reservations)):
+            cluster.state.release(dice.choice(held))
+        elif act == "end" and running:
+            pod = pods.pop(dice.choice(running).uid)
+            cluster.sees(ended(pod))
+        elif act == "delete" and pods:
+            pod = pods.pop(dice.choice(list(pods)))
+            cluster.state.pod_gone(pod)
+        elif act == "node":
+            name = f"n{dice.randrange(3)}"
+            if dice.random() < 0.5:
+                cluster.state.node_gone(a_node(name))
+            cluster.state.node_changed(a_node(name, devices=2, turn=str(step)))
+    expected: dict[str, list[int]] = {}
+    for pod in pods.values():
+        if pod.spec.node_name:
+            for entry in pod.annotations["acme.com/allocated"].replace(";", "").split(":"):
+                if entry:
+                    device, _, memory, _ = entry.split(",")
+                    used = expected.setdefault(device, [0, 0])
+                    used[0] += 1
+                    used[1] += int(memory)
+    for promise in cluster.state.reservations.values():
+        for grant in promise.allocation.grants:
+            used = expected.setdefault(grant.device_id, [0, 0])
+            used[0] += 1
+            used[1] += grant.memory_mib
+    for name in cluster.state.nodes:
+        for state in cluster.state.table.device_states(name, VendorKey("ACME")):
+            assert [state.usage.slots, state.usage.memory_mib] == expected.get(
+                state.device.id, [0, 0]
+            )
+            assert state.usage.memory_mib <= 8000
