@@ -210,9 +210,7 @@ async def test_a_raised_quota_and_a_new_node_wake() -> None:
 
 async def test_a_storm_is_woken_in_portions() -> None:
     cluster = Cluster(a_node(devices=16))
-    holders = [
-        granted(a_pod(f"h{i}", mem=8000), "n1", f"n1-d{i}:8000") for i in range(16)
-    ]
+    holders = [granted(a_pod(f"h{i}", mem=8000), "n1", f"n1-d{i}:8000") for i in range(16)]
     cluster.sees(*holders)
     pods = [a_pod(f"w{i:03}", mem=1000, created=f"{i:03}") for i in range(100)]
     refuse(cluster, *pods)
