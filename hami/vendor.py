@@ -16,6 +16,8 @@ from time import perf_counter
 from types import UnionType
 from typing import Any, TypeGuard
 
+import pluggy
+
 from hami.answers import device_problem, grant_problem, request_problem
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
@@ -29,6 +31,7 @@ from hami.domain.scheduling import NodePolicy
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
 from hami.domain.units import VendorKey
 from hami.hookspecs import NodeHooks, PluginConfig
+from hami.policy import defaults
 
 _NODE_HOOKS = tuple(name for name in vars(NodeHooks) if name.startswith("hami_"))
 _DECIDING = frozenset({"hami_charge", "hami_accept", "hami_choose", "hami_fit"})
@@ -101,6 +104,10 @@ class Vendor:
             for mode, rules in profile.modes.items()
         }
         self._calls = calls
+        # Neither the vendor's own nor behind another plugin's wrapper.
+        self._reads_by_default = "hami_parse_request" not in self.hooks and not isinstance(
+            calls["hami_parse_request"], pluggy.HookCaller
+        )
         self._on_failure = on_failure
         self._on_fit = on_fit
 
@@ -142,6 +149,11 @@ class Vendor:
         except _NoAnswerError as error:
             # A vendor that fails must not stand in the way of pods that do not ask for it.
             return Denied(str(error)) if self._concerns(container) else Admission()
+
+    def asks(self, container: Container, pod: Pod) -> bool:
+        if self._reads_by_default:
+            return defaults.asks(self.profile, container)
+        return self.parse_request(container, pod) is not None
 
     def parse_request(self, container: Container, pod: Pod) -> DeviceRequest | Invalid | None:
         try:

@@ -17,9 +17,11 @@ import typer
 import yaml
 
 from hami.cli.scheduler_options import split
-from hami.domain.errors import ConfigError
+from hami.domain.errors import ConfigError, HamiError
+from hami.plugins import installed_plugins
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource, key_of
+from hami.scheduler.hami_flags import unread_sections
 from hami.scheduler.logs import configure_logs
 
 _INTERRUPTED = 130
@@ -50,8 +52,8 @@ def run_scheduler(
         return
     configure_logs(config.log_level, config.log_format)
     log = structlog.get_logger()
-    for text in source.warnings:
-        log.warning("a flag has no effect", problem=text)
+    for text in _warnings(config, source):
+        log.warning(text)
 
     def ready(addresses: Mapping[str, str]) -> None:
         log.info("listening", **addresses)
@@ -61,6 +63,18 @@ def run_scheduler(
     # Imported late: other commands need no server.
     service = importlib.import_module("hami.scheduler.service")
     run_until_signal(service.serve(config, ready, source=source))
+
+
+def _warnings(config: SchedulerConfig, source: ConfigSource) -> list[str]:
+    """What works, but perhaps not as it was meant."""
+    warnings = [*source.warnings]
+    warnings += unread_sections(config.devices, [plugin.name for plugin in installed_plugins()])
+    if config.cert_file is None:
+        warnings.append(
+            "the webhook is served without TLS, and the API server calls HTTPS alone; give "
+            "cert-file and key-file, or put a proxy in front of it"
+        )
+    return warnings
 
 
 def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
@@ -88,10 +102,25 @@ def as_yaml(config: SchedulerConfig) -> str:
 def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
     """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
 
-    Raises whatever it raises.
+    Raises:
+        HamiError: something must be changed, also where it came out of a task group.
     """
-    # asyncio's own loop: uvloop answered no faster here when measured.
-    asyncio.run(_cancelled_by_signals(serving))
+    try:
+        # asyncio's own loop: uvloop answered no faster here when measured.
+        asyncio.run(_cancelled_by_signals(serving))
+    except BaseExceptionGroup as group:
+        raise _to_be_mended(group) or group from None
+
+
+def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
+    """The first error that somebody can mend, where there is nothing else in the group."""
+    ours, others = group.split(HamiError)
+    if ours is None or others is not None:
+        return None
+    first: BaseException = ours
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first if isinstance(first, HamiError) else None
 
 
 async def _cancelled_by_signals(serving: Coroutine[Any, Any, None]) -> None:

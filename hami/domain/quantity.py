@@ -59,8 +59,15 @@ def parse(text: str) -> Quantity | BadQuantity:
     return Quantity(-value if sign == "-" else value, binary=bool(binary))
 
 
+def _is_plain(text: str) -> bool:
+    """Digits alone: nearly all are, and exact fractions cost ten times as much."""
+    return text.isdecimal() and text.isascii() and len(text) <= _LONGEST
+
+
 def whole_number(text: str) -> int | BadQuantity:
     """A count, percentage or share: a whole number, not negative."""
+    if _is_plain(text):
+        return int(text)
     quantity = parse(text)
     if isinstance(quantity, BadQuantity):
         return quantity
@@ -86,6 +93,8 @@ def limited_memory(text: str, factor: int = 1) -> MemoryMiB | BadQuantity:
 
 
 def _memory(text: str, factor: int, *, round_up: bool) -> MemoryMiB | BadQuantity:
+    if _is_plain(text):
+        return MemoryMiB(int(text) * max(factor, 1))
     quantity = parse(text)
     if isinstance(quantity, BadQuantity):
         return quantity

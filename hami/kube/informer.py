@@ -17,7 +17,14 @@ import msgspec
 
 from hami.domain.errors import shortened
 from hami.kube.client import WATCH_IDLE, KubeClient
-from hami.kube.errors import FORBIDDEN, GONE, ApiError
+from hami.kube.errors import (
+    FORBIDDEN,
+    GONE,
+    NO_ANSWER,
+    TOO_MANY_REQUESTS,
+    UNAUTHORIZED,
+    ApiError,
+)
 from hami.kube.messages import (
     Added,
     Bookmark,
@@ -39,10 +46,16 @@ Key = tuple[str, str]
 
 SHORT_WATCH = 1.0
 """A watch that ended sooner, in seconds, without an event is no progress: wait before the next."""
+MANY = 3
+"""A server that refuses a watch so many times in a row does not know our version: list again."""
 REMEMBERED = 4096
-"""How many deletions are remembered, so that a late event brings nothing back to life."""
+"""How many deletions are remembered, so that a late event brings nothing back to life; what is
+older than the last one forgotten is no news of anything that is not there."""
 PAGE = 250
 """Objects per page: taking a page of 5 KB nodes apart is one step on the loop, of about 1 ms."""
+
+_NO_VERDICT = frozenset({NO_ANSWER, UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS})
+"""Refusals that say nothing about the version."""
 
 
 class Handler(Protocol[H_contra]):
@@ -90,7 +103,9 @@ class Informer(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._deleted: dict[Key, str] = {}
         self._version = ""
+        self._oldest = ""
         self._whole_lists = False
+        self._refusals = 0
         self._turns = Turns()
 
     @property
@@ -124,6 +139,10 @@ class Informer(Generic[T]):
             self._whole_lists = not self._version
             self._version = ""
             return delay
+        self._refusals += error.status not in _NO_VERDICT
+        if self._refusals >= MANY:
+            self._refusals = 0
+            self._version = ""
         advice = ""
         if error.status == FORBIDDEN:
             where = f" in namespace {self._namespace}" if self._namespace else ""
@@ -155,8 +174,9 @@ class Informer(Generic[T]):
         for key in [key for key in self._objects if key not in seen]:
             await self._turns.pause()
             self._remove(key)
-        # No watch ran meanwhile, and what it will bring is newer than the list.
+        # What the list does not show was deleted before it, whatever late events may say.
         self._deleted.clear()
+        self._oldest = version
         self._whole_lists = False
         self._version = version
         self.last_event_at = time.monotonic()
@@ -202,6 +222,7 @@ class Informer(Generic[T]):
             async for event in events:
                 if not progressed:
                     progressed = True
+                    self._refusals = 0
                     self._backoff.reset()
                 self.last_event_at = time.monotonic()
                 self._take(event)
@@ -237,8 +258,11 @@ class Informer(Generic[T]):
 
     def _is_news(self, key: Key, version: str) -> bool:
         known = self._objects.get(key)
-        have = known.metadata.resource_version if known else self._deleted.get(key, "")
-        return not have or (have != version and not is_older(version, than=have))
+        if known is not None:
+            have = known.metadata.resource_version
+        else:
+            have = self._deleted.get(key, self._oldest)
+        return have != version and not is_older(version, than=have)
 
     def _delete(self, key: Key, uid: str, version: str, last: T | None) -> None:
         if not self._is_news(key, version):
@@ -249,7 +273,7 @@ class Informer(Generic[T]):
         self._remove(key, last)
         self._deleted[key] = version
         if len(self._deleted) > REMEMBERED:
-            del self._deleted[next(iter(self._deleted))]
+            self._oldest = self._deleted.pop(next(iter(self._deleted)))
 
     # The store.
 

@@ -91,7 +91,7 @@ class OwnLease:
             await self.release()
 
     async def attempt(self) -> None:
-        """Renew what is ours, or look whether it may become ours; ``run`` does it every so often."""
+        """Renew what is ours, or try to make it ours; ``run`` does so again and again."""
         if self._ours is not None:
             try:
                 await self._write(self._ours, self._renewed(self._ours.spec))

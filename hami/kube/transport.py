@@ -81,6 +81,8 @@ class Transport:
         self._pace = pace
         self._timeout = timeout
         self._on_call = on_call
+        self._proxy = credentials.proxy
+        self._server_name = credentials.server_name
         self._certificate = credentials.certificate
         self._session = self._open()
         self._replaced: list[aiohttp.ClientSession] = []
@@ -183,8 +185,8 @@ class Transport:
                 data=request.body,
                 headers=self._headers(request),
                 timeout=timeout,
-                proxy=self._credentials.proxy,
-                server_hostname=self._credentials.server_name,
+                proxy=self._proxy,
+                server_hostname=self._server_name,
                 allow_redirects=False,
             )
             status = response.status

@@ -53,6 +53,7 @@ class ClusterTable:
         self._numbers: dict[str, int] = {}  # of the nodes that have devices
         self._index: NameIndex | None = None
         self._scores: NDArray[np.float64] = np.zeros(64)
+        self._unscored: dict[str, None] = {}  # nodes that changed since
         self._name_ranks: NDArray[np.int64] | None = None
         self._charges: dict[PodUid, _Charge] = {}
         self._on_node: dict[str, dict[PodUid, None]] = {}
@@ -72,7 +73,7 @@ class ClusterTable:
             if (problem := self._set_shelf(entry, self.vendors[key])) is not None
         ]
         self._number(entry)
-        self._rescore(entry)
+        self._unscored[node.name] = None
         return tuple(problems)
 
     def remove_node(self, name: str) -> None:
@@ -109,6 +110,19 @@ class ClusterTable:
         shelf = entry.shelves.get(vendor) if entry else None
         return [record.state() for record in shelf.records] if shelf else ()
 
+    def inventory(self, name: str) -> Sequence[tuple[Device, Usage]]:
+        """A node's devices with their usage, all immutable; none of a node that is not known.
+
+        The same object as the last time as long as nothing about them has changed.
+        """
+        entry = self._nodes.get(name)
+        if entry is None:
+            return ()
+        if entry.inventory is None:
+            records = (r for shelf in entry.shelves.values() for r in shelf.records)
+            entry.inventory = tuple((r.device, r.usage) for r in records)
+        return entry.inventory
+
     # Pods.
 
     def charge(
@@ -144,7 +158,7 @@ class ClusterTable:
             for record in self._records(entry, charge):
                 record.release(uid, charge)
                 self._written(record)
-            self._rescore(entry)
+            self._unscored[node] = None
 
     # What the filter reads.
 
@@ -165,6 +179,10 @@ class ClusterTable:
 
     def scores(self) -> NDArray[np.float64]:
         """By node number: 10 x the used shares of slots, cores and memory; 0 to 30."""
+        for name in self._unscored:
+            if entry := self._nodes.get(name):
+                self._rescore(entry)
+        self._unscored.clear()
         return self._scores
 
     def name_ranks(self) -> NDArray[np.int64]:
@@ -266,19 +284,23 @@ class ClusterTable:
         for record in self._records(entry, charge):
             record.apply(uid, charge)
             self._written(record)
-        self._rescore(entry)
+        self._unscored[entry.node.name] = None
 
     def _records(self, entry: _NodeEntry, charge: _Charge) -> Iterable[_Record]:
-        """The records of the vendors that a charge concerns."""
-        for vendor in charge.vendors:
+        """The records that a charge concerns."""
+        for vendor, device in charge.devices:
             if shelf := entry.shelves.get(vendor):
-                yield from shelf.records
+                if device is None:
+                    yield from shelf.records
+                elif (record := shelf.by_id.get(device)) is not None:
+                    yield record
 
     def _written(self, record: _Record) -> None:
         table = self._tables[record.device.vendor]
         table.write_usage(record.row, record.device, record.usage, known=not record.unknown)
 
     def _rescore(self, entry: _NodeEntry) -> None:
+        entry.inventory = None
         records = [r for shelf in entry.shelves.values() for r in shelf.records]
         used = Usage(
             sum(r.usage.slots for r in records),
@@ -321,9 +343,12 @@ class _Charge:
         )
 
     @property
-    def vendors(self) -> set[VendorKey]:
-        keys = (*self.usage, *self.ended, *self.unknown)
-        return {vendor for vendor, _ in keys}
+    def devices(self) -> Iterable[Unknown]:
+        """Each device once; None where every device of a vendor is concerned."""
+        whole = {vendor for vendor, device in self.unknown if device is None}
+        named = dict.fromkeys((*self.usage, *self.ended, *self.unknown))
+        yield from ((vendor, None) for vendor in whole)
+        yield from (key for key in named if key[0] not in whole)
 
     def hides(self, key: DeviceKey) -> bool:
         """It uses this device, or may, to an extent that nobody can read."""
@@ -384,6 +409,10 @@ class _Shelf:
     segment: Segment
     devices: Sequence[Device]
     records: list[_Record]
+    by_id: Mapping[DeviceId, _Record] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_id = {record.device.id: record for record in self.records}
 
 
 @dataclass(slots=True, eq=False)
@@ -391,3 +420,4 @@ class _NodeEntry:
     node: Node
     number: int
     shelves: dict[VendorKey, _Shelf] = field(default_factory=dict)
+    inventory: tuple[tuple[Device, Usage], ...] | None = None

@@ -64,6 +64,12 @@ def admit(profile: VendorProfile, container: Container, pod: Pod, kind: Containe
     )
 
 
+def asks(profile: VendorProfile, container: Container) -> bool:
+    """Whether :func:`parse_request` finds a request, readable or not."""
+    count = _read(profile, container, profile.resources.count, quantity.whole_number)
+    return count is not None and count != 0
+
+
 def parse_request(
     profile: VendorProfile, container: Container, pod: Pod
 ) -> DeviceRequest | Invalid | None:

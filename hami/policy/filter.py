@@ -92,9 +92,7 @@ def parse_pod(
 def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
     """The vendors that the pod's spec asks, also where a request cannot be read."""
     return frozenset(
-        key
-        for key in vendors
-        if any(vendors[key].parse_request(c, pod) is not None for c, _ in pod.each_container())
+        key for key in vendors if any(vendors[key].asks(c, pod) for c, _ in pod.each_container())
     )
 
 

@@ -51,6 +51,10 @@ class VendorCalls(Protocol):
 
     def admit(self, container: Container, pod: Pod, kind: ContainerKind) -> Admission | Denied: ...
 
+    def asks(self, container: Container, pod: Pod) -> bool:
+        """``parse_request`` would not be None; cheaper where the vendor takes the default."""
+        ...
+
     def parse_request(self, container: Container, pod: Pod) -> DeviceRequest | Invalid | None: ...
 
     def charge(

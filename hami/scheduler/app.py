@@ -233,23 +233,32 @@ class BodyRefused(HamiError):
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The whole body, whether or not its length was announced.
 
+    One that is too long is read on and thrown away up to four times the limit: a connection
+    that is closed while its other side still writes is reset, and the answer lost.
+
     Raises:
         BodyRefused: 413 when it is too long, 408 when it comes too slowly, 400 when it ends early.
     """
     too_long = BodyRefused(413, f"the body is longer than {limits.body} bytes")
+    patience = 4 * limits.body
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limits.body:
+    if announced.isdigit() and int(announced) > patience:
         raise too_long
     body = bytearray()
+    length = 0
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for block in request.stream():
-                body += block
-                if len(body) > limits.body:
+                length += len(block)
+                if length <= limits.body:
+                    body += block
+                elif length > patience:
                     raise too_long
     except TimeoutError:
         text = f"the body was not there within {limits.body_seconds:g} seconds"
         raise BodyRefused(408, text) from None
     except ClientDisconnect:
         raise BodyRefused(400, "the caller went away") from None
+    if length > limits.body:
+        raise too_long
     return bytes(body)

@@ -20,13 +20,21 @@ from hami.policy.cluster import Unknown
 class Charge:
     """What one bound pod is charged now.
 
-    ``pod`` as it was read last, ``generation`` of the signature that was accepted last, 0 for an
+    ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
     allocation that is not signed.
     """
 
     pod: Pod
     account: Account
     generation: int = 0
+    signature: str = ""
+
+    def vouches_for(self, account: Account, signature: str) -> bool:
+        """This is what was verified before."""
+        return bool(signature) and (self.signature, self.account.allocation) == (
+            signature,
+            account.allocation,
+        )
 
     def reads_alike(self, pod: Pod) -> bool:
         """The pod says nothing that would change the charge."""
@@ -46,10 +54,8 @@ class Charge:
         )
         allocation = replace(self.account.allocation, containers=containers)
         unknown = tuple(dict.fromkeys((*self.account.unknown, *account.unknown)))
-        return Charge(
-            pod=pod,
-            account=replace(account, allocation=allocation, unknown=unknown),
-            generation=self.generation,
+        return replace(
+            self, pod=pod, account=replace(account, allocation=allocation, unknown=unknown)
         )
 
 

@@ -7,6 +7,7 @@ Where values come from is :mod:`hami.scheduler.config_source`'s business.
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PrivateAttr,
     model_validator,
 )
 
@@ -124,7 +126,7 @@ class SchedulerConfig(BaseModel):
     )
 
     # Scheduling.
-    scheduler_name: str = Field(
+    scheduler_name: Annotated[str, LIVE] = Field(
         "hami-scheduler", description="Put into pods that ask for devices; empty: into none."
     )
     force_overwrite_default_scheduler: Annotated[bool, LIVE] = Field(
@@ -152,16 +154,16 @@ class SchedulerConfig(BaseModel):
     node_label_selector: str = Field(
         "", description="Only nodes with these labels (k=v,k=v) have devices for us."
     )
-    reservation_ttl: Positive = Field(
+    reservation_ttl: Annotated[Positive, LIVE] = Field(
         300.0, description="How long devices are kept for a pod between filter and bind."
     )
     bind_timeout: Positive = Field(
         5.0, description="How long a binding request may take; also the leader's safety margin."
     )
-    node_lock_timeout: Annotated[Positive, Setting(environment=("HAMI_NODELOCK_EXPIRE",))] = Field(
-        300.0, description="When another one's lock on a node has expired."
-    )
-    node_lock_retry_timeout: Duration = Field(
+    node_lock_timeout: Annotated[
+        Positive, Setting(live=True, environment=("HAMI_NODELOCK_EXPIRE",))
+    ] = Field(300.0, description="When another one's lock on a node has expired.")
+    node_lock_retry_timeout: Annotated[Duration, LIVE] = Field(
         28.0, description="How long a bind waits for a lock of the pod's own PodGroup; 0: not."
     )
 
@@ -188,7 +190,9 @@ class SchedulerConfig(BaseModel):
     )
     leader_elect_retry_period: Positive = Field(2.0, description="The time between two tries.")
     identity: str = Field(
-        "", description="Who we are in our own Lease; by default the pod's name, or the host's."
+        "",
+        description="Who we are in our own Lease; by default the pod's or the host's name and a "
+        "random part.",
     )
     hostname: str = Field(
         "", description="What kube-scheduler's holder identity begins with; by default the host's."
@@ -227,6 +231,8 @@ class SchedulerConfig(BaseModel):
     log_format: Literal["json", "console"] = Field(
         "json", description="Logs for programs or for people, on standard error."
     )
+
+    _instance: str = PrivateAttr(default_factory=lambda: secrets.token_hex(4))
 
     @model_validator(mode="before")
     @classmethod
@@ -343,8 +349,12 @@ class SchedulerConfig(BaseModel):
 
     @property
     def holder(self) -> str:
-        """Our identity in our own Lease, unique among replicas."""
-        return self.identity or self.pod_name or self.host
+        """Our identity in our own Lease, unique among replicas.
+
+        By default it is another one in every process: a restarted container must not take the
+        lease that its former process held for its own.
+        """
+        return self.identity or f"{self.pod_name or self.host}_{self._instance}"
 
     @property
     def signing_secret(self) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from enum import Enum
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
+from hami.policy.accounting import Account
 
 
 class Phase(Enum):
@@ -22,9 +23,17 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """``since`` is when it was made, in monotonic seconds."""
+    """``since`` is when it was made, in monotonic seconds; ``signature`` what a bind sent of it."""
 
     pod: Pod
     allocation: PodAllocation
     since: float
     phase: Phase = Phase.RESERVED
+    signature: str = ""
+
+    def vouches_for(self, account: Account, signature: str) -> bool:
+        """This is what we have just signed ourselves."""
+        return bool(signature) and (self.signature, self.allocation) == (
+            signature,
+            account.allocation,
+        )

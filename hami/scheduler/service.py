@@ -39,6 +39,7 @@ from hami.scheduler.server import serving
 from hami.scheduler.signing import KeyFile, KeySecret, KeySource, SigningKeys
 from hami.scheduler.state import ClusterState, Problem, Surroundings
 from hami.scheduler.takeover import Takeover
+from hami.scheduler.verification import verify_signatures
 from hami.scheduler.wakeup import WakeUp
 from hami.scheduler.webhook import Webhook
 from hami.vendor import VendorFailure
@@ -75,6 +76,7 @@ class Service:
         self._metrics = metrics
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
+        self._complete = False
         self._keys = SigningKeys(_key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
@@ -146,8 +148,15 @@ class Service:
     # Health, as the listeners ask for it.
 
     def missing(self) -> Sequence[str]:
-        """The informers that have not shown everything yet."""
-        return [following.what for following in self._followings if not following.ready]
+        """What a start still waits for; once it has been there, it stays."""
+        if not self._complete:
+            waiting = [following.what for following in self._followings if not following.ready]
+            if self._state.unjudged:
+                waiting.append("signatures")
+            if waiting:
+                return waiting
+            self._complete = True
+        return ()
 
     def failed(self) -> Sequence[str]:
         """None: a part that fails ends the process."""
@@ -163,6 +172,7 @@ class Service:
             self._wakeup.run(),
             self._keys.run(self._problem),
             watcher.run(),
+            verify_signatures(self._state, lambda: self._keys.signer),
             self._sweep(),
         ]
 

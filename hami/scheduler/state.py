@@ -25,8 +25,9 @@ from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
 from hami.policy.quota import QuotaLedger
 from hami.scheduler.charges import Charge, blocked
+from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.reservations import Phase, Reservation
-from hami.scheduler.signing import BadSignature, Signer, Verified
+from hami.scheduler.signing import BadSignature, Signer, Verdict, Verified
 from hami.scheduler.waiting import WaitingPods
 from hami.wire import keys
 
@@ -50,6 +51,15 @@ class Surroundings:
     report: Callable[[Problem], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Unjudged:
+    """A pod's signature that is to be verified, which takes too long for the loop."""
+
+    uid: PodUid
+    account: Account
+    text: str
+
+
 class ClusterState:
     """Nodes, pods, quotas; what is charged and what is promised."""
 
@@ -68,6 +78,8 @@ class ClusterState:
         self.scheduler_name = ""
         self.following = True
         self.freed = asyncio.Event()
+        self.unjudged: dict[PodUid, Unjudged] = {}
+        self.to_judge = asyncio.Event()
         self.usage_changed: Callable[[str], None] = _nobody
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
         self._told: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -206,33 +218,57 @@ class ClusterState:
         if account is None:
             self._drop_reservation(pod.uid)
             return
-        charge = self._charge_of(pod, account, known)
-        self._tell(pod, ("Pod", pod.uid), "UnknownUsage", charge.account.problems)
         reservation = self.reservations.pop(pod.uid, None)
-        self._apply(pod, charge)
+        self._apply(pod, self._charge_of(pod, account, known, reservation))
         before = known.account.running if known else reservation and reservation.allocation
-        if before and before != charge.account.running:
+        if before and before != self.charges[pod.uid].account.running:
             # Init containers have ended, or it runs elsewhere than was promised.
             self._freed(pod, before.node)
 
-    def _charge_of(self, pod: Pod, account: Account, known: Charge | None) -> Charge:
-        text, signer = pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""), self._around.signer()
-        generation = 0
-        if text and signer.verifies:
-            match signer.verify(pod.uid, account.allocation, text):
-                case Verified(generation=found):
-                    generation = found
-                case BadSignature(problem=problem):
-                    who = f"Pod {pod.full_name} on {pod.spec.node_name}"
-                    text = f"{who}: {keys.ALLOCATION_SIGNATURE}: {problem}"
-                    account = blocked(account, text)
-                case never:
-                    assert_never(never)
-        if known is None or generation > known.generation:
-            return Charge(pod=pod, account=account, generation=generation)
+    def _charge_of(
+        self, pod: Pod, account: Account, known: Charge | None, reservation: Reservation | None
+    ) -> Charge:
+        """As an unsigned allocation counts, until its signature is judged."""
+        text, generation = pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""), 0
+        if known and known.vouches_for(account, text):
+            generation = known.generation
+        elif reservation and reservation.vouches_for(account, text):
+            generation = FIRST_GENERATION
+        elif text and self._around.signer().verifies:
+            self.unjudged[pod.uid] = Unjudged(pod.uid, account, text)
+            self.to_judge.set()
+        if known is None:
+            signature = text if generation else ""
+            return Charge(pod=pod, account=account, generation=generation, signature=signature)
         if account.allocation == known.account.allocation:
             return replace(known, pod=pod, account=account)
         return known.edited(pod, account)
+
+    def judged(self, about: Unjudged, verdict: Verdict) -> None:
+        """A signature was found good or bad, some turns after the pod was seen with it."""
+        if self.unjudged.get(about.uid) is not about:
+            return  # The pod is gone, or was edited meanwhile.
+        del self.unjudged[about.uid]
+        known = self.charges[about.uid]
+        match verdict:
+            case Verified(generation=generation):
+                if generation > known.generation:
+                    before, account = known.account.running, about.account
+                    charge = Charge(
+                        pod=known.pod,
+                        account=account,
+                        generation=generation,
+                        signature=about.text,
+                    )
+                    self._apply(known.pod, charge)
+                    if before != account.running:
+                        self._freed(known.pod, before.node)
+            case BadSignature(problem=problem):
+                who = f"Pod {known.pod.full_name} on {known.pod.spec.node_name}"
+                text = f"{who}: {keys.ALLOCATION_SIGNATURE} {problem}"
+                self._apply(known.pod, replace(known, account=blocked(known.account, text)))
+            case never:
+                assert_never(never)
 
     def _apply(self, pod: Pod, charge: Charge) -> None:
         account = charge.account
@@ -242,8 +278,10 @@ class ClusterState:
         )
         self.ledger.charge(pod, account.running)
         self.usage_changed(pod.namespace)
+        self._tell(pod, ("Pod", pod.uid), "UnknownUsage", account.problems)
 
     def _uses_nothing(self, uid: PodUid) -> None:
+        self.unjudged.pop(uid, None)
         self.waiting.left(uid)
         self._drop_reservation(uid)
         if (charge := self.charges.pop(uid, None)) is not None:

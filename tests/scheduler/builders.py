@@ -150,6 +150,10 @@ class Cluster:
     def sees(self, *pods: Pod) -> None:
         for pod in pods:
             self.state.pod_changed(pod)
+        for about in list(self.state.unjudged.values()):
+            self.state.judged(
+                about, self.signer.verify(about.uid, about.account.allocation, about.text)
+            )
 
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())

@@ -1,0 +1,179 @@
+"""What the read-only API answers: the shapes that its OpenAPI description shows.
+
+Memory is in MiB, compute in percent of one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+PodPhase = Literal["waiting", "reserved", "binding", "bound"]
+
+
+def _json_name(name: str) -> str:
+    """camelCase; units as they are written, and a word that Python keeps for itself."""
+    return "continue" if name == "more" else to_camel(name).replace("Mib", "MiB")
+
+
+class Shape(BaseModel):
+    """Base of all: immutable, camelCase in JSON."""
+
+    model_config = ConfigDict(alias_generator=_json_name, frozen=True, populate_by_name=True)
+
+
+class Amount(Shape):
+    """What there is and what is used of it."""
+
+    slots: int
+    used_slots: int
+    memory_mib: int
+    used_memory_mib: int
+    cores: int
+    used_cores: int
+
+
+class DeviceView(Amount):
+    """A device; ``known`` is false while a pod runs on it whose allocation cannot be read."""
+
+    node: str
+    id: str
+    vendor: str
+    index: int
+    model: str
+    mode: str
+    numa: int
+    healthy: bool
+    cordoned: bool
+    known: bool
+    pods: Sequence[str] = Field(default=(), description="namespace/name; on a single node only")
+
+
+class NodeView(Shape):
+    """A node by its vendors; ``vendors`` is empty for one without devices."""
+
+    name: str
+    unschedulable: bool
+    devices: int
+    vendors: Mapping[str, Amount]
+
+
+class NodeDetail(NodeView):
+    inventory: Sequence[DeviceView]
+
+
+class GrantView(Shape):
+    id: str
+    vendor: str
+    memory_mib: int
+    cores: int
+    extra: Mapping[str, Any]
+
+
+class ContainerView(Shape):
+    name: str
+    kind: Literal["init", "sidecar", "app"]
+    devices: Sequence[GrantView]
+
+
+class PodView(Shape):
+    """A pod that holds devices or waits for them; ``node`` is empty while it waits."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: PodPhase
+    node: str
+    containers: Sequence[ContainerView]
+
+
+class QuotaAmount(Shape):
+    """``left`` is negative when the limit was lowered below what runs."""
+
+    hard: int
+    used: int
+    left: int
+
+
+class CountedByKubernetes(Shape):
+    """A ``requests.`` key: the API server counts it at creation; texts as it writes them."""
+
+    hard: str
+    used: str
+
+
+class QuotaView(Shape):
+    """One ResourceQuota object; keys as in ``spec.hard``."""
+
+    namespace: str
+    name: str
+    limits: Mapping[str, QuotaAmount]
+    counted_by_kubernetes: Mapping[str, CountedByKubernetes]
+
+
+class RefusedNodes(Shape):
+    """Nodes that refused for the same reason; ``examples`` are the first few."""
+
+    reason: str
+    nodes: int
+    examples: Sequence[str]
+
+
+class WhyView(Shape):
+    """Where a pod stands, in one sentence and in detail.
+
+    ``at`` is when it was last refused, in RFC 3339; ``woken``: it was touched since, and
+    kube-scheduler is about to try it again.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    phase: PodPhase | Literal["ended", "unmanaged"]
+    message: str
+    node: str = ""
+    containers: Sequence[ContainerView] = ()
+    at: str = ""
+    woken: bool = False
+    reasons: Sequence[RefusedNodes] = ()
+    details: Sequence[str] = ()
+    quotas: Sequence[QuotaView] = ()
+    problems: Sequence[str] = ()
+
+
+class VendorSummary(Amount):
+    devices: int
+    healthy: int
+
+
+class SummaryView(Shape):
+    leading: bool
+    nodes: int
+    vendors: Mapping[str, VendorSummary]
+    pods: Mapping[PodPhase, int]
+    quotas: int
+
+
+class NodePage(Shape):
+    """``continue`` is empty on the last page; else it is the next request's parameter."""
+
+    items: Sequence[NodeView]
+    more: str = ""
+
+
+class DevicePage(Shape):
+    items: Sequence[DeviceView]
+    more: str = ""
+
+
+class PodPage(Shape):
+    items: Sequence[PodView]
+    more: str = ""
+
+
+class QuotaPage(Shape):
+    items: Sequence[QuotaView]
+    more: str = ""

@@ -1,0 +1,308 @@
+"""From the state to what the read-only API shows; each function runs in one turn of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, TypeVar, assert_never
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.devices import Device, DeviceState, Usage
+from hami.domain.objects import Pod, ResourceQuota
+from hami.policy.filter import Refused
+from hami.policy.quota.constraint import PREFIX
+from hami.policy.selection import cordoned_ids
+from hami.scheduler import answers
+from hami.scheduler.api_models import (
+    Amount,
+    ContainerView,
+    CountedByKubernetes,
+    DeviceView,
+    GrantView,
+    NodeDetail,
+    NodeView,
+    PodPhase,
+    PodView,
+    QuotaAmount,
+    QuotaView,
+    RefusedNodes,
+    VendorSummary,
+    WhyView,
+)
+from hami.scheduler.reservations import Phase
+from hami.scheduler.state import ClusterState
+from hami.scheduler.waiting import Waiting
+
+EXAMPLES = 3
+"""Nodes named beside each reason."""
+
+_REQUESTS = "requests."
+
+A = TypeVar("A", bound=Amount)
+
+
+def node_view(state: ClusterState, name: str) -> NodeView | None:
+    """None for a node that is gone."""
+    fields = _node_fields(state, name)
+    return None if fields is None else NodeView(**fields)
+
+
+def node_detail(state: ClusterState, name: str) -> NodeDetail | None:
+    fields = _node_fields(state, name)
+    if fields is None:
+        return None
+    pods: dict[tuple[str, str], list[str]] = {}
+    for pod, allocation in _pods_on(state, name):
+        for key in dict.fromkeys((grant.vendor, grant.device_id) for grant in allocation.grants):
+            pods.setdefault(key, []).append(pod.full_name)
+    inventory = [
+        device.model_copy(update={"pods": sorted(pods.get((device.vendor, device.id), ()))})
+        for device in device_views(state, name)
+    ]
+    return NodeDetail(**fields, inventory=inventory)
+
+
+def _node_fields(state: ClusterState, name: str) -> dict[str, Any] | None:
+    node = state.nodes.get(name)
+    if node is None:
+        return None
+    by_vendor: dict[str, list[tuple[Device, Usage]]] = {}
+    for device, usage in state.table.inventory(name):
+        by_vendor.setdefault(device.vendor, []).append((device, usage))
+    return {
+        "name": name,
+        "unschedulable": bool(node.spec and node.spec.unschedulable),
+        "devices": sum(map(len, by_vendor.values())),
+        "vendors": {vendor: amount_of(Amount, held) for vendor, held in by_vendor.items()},
+    }
+
+
+def amount_of(shape: Callable[..., A], held: Iterable[tuple[Device, Usage]], **fields: Any) -> A:
+    """The sum of some devices."""
+    slots = memory = cores = used_slots = used_memory = used_cores = 0
+    for device, usage in held:
+        slots += device.slots
+        memory += device.memory_mib
+        cores += device.cores
+        used_slots += usage.slots
+        used_memory += usage.memory_mib
+        used_cores += usage.cores
+    return shape(
+        slots=slots,
+        memory_mib=memory,
+        cores=cores,
+        used_slots=used_slots,
+        used_memory_mib=used_memory,
+        used_cores=used_cores,
+        **fields,
+    )
+
+
+def vendor_summary(held: Sequence[tuple[Device, Usage]]) -> VendorSummary:
+    healthy = sum(device.healthy for device, _ in held)
+    return amount_of(VendorSummary, held, devices=len(held), healthy=healthy)
+
+
+def device_views(state: ClusterState, name: str, vendor: str = "") -> Sequence[DeviceView]:
+    """A node's devices by vendor and index; none of a node that is gone."""
+    node = state.nodes.get(name)
+    if node is None:
+        return []
+    views = []
+    for profile in state.vendors.profiles:
+        if vendor in ("", profile.key):
+            cordoned = cordoned_ids(profile, node.annotations)
+            states = state.table.device_states(name, profile.key)
+            views += [_device_view(name, held, held.device.id in cordoned) for held in states]
+    return views
+
+
+def _device_view(node: str, held: DeviceState, cordoned: bool) -> DeviceView:  # noqa: FBT001 -- a field's value
+    device = held.device
+    return amount_of(
+        DeviceView,
+        [(device, held.usage)],
+        node=node,
+        id=device.id,
+        vendor=device.vendor,
+        index=device.index,
+        model=device.model,
+        mode=device.mode,
+        numa=device.numa,
+        healthy=device.healthy,
+        cordoned=cordoned,
+        known=held.known,
+    )
+
+
+# Pods.
+
+
+def _pods_on(state: ClusterState, node: str) -> Iterable[tuple[Pod, PodAllocation]]:
+    for reservation in state.reservations.values():
+        if reservation.allocation.node == node:
+            yield reservation.pod, reservation.allocation
+    for charge in state.charges.values():
+        if charge.account.allocation.node == node:
+            yield charge.pod, charge.account.running
+
+
+def standing(state: ClusterState, pod: Pod) -> tuple[PodPhase, PodAllocation | None] | None:
+    """A pod's phase and what it holds; None for one that neither holds nor waits for devices."""
+    if (charge := state.charges.get(pod.uid)) is not None:
+        return "bound", charge.account.running
+    if (reservation := state.reservations.get(pod.uid)) is not None:
+        return _phase_word(reservation.phase), reservation.allocation
+    return ("waiting", None) if pod.uid in state.waiting.pods else None
+
+
+def _phase_word(phase: Phase) -> PodPhase:
+    match phase:
+        case Phase.RESERVED:
+            return "reserved"
+        case Phase.BINDING:
+            return "binding"
+        case Phase.BOUND:
+            return "bound"
+        case _:
+            assert_never(phase)
+
+
+def pod_view(pod: Pod, phase: PodPhase, allocation: PodAllocation | None) -> PodView:
+    return PodView(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        phase=phase,
+        node=allocation.node if allocation else "",
+        containers=container_views(allocation),
+    )
+
+
+def container_views(allocation: PodAllocation | None) -> Sequence[ContainerView]:
+    return [
+        ContainerView(
+            name=container.name,
+            kind=container.kind.value,
+            devices=[
+                GrantView(
+                    id=grant.device_id,
+                    vendor=grant.vendor,
+                    memory_mib=grant.memory_mib,
+                    cores=grant.cores,
+                    extra=grant.extra.encode(),
+                )
+                for grant in container.grants
+            ],
+        )
+        for container in (allocation.containers if allocation else ())
+    ]
+
+
+# Why.
+
+
+def why_view(state: ClusterState, pod: Pod) -> WhyView:
+    """Where the pod stands, and if it waits, why."""
+    found = standing(state, pod)
+    if found is None:
+        phase, message = _not_ours(state, pod)
+        return _why(pod, phase, message, node=pod.spec.node_name)
+    phase, allocation = found
+    if allocation is None:
+        return _why_waiting(state, state.waiting.pods[pod.uid])
+    node = allocation.node
+    charge = state.charges.get(pod.uid)
+    return _why(
+        pod,
+        phase,
+        _MESSAGES[phase].format(node=node),
+        node=node,
+        containers=container_views(allocation),
+        problems=charge.account.problems if charge else (),
+    )
+
+
+_MESSAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "reserved": "it has a place on node {node}; kube-scheduler is about to bind it",
+        "binding": "it is being bound to node {node}",
+        "bound": "it is bound to node {node}",
+    }
+)
+
+
+def _why(pod: Pod, phase: str, message: str, **fields: Any) -> WhyView:
+    known = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return WhyView.model_validate({**known, "phase": phase, "message": message, **fields})
+
+
+def _not_ours(state: ClusterState, pod: Pod) -> tuple[str, str]:
+    if pod.finished:
+        return "ended", "it has ended and holds nothing any more"
+    if not state.asks(pod):
+        return "unmanaged", "it asks for no device that a vendor manages here"
+    wanted, ours = pod.spec.scheduler_name, state.scheduler_name
+    if not pod.spec.node_name and ours and wanted != ours:
+        return "unmanaged", f"its scheduler is {wanted!r}, not {ours!r}: the webhook did not see it"
+    return "unmanaged", "its device requests cannot be read, so it is charged with nothing"
+
+
+def _why_waiting(state: ClusterState, waiting: Waiting) -> WhyView:
+    pod, refusal = waiting.pod, waiting.refusal
+    quotas = [
+        quota_view(state, state.quotas[key])
+        for constraint in state.ledger.constraints_of(pod.namespace)
+        if (key := (constraint.namespace, constraint.name)) in state.quotas
+    ]
+    if refusal is None:
+        message = "kube-scheduler has not offered it any node since this replica leads"
+        return _why(pod, "waiting", message, quotas=quotas)
+    outcome = refusal.outcome
+    return _why(
+        pod,
+        "waiting",
+        answers.summary(outcome) if outcome is not None else refusal.text,
+        at=datetime.fromtimestamp(refusal.at, UTC).isoformat(timespec="seconds"),
+        woken=waiting.woken_at is not None,
+        reasons=_reasons(outcome),
+        details=answers.details_of(outcome) if outcome is not None else (),
+        quotas=quotas,
+    )
+
+
+def _reasons(refused: Refused | None) -> Sequence[RefusedNodes]:
+    """Each text once, with how many nodes said it; most first."""
+    if refused is None:
+        return []
+    texts = [str(answer) for answer in refused.answers]
+    found: dict[str, list[str]] = {}
+    for name, answer in zip(refused.candidates, refused.answer.tolist(), strict=True):
+        found.setdefault(texts[answer], []).append(name)
+    return [
+        RefusedNodes(reason=reason, nodes=len(names), examples=sorted(names)[:EXAMPLES])
+        for reason, names in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+# Quota.
+
+
+def quota_view(state: ClusterState, quota: ResourceQuota) -> QuotaView:
+    held = state.ledger.constraints_of(quota.namespace)
+    hard = next((constraint.limits for constraint in held if constraint.name == quota.name), {})
+    used = state.ledger.used(quota.namespace, quota.name) if hard else {}
+    limits = {
+        PREFIX + resource: QuotaAmount(hard=limit, used=used[resource], left=limit - used[resource])
+        for resource, limit in hard.items()
+    }
+    shown = (quota.status.used if quota.status else None) or {}
+    counted = {
+        key: CountedByKubernetes(hard=text, used=shown.get(key, ""))
+        for key, text in (quota.spec.hard or {}).items()
+        if key.startswith(_REQUESTS) and state.vendors.manages(key.removeprefix(_REQUESTS))
+    }
+    return QuotaView(
+        namespace=quota.namespace, name=quota.name, limits=limits, counted_by_kubernetes=counted
+    )

@@ -1,0 +1,95 @@
+"""Says on our own pod who leads, so that a Service can select the leader by its label."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from hami.kube.errors import FORBIDDEN, ApiError
+from hami.kube.pace import Backoff
+from hami.kube.resources import PODS, HasMetadata, Resource
+from hami.wire.keys import SCHEDULER_ROLE
+
+FORBIDDEN_FOR = 300.0
+"""Seconds until a label that our role may not write is tried again."""
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class PodClient(Protocol):
+    """The part of ``hami.kube.client.KubeClient`` that this needs."""
+
+    async def patch(
+        self, resource: Resource[T], name: str, patch: Any, *, namespace: str = ""
+    ) -> T: ...
+
+
+class RoleLabel:
+    """``leader`` or ``follower`` on one pod; the last word wins, however often a write fails."""
+
+    def __init__(
+        self,
+        client: PodClient,
+        namespace: str,
+        name: str,
+        *,
+        on_problem: Callable[[str], None],
+        backoff: Backoff | None = None,
+        forbidden_for: float = FORBIDDEN_FOR,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._on_problem = on_problem
+        self._backoff = backoff or Backoff(first=0.5, most=30.0)
+        self._forbidden_for = forbidden_for
+        self._wanted = "follower"
+        self._written = ""
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self._told = False
+
+    def set(self, *, leading: bool) -> None:
+        """What is so from now on; never blocks."""
+        self._wanted = "leader" if leading else "follower"
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            delay = await self._write()
+            if delay is not None:
+                await self._pause(delay)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until it is time to try again, or there is something else to write."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            self._changed.set()
+
+    async def _write(self) -> float | None:
+        """Seconds until the next try, or None when the label is as it should be."""
+        wanted = self._wanted
+        if wanted == self._written:
+            return None
+        patch = {"metadata": {"labels": {SCHEDULER_ROLE: wanted}}}
+        try:
+            await self._client.patch(PODS, self._name, patch, namespace=self._namespace)
+        except ApiError as error:
+            self._written = ""  # Whether it was written is not known.
+            forbidden = error.status == FORBIDDEN
+            if not self._told:
+                self._told = True
+                remedy = "; allow patch of pods in our namespace" if forbidden else ""
+                self._on_problem(
+                    f"cannot label our pod {self._namespace}/{self._name} as {wanted}: "
+                    f"{error}{remedy}"
+                )
+            return self._forbidden_for if forbidden else self._backoff.delay()
+        self._written, self._told = wanted, False
+        self._backoff.reset()
+        return None

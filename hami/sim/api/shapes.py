@@ -1,0 +1,391 @@
+"""The types of what people send: a wrong one is 400, before anything looks at the values.
+
+Only the parts that this server reads; what is not named here is stored as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import msgspec
+
+from hami.sim.api.quantities import NotAQuantity, canonical_entries
+
+Json = dict[str, Any]
+MicroTime = Annotated[
+    str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)$")
+]
+Time = Annotated[
+    str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")
+]
+Texts = dict[str, str] | None
+
+
+class Shape(msgspec.Struct, kw_only=True, rename="camel"):
+    """Base of the shapes below; unknown fields pass."""
+
+
+class Owner(Shape):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Metadata(Shape):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    generation: int | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Texts = None
+    annotations: Texts = None
+    finalizers: list[str] | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Thing(Shape):
+    metadata: Metadata | None = None
+
+
+class EnvVar(Shape):
+    name: str = ""
+    value: str | None = None
+    value_from: Json | None = None
+
+
+class Resources(Shape):
+    limits: Json | None = None
+    requests: Json | None = None
+
+
+class SecurityContext(Shape):
+    privileged: bool | None = None
+
+
+class Container(Shape):
+    name: str = ""
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[EnvVar] | None = None
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    ports: list[Json] | None = None
+    volume_mounts: list[Json] | None = None
+    security_context: SecurityContext | None = None
+
+
+class Toleration(Shape):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class Gate(Shape):
+    name: str = ""
+
+
+class PodSpec(Shape):
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    node_name: str | None = None
+    node_selector: Texts = None
+    affinity: Json | None = None
+    tolerations: list[Toleration] | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: list[Gate] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    restart_policy: str | None = None
+    runtime_class_name: str | None = None
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    host_network: bool | None = None
+    service_account_name: str | None = None
+    overhead: Json | None = None
+    volumes: list[Json] | None = None
+
+
+class Condition(Shape):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodStatus(Shape):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[Json] | None = None
+    init_container_statuses: list[Json] | None = None
+    nominated_node_name: str | None = None
+
+
+class Pod(Thing):
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+class Template(Thing):
+    spec: PodSpec | None = None
+
+
+class WorkloadSpec(Shape):
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    selector: Json | None = None
+    template: Template | None = None
+
+
+class Workload(Thing):
+    spec: WorkloadSpec | None = None
+
+
+class Taint(Shape):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class NodeSpec(Shape):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Shape):
+    capacity: Json | None = None
+    allocatable: Json | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Thing):
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class QuotaSpec(Shape):
+    hard: Json | None = None
+    scopes: list[str] | None = None
+
+
+class QuotaStatus(Shape):
+    hard: Json | None = None
+    used: Json | None = None
+
+
+class Quota(Thing):
+    spec: QuotaSpec | None = None
+    status: QuotaStatus | None = None
+
+
+class LeaseSpec(Shape):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: MicroTime | None = None
+    renew_time: MicroTime | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Thing):
+    spec: LeaseSpec | None = None
+
+
+class Event(Thing):
+    """In the words of the core group; events.k8s.io is translated first."""
+
+    involved_object: Json | None = None
+    reason: str | None = None
+    message: str | None = None
+    type: str | None = None
+    count: int | None = None
+    first_timestamp: Time | None = None
+    last_timestamp: Time | None = None
+    event_time: MicroTime | None = None
+    source: Json | None = None
+    series: Json | None = None
+    action: str | None = None
+    reporting_component: str | None = None
+    reporting_instance: str | None = None
+
+
+class Budget(Shape):
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: Json | None = None
+
+
+class DisruptionBudget(Thing):
+    spec: Budget | None = None
+
+
+class ConfigMap(Thing):
+    data: Texts = None
+
+
+class Secret(Thing):
+    data: Texts = None
+    string_data: Texts = None
+    type: str | None = None
+
+
+class PriorityClass(Thing):
+    value: int = 0
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+class Rule(Shape):
+    api_groups: list[str] | None = None
+    api_versions: list[str] | None = None
+    operations: list[str] | None = None
+    resources: list[str] | None = None
+    scope: str | None = None
+
+
+class WebhookService(Shape):
+    namespace: str = ""
+    name: str = ""
+    path: str | None = None
+    port: int | None = None
+
+
+class WebhookClient(Shape):
+    url: str | None = None
+    service: WebhookService | None = None
+    ca_bundle: str | None = None
+
+
+class Webhook(Shape):
+    name: str = ""
+    client_config: WebhookClient | None = None
+    rules: list[Rule] | None = None
+    failure_policy: str | None = None
+    match_policy: str | None = None
+    namespace_selector: Json | None = None
+    object_selector: Json | None = None
+    side_effects: str | None = None
+    timeout_seconds: int | None = None
+    admission_review_versions: list[str] | None = None
+    reinvocation_policy: str | None = None
+    match_conditions: list[Json] | None = None
+
+
+class WebhookConfiguration(Thing):
+    webhooks: list[Webhook] | None = None
+
+
+class CrdNames(Shape):
+    plural: str = ""
+    kind: str = ""
+    singular: str | None = None
+    list_kind: str | None = None
+    short_names: list[str] | None = None
+    categories: list[str] | None = None
+
+
+class CrdVersion(Shape):
+    name: str = ""
+    served: bool = False
+    storage: bool = False
+    subresources: Json | None = None
+    schema: Json | None = None
+
+
+class CrdSpec(Shape):
+    group: str = ""
+    scope: str = ""
+    names: CrdNames | None = None
+    versions: list[CrdVersion] | None = None
+
+
+class Crd(Thing):
+    spec: CrdSpec | None = None
+
+
+_SHAPES: Mapping[tuple[str, str], type[Thing]] = MappingProxyType(
+    {
+        ("", "pods"): Pod,
+        ("", "nodes"): Node,
+        ("", "resourcequotas"): Quota,
+        ("coordination.k8s.io", "leases"): Lease,
+        ("", "events"): Event,
+        ("policy", "poddisruptionbudgets"): DisruptionBudget,
+        ("", "configmaps"): ConfigMap,
+        ("", "secrets"): Secret,
+        ("scheduling.k8s.io", "priorityclasses"): PriorityClass,
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): WebhookConfiguration,
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): WebhookConfiguration,
+        ("apiextensions.k8s.io", "customresourcedefinitions"): Crd,
+    }
+)
+
+
+class WrongShape(ValueError):
+    """A field has another type than its resource says."""
+
+
+def check(storage: tuple[str, str], body: Json) -> None:
+    """Whether every field that is read has its type; quantities are rewritten in place.
+
+    Raises:
+        WrongShape: with the field and what is wrong about it.
+    """
+    try:
+        msgspec.convert(body, _shape(storage))
+        _rewrite(storage, body)
+    except (msgspec.ValidationError, NotAQuantity) as error:
+        raise WrongShape(str(error)) from error
+
+
+def _shape(storage: tuple[str, str]) -> type[Thing]:
+    if storage[0] in ("apps", "batch") and storage[1] not in _TEMPLATELESS:
+        return Workload
+    return _SHAPES.get(storage, Thing)
+
+
+_TEMPLATELESS = frozenset({"cronjobs", "controllerrevisions"})
+
+
+def _rewrite(storage: tuple[str, str], body: Json) -> None:
+    """Quantities as kube-apiserver stores them."""
+    match storage:
+        case ("", "pods"):
+            _pod_quantities(body.get("spec") or {})
+        case ("", "nodes"):
+            _entries(body.get("status"), "capacity", "allocatable")
+        case ("", "resourcequotas"):
+            _entries(body.get("spec"), "hard")
+            _entries(body.get("status"), "hard", "used")
+        case ("apps" | "batch", _):
+            template = (body.get("spec") or {}).get("template") or {}
+            _pod_quantities(template.get("spec") or {})
+        case _:
+            pass
+
+
+def _pod_quantities(spec: Json) -> None:
+    _entries(spec, "overhead")
+    _entries(spec.get("resources"), "limits", "requests")
+    for field in ("containers", "initContainers"):
+        for container in spec.get(field) or ():
+            _entries(container.get("resources"), "limits", "requests")
+
+
+def _entries(parent: Any, *fields: str) -> None:
+    if isinstance(parent, dict):
+        for field in fields:
+            if parent.get(field) is not None:
+                parent[field] = canonical_entries(parent[field])

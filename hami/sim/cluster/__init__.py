@@ -1,0 +1,10 @@
+"""The embedded cluster: an API server, a scheduler, kubelets and the real service, on one machine.
+
+The service is a process of its own, the same that runs in a real cluster; everything else lives
+in the caller's event loop. I/O is allowed: sockets on loopback, a temporary folder, one process.
+"""
+
+from hami.sim.cluster.cluster import ClusterSettings, EmbeddedCluster
+from hami.sim.cluster.problems import NotInTime, ServiceDied
+
+__all__ = ["ClusterSettings", "EmbeddedCluster", "NotInTime", "ServiceDied"]
