@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -31,7 +32,9 @@ from hami.sim.manifests import read_manifests
 from hami.sim.simulate import Settings, simulate
 from hami.vendor import VendorFailure
 
-NOT_PLACED, BAD_INPUT = 1, 2
+T = TypeVar("T")
+
+NOT_PLACED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="hami",
@@ -63,6 +66,32 @@ Policy = Annotated[
 DeviceConfig = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The device configuration: a section per vendor, in YAML."),
+]
+
+DemoFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--manifests",
+        metavar="FILE",
+        help="Instead of the steps: apply this file (may be given several times) and show who "
+        "gets what; without a Node in it, on the demo's nodes.",
+    ),
+]
+UpNodes = Annotated[
+    str | None,
+    typer.Option(
+        "--nodes",
+        metavar="MODELxDEVICES:NODES,...",
+        help="Nodes with simulated devices, for example t4x4:3. Default: a100-40gx2:1,t4x4:1.",
+    ),
+]
+UpCluster = Annotated[
+    Path | None,
+    typer.Option("--cluster", metavar="FILE", help="Manifests to begin with, nodes among them."),
+]
+Kubeconfig = Annotated[Path, typer.Option(metavar="FILE", help="Where the kubeconfig is written.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="The API server's port; 0: any free one.")
 ]
 
 
@@ -130,6 +159,58 @@ def scheduler_command(
         run_scheduler(config, options, print_config=print_config)
 
 
+@app.command("demo")
+def demo_command(
+    *, as_json: Json = False, manifests: DemoFiles = None, device_config: DeviceConfig = None
+) -> None:
+    """Show the main job on an embedded cluster, step by step, each verified; needs no GPU.
+
+    Exits with 1 when a step does not hold (with --manifests: when a pod waits or is denied), with
+    2 when the input is wrong.
+    """
+    # Imported late: a server, a client and their libraries, which other commands do without.
+    from hami.cli import demo  # noqa: PLC0415
+
+    with _answering():
+        config = read_device_config(device_config) if device_config else {}
+        vendors = load_vendors(config, on_failure=_Failures())
+        console = output_console()
+        if manifests:
+            found = _completed(demo.run_manifests(vendors, config, manifests))
+            _warn(*found.warnings)
+            held, as_object = found.everything_placed, found.as_json()
+            show = partial(print_simulation, console, found)
+        else:
+            result = _completed(demo.run_demo(vendors, config, console, as_json=as_json))
+            held, as_object = result.held, result.as_json()
+            show = partial(demo.print_demo, console, result)
+        if as_json:
+            _print_json(as_object)
+        else:
+            show()
+        if not held:
+            raise typer.Exit(NOT_PLACED)
+
+
+@app.command("up")
+def up_command(
+    *,
+    nodes: UpNodes = None,
+    cluster: UpCluster = None,
+    kubeconfig: Kubeconfig = Path("hami.kubeconfig"),
+    port: Port = 0,
+    device_config: DeviceConfig = None,
+) -> None:
+    """Keep an embedded cluster running until Ctrl-C, for kubectl; needs no GPU."""
+    from hami.cli import up  # noqa: PLC0415 -- as above
+
+    with _answering():
+        config = read_device_config(device_config) if device_config else {}
+        vendors = load_vendors(config, on_failure=_Failures())
+        documents = up.begin_with(vendors, config, nodes, cluster)
+        up.run_up(vendors, config, documents, output_console(), kubeconfig=kubeconfig, port=port)
+
+
 @app.command("plugins")
 def plugins_command(*, as_json: Json = False) -> None:
     """List the vendors of the installed plugins."""
@@ -185,6 +266,13 @@ def _warn(*texts: str) -> None:
 def _print_json(value: dict[str, Any]) -> None:
     # Bytes: JSON is UTF-8, whatever the locale says.
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _completed(found: T | None) -> T:
+    """What came of it; a run that was interrupted ends here."""
+    if found is None:
+        raise typer.Exit(INTERRUPTED)
+    return found
 
 
 def _plugins_as_json(vendors: Vendors) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class ClusterTable:
             if (problem := self._set_shelf(entry, self.vendors[key])) is not None
         ]
         self._number(entry)
-        self._unscored[node.name] = None
+        self._changed(entry)
         return tuple(problems)
 
     def remove_node(self, name: str) -> None:
@@ -158,7 +158,7 @@ class ClusterTable:
             for record in self._records(entry, charge):
                 record.release(uid, charge)
                 self._written(record)
-            self._unscored[node] = None
+            self._changed(entry)
 
     # What the filter reads.
 
@@ -284,7 +284,7 @@ class ClusterTable:
         for record in self._records(entry, charge):
             record.apply(uid, charge)
             self._written(record)
-        self._unscored[entry.node.name] = None
+        self._changed(entry)
 
     def _records(self, entry: _NodeEntry, charge: _Charge) -> Iterable[_Record]:
         """The records that a charge concerns."""
@@ -299,8 +299,12 @@ class ClusterTable:
         table = self._tables[record.device.vendor]
         table.write_usage(record.row, record.device, record.usage, known=not record.unknown)
 
-    def _rescore(self, entry: _NodeEntry) -> None:
+    def _changed(self, entry: _NodeEntry) -> None:
+        """What follows from a node's usage is made again when it is asked for."""
         entry.inventory = None
+        self._unscored[entry.node.name] = None
+
+    def _rescore(self, entry: _NodeEntry) -> None:
         records = [r for shelf in entry.shelves.values() for r in shelf.records]
         used = Usage(
             sum(r.usage.slots for r in records),

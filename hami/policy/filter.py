@@ -6,7 +6,7 @@ the placement in the same turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,6 +58,14 @@ class Refused:
         return cls(
             candidates=candidates, answers=(why,), answer=np.zeros(len(candidates), np.int64)
         )
+
+    def explained(self, which: Collection[int], details: tuple[str, ...]) -> Refused:
+        """With these sentences beside these answers."""
+        answers = [
+            replace(answer, details=details) if index in which else answer
+            for index, answer in enumerate(self.answers)
+        ]
+        return replace(self, answers=answers)
 
     @property
     def reasons(self) -> Mapping[str, Rejected]:
@@ -198,8 +206,8 @@ def decide(
         # One exact fit says which quota it was, and what is used, asked and allowed.
         by_quota = [i for i, answer in enumerate(refused.answers) if _by_quota(answer)]
         short = np.flatnonzero(~first.kept & np.isin(refused.answer, by_quota))
-        if len(short):
-            fits.on(candidates[int(short[0])])
+        if len(short) and isinstance(exact := fits.on(candidates[int(short[0])]), Rejected):
+            refused = refused.explained(by_quota, exact.details)
     return _with_answers(refused, fits.refused)
 
 

@@ -25,16 +25,21 @@ from hami.kube.own_lease import LeaseTimes, OwnLease
 from hami.kube.resources import NODES, PODS, QUOTAS
 from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
+from hami.scheduler.api import api_router
 from hami.scheduler.binding import Binder, BindSettings
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.config_watch import ConfigWatcher
 from hami.scheduler.extender import Extender
 from hami.scheduler.feeds import Following, NodeFeed, PodFeed, QuotaFeed
+from hami.scheduler.handshake import Handshakes, Patience
 from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.logs import set_level
 from hami.scheduler.metrics import Metrics
+from hami.scheduler.quota_status import QuotaStatus
+from hami.scheduler.roles import RoleLabel
+from hami.scheduler.scrape import Scrape
 from hami.scheduler.server import serving
 from hami.scheduler.signing import KeyFile, KeySecret, KeySource, SigningKeys
 from hami.scheduler.state import ClusterState, Problem, Surroundings
@@ -117,6 +122,11 @@ class Service:
                 pod, "FilteringFailed", text, warning=True
             ),
         )
+        self._quota_status = QuotaStatus(
+            self._state, client, leading=self._leads, on_problem=self._problem
+        )
+        self._state.usage_changed = self._quota_status.touch
+        self._role = _role(config, client, self._problem)
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
         )
@@ -128,8 +138,10 @@ class Service:
             extender=self._extender,
             webhook=self._webhook(),
             health=self,
-            metrics=self._metrics_text,
-            api_router=None,
+            metrics=Scrape(
+                self._state, self._metrics, leading=self._leads, legacy=self._config.legacy_metrics
+            ),
+            api_router=api_router(self._state, leading=self._leads),
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:
@@ -172,6 +184,16 @@ class Service:
             self._wakeup.run(),
             self._keys.run(self._problem),
             watcher.run(),
+            self._quota_status.run(),
+            *([self._role.run()] if self._role else []),
+            Handshakes(
+                self._state,
+                self._client,
+                leading=self._leads,
+                now=_local_time,
+                on_problem=self._problem,
+            ).run(),
+            Patience(self._state, now=_local_time).run(),
             verify_signatures(self._state, lambda: self._keys.signer),
             self._sweep(),
         ]
@@ -196,9 +218,6 @@ class Service:
             metrics=self._metrics,
         )
 
-    async def _metrics_text(self) -> bytes:
-        return self._metrics.render()
-
     async def _sweep(self) -> None:
         """Give up what was promised long ago."""
         while True:
@@ -212,13 +231,21 @@ class Service:
 
     # Leadership.
 
+    def _leads(self) -> bool:
+        return self._leadership.leading
+
     def _begin_leading(self) -> None:
         self._state.following = False
+        self._quota_status.touch_all()
+        if self._role:
+            self._role.set(leading=True)
         self._state.waiting.forget_offers()
         self._state.freed.set()
 
     def _end_leading(self) -> None:
         self._state.following = True
+        if self._role:
+            self._role.set(leading=False)
 
     # Settings that may change while it runs.
 
@@ -261,9 +288,22 @@ class Service:
         self._events.record(problem.about, problem.reason, problem.text, warning=True)
 
 
+def _local_time() -> datetime:
+    """Without a zone, as handshakes are written."""
+    return datetime.now()  # noqa: DTZ005
+
+
 def _alive_now(profile: VendorProfile, node: Node) -> bool:
-    # Handshakes are written in the local time of their writer.
-    return alive(profile, node, datetime.now())  # noqa: DTZ005
+    return alive(profile, node, _local_time())
+
+
+def _role(
+    config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
+) -> RoleLabel | None:
+    """For a service that runs in a pod and knows which."""
+    if not (config.pod_name and config.pod_namespace):
+        return None
+    return RoleLabel(client, config.pod_namespace, config.pod_name, on_problem=on_problem)
 
 
 def _key_source(config: SchedulerConfig, client: KubeClient) -> KeySource | None:

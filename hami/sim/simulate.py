@@ -183,9 +183,7 @@ class _Cluster:
         # Nodes that are refused alike share one answer: write each once.
         said = [str(answer) for answer in ours.answers]
         each = ours.answer.tolist()
-        texts = dict(by_kube) | dict(
-            zip(ours.candidates, map(said.__getitem__, each), strict=True)
-        )
+        texts = dict(by_kube) | dict(zip(ours.candidates, map(said.__getitem__, each), strict=True))
         details = [text for i in dict.fromkeys(each) for text in ours.answers[i].details]
         return PendingPod(
             pod=pod,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -313,6 +315,24 @@ async def test_changes_between_scrapes_are_shown():
     assert shown(read(await scrape()), name) == {}
 
 
+def test_a_nodes_inventory_is_the_same_object_until_something_changes():
+    cluster = a_cluster()
+    table = cluster.state.table
+    first = table.inventory("n1")
+    assert table.inventory("n1") is first
+    pod = granted(a_pod("q", mem=1000), "n1", "n1-d0:1000")
+    for change in (
+        lambda: cluster.sees(pod),
+        lambda: cluster.state.pod_gone(pod),
+        lambda: cluster.reserve(a_pod("r", mem=10)),
+        lambda: cluster.state.node_changed(a_node(devices=2, memory=9000)),
+    ):
+        before = table.inventory("n1")
+        change()
+        assert table.inventory("n1") is not before
+    assert table.inventory("n9") == ()
+
+
 MIG_TEXT = (
     '[{"containerIndex":0,"deviceIndex":0,"gpuUUID":"n1-d0","profile":"1g.5gb",'
     '"placement":{"start":6,"size":1},"migUUID":"MIG-1","gpuInstanceID":0,"computeInstanceID":0}]'
@@ -506,3 +526,48 @@ def test_no_series_says_when_it_was_created():
     metrics = Metrics()
     metrics.filtered(0.1, "placed", {})
     assert b"_created" not in metrics.render()
+
+
+# docs/metrics.md.
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def families(text: bytes) -> dict[str, str]:
+    """Type by name."""
+    lines = [line.split() for line in text.decode().splitlines() if line.startswith("# TYPE")]
+    return {name: kind for _, _, name, kind in lines}
+
+
+async def test_the_document_names_every_metric_and_no_other():
+    scrape = Scrape(Cluster().state, Metrics(), leading=lambda: True, legacy=True)
+    exported = families(await scrape())
+    text = DOCUMENT.read_text()
+    documented = set(re.findall(r"^\| `(hami_\w+)`", text, re.MULTILINE))
+    former = {name for name in exported if not name.startswith("hami_")}
+    assert documented == exported.keys() - former
+    assert all(f"`{name}`" in text for name in former)
+    assert former == {name for name, _, _ in LEGACY} | {"nodeGPUMigInstance"}
+
+
+def test_the_documented_labels_are_those_of_our_own_metrics():
+    metrics = Metrics()
+    metrics.filtered(0.1, "refused", {"CardNotHealth": 1})
+    metrics.bound(0.1, "bound")
+    metrics.reviewed(0.1, "denied")
+    metrics.fitted("ACME", 0.1)
+    metrics.quota_refused("team", "q")
+    metrics.api_called(Call())
+    metrics.watch_event("nodes", 0.1)
+    metrics.relisted("pods")
+    metrics.set_levels(
+        Levels(leading=True, nodes=1, pods_charged=1, pods_waiting=1, reservations={"reserved": 1})
+    )
+    shown: dict[str, set[str]] = {}
+    for line in read(metrics.render()):
+        name = re.sub("_(bucket|sum|count)$", "", line.name)
+        shown.setdefault(name, set()).update(label for label, _ in line.labels if label != "le")
+    rows = re.findall(
+        r"^\| `(hami_scheduler_\w+)` \| ([^|]*)\|", DOCUMENT.read_text(), re.MULTILINE
+    )
+    assert {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == shown

@@ -150,7 +150,7 @@ async def test_a_key_that_left_the_quota_is_taken_back_and_a_strangers_is_left_a
 
 
 async def test_changes_within_the_rest_become_one_write():
-    published = Published(a_quota(), rest=0.3)
+    published = Published(a_quota(), rest=1.0)
     async with published.at_work() as client:
         await client.until(1)
         for number in range(5):

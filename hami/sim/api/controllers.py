@@ -15,6 +15,7 @@ Json = dict[str, Any]
 _NAMESPACES = ("", "namespaces")
 _NODES = ("", "nodes")
 _ACCOUNTS = ("", "serviceaccounts")
+_CONFIG_MAPS = ("", "configmaps")
 _CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
@@ -24,24 +25,24 @@ class Controllers:
     def __init__(self, kinds: Kinds, storage: Storage) -> None:
         self._kinds = kinds
         self._storage = storage
+        self.certificate = ""
+        """What clients verify the server by; PEM."""
         storage.on_change.append(self._react)
 
     def _react(self, storage: tuple[str, str], record: Record) -> None:
         if storage == _NAMESPACES and record.type == "ADDED":
-            self._add_account(record.item.key[1])
+            self._furnish(record.item.key[1])
         elif storage == _NODES and record.type != "DELETED":
             self._taint(record)
         elif storage == _CRDS:
             self.serve(record)
 
-    def _add_account(self, namespace: str) -> None:
-        metadata = {
-            "name": "default",
-            "namespace": namespace,
-            "uid": str(uuid.uuid4()),
-            "creationTimestamp": now(),
-        }
-        self._storage.put(_ACCOUNTS, {"metadata": metadata})
+    def _furnish(self, namespace: str) -> None:
+        """What every namespace has: an account, and the server's certificate."""
+        self._storage.put(_ACCOUNTS, {"metadata": _metadata(namespace, "default")})
+        metadata = _metadata(namespace, "kube-root-ca.crt")
+        data = {"ca.crt": self.certificate}
+        self._storage.put(_CONFIG_MAPS, {"metadata": metadata, "data": data})
 
     def _taint(self, record: Record) -> None:
         """A node that reports Ready loses the taint it was born with, and gets it back."""
@@ -82,6 +83,11 @@ class Controllers:
         for item in self._storage.collection(kind.storage).within():
             self._storage.remove(kind.storage, item.object())
         self._storage.drop(kind.storage)
+
+
+def _metadata(namespace: str, name: str) -> Json:
+    uid, created = str(uuid.uuid4()), now()
+    return {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": created}
 
 
 def not_ready_taint() -> Json:

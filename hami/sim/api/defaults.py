@@ -13,12 +13,41 @@ Json = dict[str, Any]
 NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _EVICTED_AFTER_SECONDS = 300
+_NODE_INFO = (
+    "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+    "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+)  # fmt: skip
 
 
 def fill(storage: tuple[str, str], body: Json) -> None:
     """Defaults of the resource's type; called on every write, so it must not change its own."""
+    prune(storage, body)
     if default := _DEFAULTS.get(storage):
         default(body)
+
+
+def prune(storage: tuple[str, str], body: Json) -> None:
+    """Leave out what is empty, as Go's types do: a map whose last entry went is not there."""
+    _without_empty(body["metadata"])
+    if storage[0] not in _TYPED:
+        return
+    for field in ("spec", "status"):
+        if isinstance(part := body.get(field), dict):
+            _without_empty(part, keep=("securityContext", "hard", "selector"))
+    if storage == ("", "pods"):
+        for field in ("initContainers", "containers"):
+            for container in body.get("spec", {}).get(field) or ():
+                _without_empty(container, keep=("resources", "securityContext"))
+                _without_empty(container.get("resources") or {})
+
+
+_TYPED = frozenset({"", "apps", "batch", "policy", "coordination.k8s.io"})
+
+
+def _without_empty(part: Json, *, keep: tuple[str, ...] = ()) -> None:
+    empty = [k for k, v in part.items() if v is None or (v in ({}, []) and k not in keep)]
+    for field in empty:
+        del part[field]
 
 
 def begin(storage: tuple[str, str], body: Json) -> None:
@@ -152,6 +181,8 @@ def _compute(entries: Any) -> dict[str, Amount]:
 def _node(body: Json) -> None:
     body.setdefault("spec", {})
     status = body.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status.setdefault("nodeInfo", dict.fromkeys(_NODE_INFO, ""))
     # Clients read allocatable; without a kubelet it is the capacity.
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])

@@ -40,11 +40,12 @@ def from_core(event: Json) -> Json:
 
 def problems(event: Json) -> list[Cause]:
     """What events.k8s.io asks of a new event and the core group does not."""
-    found = [
-        Cause.required(field)
-        for field in ("eventTime", "reportingController", "reportingInstance", "action", "reason")
-        if not event.get(field)
-    ]
+    found = []
+    if not event.get("eventTime"):
+        found.append(Cause.required("eventTime"))
+    else:
+        wanted = ("reportingController", "reportingInstance", "action", "reason")
+        found += [Cause.required(field) for field in wanted if not event.get(field)]
     if event.get("type") not in ("Normal", "Warning"):
         value = event.get("type") or ""
         found.append(Cause.invalid("type", value, f"has invalid value: {value}"))

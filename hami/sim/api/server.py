@@ -76,6 +76,8 @@ class ApiServer:
         Raises:
             ConfigError: the port is taken.
         """
+        if tls is not None:
+            self._operations.controllers.certificate = tls.certificate.read_text()
         for name in _NAMESPACES:
             if self._operations.storage.get(("", "namespaces"), "", name) is None:
                 await self.create(

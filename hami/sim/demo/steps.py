@@ -170,7 +170,7 @@ class Scenario:
             await self._cluster.apply(_trainer(name))
             await self._cluster.bound(name, namespace=_TEAM)
         await self._cluster.apply(_trainer("train-3"))
-        message = await self._cluster.refused("train-3", "quota", namespace=_TEAM)
+        message = await self._cluster.refused("train-3", "ResourceQuota", namespace=_TEAM)
         used = await self._published(2 * _GPUMEM)
         return [
             f"{_MEMORY}: {_QUOTA}; two pods of {_GPUMEM} MiB run",
@@ -179,18 +179,18 @@ class Scenario:
         ]
 
     async def freed(self) -> list[str]:
-        await self._cluster.delete_pod("train-1", namespace=_TEAM)
-        await self._cluster.gone("train-1", namespace=_TEAM)
         begin = time.monotonic()
+        await self._cluster.delete_pod("train-1", namespace=_TEAM)
         await self._cluster.bound("train-3", namespace=_TEAM)
         took = time.monotonic() - begin
+        await self._cluster.gone("train-1", namespace=_TEAM)
         await self._published(2 * _GPUMEM)
-        return [f"train-1 is gone; train-3 was bound {took * 1000:.0f} ms later"]
+        return [f"train-1 was deleted; train-3 was bound {took * 1000:.0f} ms later"]
 
     async def raised(self) -> list[str]:
         """kube-scheduler does not look at quotas: without a wake-up the pod would wait on."""
         await self._cluster.apply(_trainer("train-4"))
-        await self._cluster.refused("train-4", "quota", namespace=_TEAM)
+        await self._cluster.refused("train-4", "ResourceQuota", namespace=_TEAM)
         patch = {"spec": {"hard": {_MEMORY: str(_QUOTA + _GPUMEM)}}}
         begin = time.monotonic()
         await self._cluster.client.patch(QUOTAS, "devices", patch, namespace=_TEAM)

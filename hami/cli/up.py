@@ -1,0 +1,144 @@
+"""``hami up``: an embedded cluster that stays, for kubectl and whatever else speaks to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from hami.cli.demo import interruptible
+from hami.cli.files import read_text, shown
+from hami.cli.terminal import visible
+from hami.domain.errors import ConfigError
+from hami.domain.objects import Node
+from hami.hookspecs import PluginConfig
+from hami.plugins import Vendors
+from hami.sim.cluster import ClusterSettings, EmbeddedCluster
+from hami.sim.demo.workloads import apply_objects, read_objects
+from hami.sim.documents import Document
+from hami.sim.shapes import nodes_of
+
+DEFAULT_NODES = "a100-40gx2:1,t4x4:1"
+_MARK = "# Written by hami up, and removed when it ends.\n"
+
+
+def begin_with(
+    vendors: Vendors, config: PluginConfig, nodes: str | None, cluster: Path | None
+) -> list[Document]:
+    """The objects that the cluster starts with.
+
+    Raises:
+        ConfigError: the text, the file or a model in it cannot be used.
+    """
+    if nodes is not None and cluster is not None:
+        raise ConfigError("--nodes and --cluster are both given; leave one out")
+    if cluster is not None:
+        documents = read_objects([(shown(cluster), read_text(cluster))])
+    else:
+        made = nodes_of(DEFAULT_NODES if nodes is None else nodes)
+        documents = [Document("--nodes", 1, node) for node in made]
+    for document in documents:
+        if document.value["kind"] == "Node":
+            _check_node(vendors, document, config)
+    return documents
+
+
+def _check_node(vendors: Vendors, document: Document, config: PluginConfig) -> None:
+    try:
+        node = msgspec.convert(document.value, Node)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{document.place}: this Node cannot be read: {error}") from error
+    simulated = vendors.simulated_annotations(node, config)
+    if document.file == "--nodes" and not simulated:
+        raise ConfigError(
+            "nodes with simulated devices need a plugin that is not installed; run pip install "
+            "'hami[mock]'"
+        )
+
+
+def run_up(
+    vendors: Vendors,
+    config: PluginConfig,
+    documents: list[Document],
+    console: Console,
+    *,
+    kubeconfig: Path,
+    port: int,
+) -> None:
+    """Until a signal ends it.
+
+    Raises:
+        ConfigError: an object or the kubeconfig's file cannot be used.
+        HamiError: the cluster could not be started, or broke.
+    """
+    _check_overwritable(kubeconfig)
+    settings = ClusterSettings(config=config, port=port)
+
+    async def work() -> None:
+        async with EmbeddedCluster(settings, vendors=vendors) as cluster:
+            applied = await apply_objects(cluster, documents)
+            if applied.nodes:
+                await cluster.ready_nodes(*applied.nodes)
+            write_kubeconfig(kubeconfig, cluster.server.kubeconfig())
+            try:
+                _say(console, cluster, kubeconfig)
+                raise await cluster.failed()
+            finally:
+                _remove(kubeconfig)
+
+    console.print("starting the cluster ...")
+    interruptible(work())
+
+
+def write_kubeconfig(path: Path, content: Mapping[str, Any]) -> None:
+    """For its owner alone: it holds a token.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    _check_overwritable(path)
+    try:
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(_MARK + yaml.safe_dump(dict(content), sort_keys=False))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a writable file") from error
+
+
+def _check_overwritable(path: Path) -> None:
+    """Never somebody's real kubeconfig."""
+    try:
+        ours = not path.exists() or path.read_text(errors="replace").startswith(_MARK)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a writable file") from error
+    if not ours:
+        raise ConfigError(
+            f"{path} is there and was not written by hami up; name another file with --kubeconfig"
+        )
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.read_text().startswith(_MARK):
+            path.unlink()
+
+
+def _say(console: Console, cluster: EmbeddedCluster, kubeconfig: Path) -> None:
+    file = visible(str(kubeconfig))
+    for line in (
+        f"the API server listens on {cluster.server.url}; its kubeconfig is {file}",
+        "",
+        f"    export KUBECONFIG={visible(str(kubeconfig.absolute()))}",
+        "    kubectl get nodes",
+        "    kubectl apply -f workload.yaml",
+        "",
+        "the service's log: " + visible(str(cluster.service.log)),
+        "Ctrl-C ends it",
+    ):
+        console.print(Text(line))

@@ -1,0 +1,137 @@
+"""Short ways to say listeners, extenders that answer as told, and raw requests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from hami.scheduler.app import Limits, extender_app, public_app
+from hami.scheduler.binds import Bind
+from hami.scheduler.server import Listener, serving
+from hami.wire.extender import ExtenderBindingResult, ExtenderFilterResult
+
+HERE = Bind(host="127.0.0.1", port=0)
+PLACED = ExtenderFilterResult(node_names=["n1"])
+BOUND = ExtenderBindingResult()
+USUAL = Limits()
+
+
+@dataclass
+class Answering:
+    """An extender that remembers what it was asked and answers as told, or raises it."""
+
+    filtering: Any = PLACED
+    binding: Any = BOUND
+    asked: list[Any] = field(default_factory=list)
+
+    async def filter(self, args):
+        return self._answer(args, self.filtering)
+
+    async def bind(self, args):
+        return self._answer(args, self.binding)
+
+    def _answer(self, args, answer):
+        self.asked.append(args)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@dataclass
+class Waiting(Answering):
+    """An extender whose filter takes until it is let go."""
+
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def filter(self, args):
+        self.entered.set()
+        await self.go.wait()
+        return self.filtering
+
+
+@dataclass
+class State:
+    """Health as told."""
+
+    waits: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+    def missing(self):
+        return self.waits
+
+    def failed(self):
+        return self.broken
+
+
+@dataclass
+class Reviewing:
+    """A webhook that answers as told, or raises it."""
+
+    answer: Any
+
+    def review(self, body):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def no_metrics() -> bytes:
+    return b"# nothing\n"
+
+
+def an_extender_app(extender=None, *, waits=(), broken=(), limits=USUAL):
+    return extender_app(extender or Answering(), State(waits, broken), limits)
+
+
+def a_public_app(webhook=None, *, waits=(), broken=(), api_router=None, limits=USUAL):
+    return public_app(webhook, State(waits, broken), no_metrics, api_router, limits)
+
+
+@asynccontextmanager
+async def served(app, *, tls=None, grace=5.0):
+    """The URL under which the app is served."""
+    async with serving([Listener(name="it", bind=HERE, app=app, tls=tls)], grace) as servers:
+        yield servers.addresses["it"]
+
+
+@asynccontextmanager
+async def calling(app, **options):
+    """A client whose relative paths go to the app."""
+    async with served(app, **options) as url, aiohttp.ClientSession(url) as session:
+        yield session
+
+
+@asynccontextmanager
+async def connected(url: str, **options):
+    """A bare connection: reader and writer."""
+    host, _, port = url.rpartition("//")[2].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), **options)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+def request(path: str, body: bytes, *, method: str = "POST", headers: str = "") -> bytes:
+    """A request's bytes."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
+async def response(reader) -> tuple[int, bytes]:
+    """Status and body of the next answer."""
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    status, _, fields = head.partition(b"\r\n")
+    lengths = [
+        int(line.partition(b":")[2])
+        for line in fields.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
+    ]
+    return int(status.split()[1]), await reader.readexactly(lengths[0])
