@@ -19,8 +19,11 @@ from hami.domain.units import PodUid
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Lean(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of the structs below: immutable, camelCase on the wire."""
+class Lean(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Base of the structs below: immutable, camelCase on the wire.
+
+    What was decoded holds no cycles, so the garbage collector need not walk through it.
+    """
 
 
 class OwnerReference(Lean, frozen=True):

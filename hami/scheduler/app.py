@@ -8,7 +8,7 @@ has to say goes into the extender's own ``Error`` field, which kube-scheduler sh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from fastapi import APIRouter, FastAPI
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from hami import __version__
 from hami.domain.errors import HamiError
@@ -54,8 +54,10 @@ class Health(Protocol):
     def failed(self) -> Sequence[str]: ...
 
 
-MetricsText = Callable[[], Awaitable[bytes]]
-"""The metrics in Prometheus' text format; heavy work belongs into a thread."""
+class MetricsText(Protocol):
+    """The metrics in Prometheus' text format, piece by piece: there may be 50 MB of it."""
+
+    def pieces(self) -> AsyncIterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +220,7 @@ def _add_health(app: FastAPI, health: Health) -> None:
 
 def _metrics_route(metrics: MetricsText) -> Handler:
     async def metrics_route(_: Request) -> Response:
-        return Response(await metrics(), headers={"content-type": _METRICS})
+        return StreamingResponse(metrics.pieces(), headers={"content-type": _METRICS})
 
     return metrics_route
 

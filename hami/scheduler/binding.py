@@ -200,8 +200,7 @@ class Binder:
             await self._client.bind(binding, timeout=self._settings().timeout)
         except ApiError as error:
             return await self._not_bound(pod, binding.node, error)
-        if (reservation := self._state.reservations.get(pod.uid)) is not None:
-            reservation.phase = Phase.BOUND
+        self._state.bound(pod.uid)
         return Bound("bound")
 
     async def _not_bound(self, pod: Pod, node: str, error: ApiError) -> Bound:

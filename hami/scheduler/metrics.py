@@ -94,9 +94,8 @@ class Metrics:
         )
         self._quota_refusals = self._counter(
             "quota_refusals",
-            "Filter requests refused for quota; quota is empty where none was named.",
+            "Filter requests refused for quota.",
             "namespace",
-            "quota",
         )
         self._wakes = self._counter(
             "pods_woken", "Waiting pods touched so that kube-scheduler tries them again."
@@ -116,11 +115,9 @@ class Metrics:
             "verb",
             "resource",
         )
-        self._watch_events = self._counter("watch_events", "Watch events read.", "resource")
         self._watch_lag = self._histogram(
             "watch_lag_seconds",
-            "Age of a watch event when it was read.",
-            "resource",
+            "Time from a successful bind until the watch showed it.",
             buckets=LAG_BUCKETS,
         )
         self._relists = self._counter(
@@ -174,20 +171,19 @@ class Metrics:
     def woken(self, pods: int) -> None:
         self._wakes.inc(pods)
 
-    def quota_refused(self, namespace: str, quota: str = "") -> None:
-        self._quota_refusals.labels(namespace, quota).inc()
+    def quota_refused(self, namespace: str) -> None:
+        self._quota_refusals.labels(namespace).inc()
 
     def api_called(self, call: ApiCall) -> None:
         self._api_calls.labels(call.verb, call.resource, str(call.status)).inc()
         self._api_seconds.labels(call.verb, call.resource).observe(call.seconds)
 
-    def watch_event(self, resource: str, lag: float) -> None:
-        """``lag`` in seconds; a clock that is behind the API server's makes it negative."""
-        self._watch_events.labels(resource).inc()
-        self._watch_lag.labels(resource).observe(max(lag, 0.0))
+    def bind_seen(self, lag: float) -> None:
+        """``lag`` in seconds."""
+        self._watch_lag.observe(lag)
 
-    def relisted(self, resource: str) -> None:
-        self._relists.labels(resource).inc()
+    def relisted(self, resource: str, count: int = 1) -> None:
+        self._relists.labels(resource).inc(count)
 
     def event_dropped(self, count: int = 1) -> None:
         self._dropped.inc(count)

@@ -23,13 +23,17 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """``since`` is when it was made, in monotonic seconds; ``signature`` what a bind sent of it."""
+    """``since`` is when it was made, ``answered`` when its bind was; in monotonic seconds.
+
+    ``signature`` is what a bind sent of it.
+    """
 
     pod: Pod
     allocation: PodAllocation
     since: float
     phase: Phase = Phase.RESERVED
     signature: str = ""
+    answered: float | None = None
 
     def vouches_for(self, account: Account, signature: str) -> bool:
         """This is what we have just signed ourselves."""

@@ -74,10 +74,6 @@ class Scrape:
             if piece:
                 yield piece
 
-    async def __call__(self) -> bytes:
-        """The text in one piece."""
-        return b"".join([piece async for piece in self.pieces()])
-
     def _levels(self) -> Levels:
         state = self._state
         phases = Counter({"reserved": 0, "binding": 0, "bound": 0})

@@ -43,12 +43,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the state needs from outside. ``clock`` gives monotonic seconds."""
+    """What the state needs from outside. ``clock`` gives monotonic seconds.
+
+    ``bind_seen`` is told the seconds from a bind until the informer showed it.
+    """
 
     clock: Callable[[], float]
     alive: Callable[[VendorProfile, Node], bool]
     signer: Callable[[], Signer]
     report: Callable[[Problem], None]
+    bind_seen: Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +113,7 @@ class ClusterState:
             self.table.charge(reservation.pod.uid, reservation.allocation)
             self.ledger.charge(reservation.pod, reservation.allocation)
         self.charges.clear()
+        self.unjudged.clear()
         self.waiting.clear()
         for pod in self.pods.values():
             self.pod_changed(pod)
@@ -219,6 +224,8 @@ class ClusterState:
             self._drop_reservation(pod.uid)
             return
         reservation = self.reservations.pop(pod.uid, None)
+        if reservation and reservation.answered is not None:
+            self._around.bind_seen(self._around.clock() - reservation.answered)
         self._apply(pod, self._charge_of(pod, account, known, reservation))
         before = known.account.running if known else reservation and reservation.allocation
         if before and before != self.charges[pod.uid].account.running:
@@ -319,6 +326,12 @@ class ClusterState:
         if self.waiting.left(pod.uid):
             self.freed.set()  # The next one may be woken.
         self.usage_changed(pod.namespace)
+
+    def bound(self, uid: PodUid) -> None:
+        """The API server has bound it; the informer will show it, if it has not already."""
+        if (reservation := self.reservations.get(uid)) is not None:
+            reservation.phase = Phase.BOUND
+            reservation.answered = self._around.clock()
 
     def not_bound(self, uid: PodUid) -> None:
         """A bind did not arrive, as far as anybody can tell; the promise stands for the next."""

@@ -140,6 +140,7 @@ class Cluster:
             alive=lambda _profile, _node: True,
             signer=lambda: self.signer,
             report=self.problems.append,
+            bind_seen=lambda _seconds: None,
         )
         self.state = ClusterState(vendors or acme(), around)
         self.state.scheduler_name = "hami-scheduler"

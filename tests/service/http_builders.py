@@ -80,8 +80,12 @@ class Reviewing:
         return self.answer
 
 
-async def no_metrics() -> bytes:
-    return b"# nothing\n"
+class NoMetrics:
+    """Metrics of a service that does nothing."""
+
+    async def pieces(self):
+        yield b"# nothing"
+        yield b"\n"
 
 
 def an_extender_app(extender=None, *, waits=(), broken=(), limits=USUAL):
@@ -89,7 +93,7 @@ def an_extender_app(extender=None, *, waits=(), broken=(), limits=USUAL):
 
 
 def a_public_app(webhook=None, *, waits=(), broken=(), api_router=None, limits=USUAL):
-    return public_app(webhook, State(waits, broken), no_metrics, api_router, limits)
+    return public_app(webhook, State(waits, broken), NoMetrics(), api_router, limits)
 
 
 @asynccontextmanager

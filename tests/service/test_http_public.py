@@ -21,12 +21,12 @@ from hami.wire.bodies import BadBody
 from .http_builders import (
     HERE,
     Answering,
+    NoMetrics,
     Reviewing,
     State,
     a_public_app,
     an_extender_app,
     calling,
-    no_metrics,
 )
 
 ALLOWED = AdmissionReview(
@@ -129,7 +129,7 @@ def a_served(**changes) -> Served:
         "extender": Answering(),
         "webhook": Reviewing(ALLOWED),
         "health": State(),
-        "metrics": no_metrics,
+        "metrics": NoMetrics(),
     }
     return Served(**(parts | changes))
 
