@@ -198,7 +198,6 @@ class EventRecorder:
             return
         if series.stored or not series.name:
             self._serial += 1
-            series.stored = False
             series.name = _name(series.about.name, self._now(), self._serial)
         try:
             await self._client.create(

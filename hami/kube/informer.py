@@ -127,7 +127,10 @@ class Informer(Generic[T]):
                     await asyncio.sleep(self._backoff.delay())
 
     def begin_anew(self) -> None:
-        """Let the next :meth:`run` begin with a list; ``synced`` is then about that one."""
+        """Let the next :meth:`run` begin with a list; ``synced`` is then about that one.
+
+        To be called between two runs: one that is under way would go on from its watch.
+        """
         self._version = ""
         self.synced = asyncio.Event()
 

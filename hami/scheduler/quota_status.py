@@ -132,7 +132,8 @@ class QuotaStatus:
         if self._due:
             seconds = max(0.0, min(self._due.values()) - self._clock())
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()

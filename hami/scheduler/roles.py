@@ -67,7 +67,8 @@ class RoleLabel:
     async def _pause(self, seconds: float) -> None:
         """Until it is time to try again, or there is something else to write."""
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
         except TimeoutError:
             self._changed.set()
 

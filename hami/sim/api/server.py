@@ -34,7 +34,8 @@ class ApiServer:
 
     ``history``: changes of each resource that a watch can still go on from; an older version gets
     410. ``token``: what clients must present, empty: nothing. ``bookmark_seconds``: how often a
-    watch that asks for bookmarks gets one (a real server: once a minute).
+    watch that asks for bookmarks gets one (a real server: once a minute). ``tls``: serve HTTPS;
+    client-go, and so kubectl, sends a token over HTTPS alone.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class ApiServer:
         token: str = "",
         history: int = 10_000,
         bookmark_seconds: float = 60.0,
+        tls: TlsFiles | None = None,
     ) -> None:
         self.faults = faults or Faults()
         self.calls = Calls()
         self.url = ""
         self._token = token
-        self._tls: TlsFiles | None = None
+        self._tls = tls
         self._operations = Operations(history=history)
         self._application = Application(
             self._operations,
@@ -76,6 +78,7 @@ class ApiServer:
         Raises:
             ConfigError: the port is taken.
         """
+        self._tls = tls = tls or self._tls
         if tls is not None:
             self._operations.controllers.certificate = tls.certificate.read_text()
         for name in _NAMESPACES:
@@ -84,7 +87,6 @@ class ApiServer:
                     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 )
         listener = _listen(host, port)
-        self._tls = tls
         config = uvicorn.Config(
             self._application,
             http=_Protocol,

@@ -22,7 +22,7 @@ from hami.kube.events import EventLimits, EventRecorder
 from hami.kube.informer import Key
 from hami.kube.settings import KubeSettings
 from hami.plugins import Vendors, load_vendors
-from hami.sim.api import ApiServer, Faults
+from hami.sim.api import ApiServer, Faults, TlsFiles
 from hami.sim.cluster.objects import AnyObject, apply, flattened
 from hami.sim.cluster.observer import PATIENCE, Observer
 from hami.sim.cluster.parts import Parts
@@ -49,13 +49,15 @@ class ClusterSettings:
     """How the cluster is made.
 
     ``config``: the device configuration, for the plugins here and for the service. ``flags`` are
-    further flags of ``hami scheduler``. ``port``: the API server's; 0 is any free one. ``pace`` is
-    kube-scheduler's back-off, which the charts set to one second.
+    further flags of ``hami scheduler``. ``port``: the API server's; 0 is any free one. ``tls``:
+    whether it speaks HTTPS, which kubectl insists on. ``pace`` is kube-scheduler's back-off, which
+    the charts set to one second; ``percentage`` its ``percentageOfNodesToScore``.
     """
 
     config: PluginConfig = field(default_factory=lambda: MappingProxyType({}))
     flags: Sequence[str] = ()
     port: int = 0
+    tls: bool = True
     pace: Pace = field(default_factory=lambda: Pace(most=1.0))
     percentage: int = 100
 
@@ -104,7 +106,9 @@ class EmbeddedCluster:
         settings = self.settings
         folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="hami-")))
         self.server = ApiServer(faults=self.faults, token=secrets.token_urlsafe(24))
-        await self.server.start(port=settings.port)
+        # kubectl sends its token over TLS alone.
+        tls = TlsFiles.self_signed(folder) if settings.tls else None
+        await self.server.start(port=settings.port, tls=tls)
         self._stack.push_async_callback(self.server.stop)
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.touch(mode=0o600)
@@ -227,7 +231,7 @@ class EmbeddedCluster:
 
         async def ready() -> Sequence[LiveNode] | None:
             nodes = [await self.client.get(LIVE_NODES, name) for name in names]
-            return nodes if all(node.ready for node in nodes) else None
+            return nodes if all(node.ready and not node.tainted for node in nodes) else None
 
         await self._observer.eventually(f"nodes {', '.join(names)} ready", ready, timeout=timeout)
 

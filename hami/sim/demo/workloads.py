@@ -58,6 +58,7 @@ async def apply_objects(cluster: EmbeddedCluster, documents: Sequence[Document])
         ConfigError: another object is refused.
     """
     done = Applied()
+    await _add_namespaces(cluster, documents)
     for document in documents:
         kind, about = document.value["kind"], document.value["metadata"]
         try:
@@ -77,6 +78,15 @@ async def apply_objects(cluster: EmbeddedCluster, documents: Sequence[Document])
             await cluster.ready_nodes(*done.nodes)
             done.nodes.clear()
     return done
+
+
+async def _add_namespaces(cluster: EmbeddedCluster, documents: Sequence[Document]) -> None:
+    """Those that objects name and no file brings, so that examples need not."""
+    named = {d.value["metadata"].get("namespace") for d in documents} - {None, ""}
+    brought = {d.value["metadata"].get("name") for d in documents if d.value["kind"] == "Namespace"}
+    for name in sorted(map(str, named - brought)):
+        metadata = {"name": name}
+        await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
 async def settled(cluster: EmbeddedCluster) -> None:

@@ -113,7 +113,8 @@ class KubeScheduler:
             due = self._queue.next_at(now)
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), None if due is None else due - now)
+                async with asyncio.timeout(None if due is None else due - now):
+                    await self._news.wait()
             except TimeoutError:
                 continue  # A back-off or a flush is due.
 

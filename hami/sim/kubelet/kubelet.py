@@ -129,7 +129,8 @@ class Kubelet:
             self._timer_set.clear()
             wait = self._timers[0][0] - now if self._timers else None
             try:
-                await asyncio.wait_for(self._timer_set.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._timer_set.wait()
             except TimeoutError:
                 continue
 

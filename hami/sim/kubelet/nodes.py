@@ -35,6 +35,12 @@ class LiveNode(Node, frozen=True):
         conditions = (self.status.conditions if self.status else None) or ()
         return any(c.type == "Ready" and c.status == "True" for c in conditions)
 
+    @property
+    def tainted(self) -> bool:
+        """It still bears the taint that every node is born with, until it has been seen ready."""
+        taints = (self.spec.taints if self.spec else None) or ()
+        return any(taint.key == "node.kubernetes.io/not-ready" for taint in taints)
+
 
 LIVE_NODES = Resource(
     group_version="v1", plural="nodes", kind="Node", type=LiveNode, namespaced=False
