@@ -220,6 +220,15 @@ async def test_a_credential_plugin_is_asked_once_and_again_when_refused(api, tmp
     assert sent(api) == ["Bearer token-1"] * 3 + ["Bearer token-2"]
 
 
+async def test_a_plugin_is_asked_again_when_its_token_is_refused_before_it_expires(api, tmp_path):
+    later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    user = a_plugin(tmp_path, f"{{'token': f'token-{{n}}', 'expirationTimestamp': {later!r}}}")
+    api.tokens = {"Bearer token-2"}
+    async with await connect(kubeconfig(tmp_path, api.url, **user)) as client:
+        await client.list(NODES)
+    assert sent(api) == ["Bearer token-1", "Bearer token-2"]
+
+
 async def test_a_plugins_token_is_renewed_before_it_expires(api, tmp_path, always_look):
     soon = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = a_plugin(tmp_path, f"{{'token': f'token-{{n}}', 'expirationTimestamp': {soon!r}}}")

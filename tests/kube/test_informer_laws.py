@@ -12,7 +12,7 @@ from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
 
 from .fake_api import FakeApi, connected, running, serving, until
-from .test_informer import Heard, stored, versions
+from .informers import Heard, stored, versions
 
 
 class Chaos:

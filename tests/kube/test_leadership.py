@@ -183,6 +183,24 @@ async def test_renewing_late_goes_on_in_the_same_term_while_nobody_else_came(can
     assert (a.leading, a.term) == (True, 0)
 
 
+async def test_a_renewal_counts_from_when_it_was_sent(client, candidates, clock, monkeypatch):
+    a, _ = candidates
+    await a.attempt()
+    patch = client.patch
+
+    async def slow(*arguments, **options):
+        written = await patch(*arguments, **options)
+        clock.now += 3
+        return written
+
+    monkeypatch.setattr(client, "patch", slow)
+    await a.attempt()
+    clock.now += 6.9
+    assert a.leading
+    clock.now += 0.2
+    assert not a.leading
+
+
 async def test_a_lease_lost_to_another_is_not_led_any_more(api, candidates, clock):
     a, _ = candidates
     await a.attempt()

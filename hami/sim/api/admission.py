@@ -10,7 +10,7 @@ import msgspec
 
 from hami.sim.api import shapes
 from hami.sim.api.controllers import not_ready_taint
-from hami.sim.api.defaults import fill, fill_pod_admission
+from hami.sim.api.defaults import fill, fill_pod_admission, tolerate
 from hami.sim.api.kinds import Kind
 from hami.sim.api.patches import DoesNotApply, json_patch
 from hami.sim.api.refusals import Cause, Refusal, forbidden, not_found
@@ -73,6 +73,11 @@ class Admission:
                     body["spec"]["taints"] = [*taints, not_ready_taint()]
             case _:
                 pass
+
+    def built_in_update(self, request: Request, body: Json) -> None:
+        """What kube-apiserver's own plugins set on a changed object; ``body`` is changed."""
+        if request.storage == ("", "pods") and not request.subresource:
+            tolerate(body["spec"])
 
     def _prioritise(self, request: Request, body: Json) -> None:
         spec = body["spec"]

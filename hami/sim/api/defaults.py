@@ -126,6 +126,11 @@ def fill_pod_admission(spec: Json) -> None:
     _default(spec, "serviceAccountName", "default")
     _default(spec, "serviceAccount", spec["serviceAccountName"])
     _default(spec, "enableServiceLinks", value=True)
+    tolerate(spec)
+
+
+def tolerate(spec: Json) -> None:
+    """Every pod stays for five minutes on a node that fails, unless it says otherwise."""
     tolerations = spec.setdefault("tolerations", [])
     for key in (NOT_READY, _UNREACHABLE):
         if not any(_tolerates(each, key) for each in tolerations):

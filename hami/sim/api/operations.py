@@ -221,6 +221,7 @@ class Operations:
             old = current.object()
             carry_over(kind, request.subresource, old, new)
             fill(kind.storage, new)
+            self.admission.built_in_update(request, new)
             if self.admission.concerned("UPDATE", request):
                 shown = _shown(kind, old)
                 new = await self.admission.mutate("UPDATE", request, new, shown)

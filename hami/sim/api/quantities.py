@@ -1,7 +1,8 @@
 """Quantities as kube-apiserver writes them back: ``3000`` becomes ``3k``, ``0.5Gi`` ``512Mi``.
 
-The rules of k8s.io/apimachinery/pkg/api/resource: the largest suffix of the same sort with which
-the number stays whole; a number below 1024 with a binary suffix is written without it.
+The largest suffix of the same sort with which the number stays whole; a number below 1024 with a
+binary suffix is written without it. What is in that form already keeps its spelling: ``1E3``,
+``007``. All of it was measured on kube-apiserver 1.36.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ PROBLEM = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 
-_NUMBER = re.compile(
-    r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i)|[eE]([+-]?\d+)|([numkMGTPE])|)", re.ASCII
-)
+_NUMBER = re.compile(r"([+-]?)(\d*)\.?(\d*)(?:([KMGTPE]i)|[eE]([+-]?\d+)|([numkMGTPE])|)", re.ASCII)
 _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
-_SMALLEST = -9
-"""Nano: what is finer is rounded away from zero."""
+_SMALLEST = -3
+"""Thousandths: what is finer is rounded away from zero."""
 LARGEST = 2**63 - 1
+"""The most that a binary suffix can express."""
 _LONGEST = 64
+_LARGEST_EXPONENT = 1000
+_MOST_DIGITS = 18
+"""Longer numbers are never kept as they were spelled."""
 
 Style = Literal["decimal", "binary", "exponent"]
 
@@ -44,8 +47,8 @@ class Amount:
     def __str__(self) -> str:
         if self.value == 0:
             return "0"
-        if self.style == "binary" and abs(self.value) >= 1024:
-            return _binary(self.value)
+        if self.style == "binary" and abs(self.value) >= 1024 and self.value.denominator == 1:
+            return _binary(int(self.value))
         return _decimal(self.value, exponent=self.style == "exponent")
 
     def __add__(self, other: Amount) -> Amount:
@@ -64,25 +67,7 @@ def parse(text: Any) -> Amount:
     Raises:
         NotAQuantity: as its name says.
     """
-    shown = str(text) if isinstance(text, int | float) and not isinstance(text, bool) else text
-    match = _NUMBER.fullmatch(shown) if isinstance(shown, str) and len(shown) <= _LONGEST else None
-    if match is None:
-        raise NotAQuantity(PROBLEM)
-    sign, digits, binary, exponent, decimal = match.groups()
-    value = Fraction(Decimal(digits))
-    style: Style = "decimal"
-    if binary:
-        value, style = value * 1024 ** (_BINARY.index(binary) + 1), "binary"
-    elif exponent is not None:
-        if abs(int(exponent)) > 99:
-            raise NotAQuantity(PROBLEM)
-        value, style = value * Fraction(10) ** int(exponent), "exponent"
-    elif decimal:
-        value *= Fraction(1000) ** (_DECIMAL.index(decimal) - _DECIMAL.index(""))
-    nano = value * 10**-_SMALLEST
-    value = Fraction(-(-nano // 1), 10**-_SMALLEST)
-    value = min(value, Fraction(LARGEST))
-    return Amount(-value if sign == "-" else value, style)
+    return _read(text)[0]
 
 
 def canonical(text: Any) -> str:
@@ -91,7 +76,51 @@ def canonical(text: Any) -> str:
     Raises:
         NotAQuantity: as its name says.
     """
-    return str(parse(text))
+    amount, spelled = _read(text)
+    return spelled or str(amount)
+
+
+def _read(text: Any) -> tuple[Amount, str]:
+    """The amount, and its spelling where that is kept."""
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        text = str(text)
+    shown = text.strip(" ") if isinstance(text, str) else ""
+    match = _NUMBER.fullmatch(shown) if len(shown) <= _LONGEST else None
+    if match is None or not shown:
+        raise NotAQuantity(PROBLEM)
+    sign, whole, part, binary, exponent, decimal = match.groups()
+    power = _power(exponent, decimal)
+    value = Fraction(Decimal(f"{whole or 0}.{part or 0}"))
+    style: Style = "exponent" if exponent is not None else "decimal"
+    if binary:
+        value, style = value * 1024 ** (_BINARY.index(binary) + 1), "binary"
+    else:
+        value *= Fraction(10) ** power
+    spelled = shown if _is_canonical(whole, part, value, power, binary=bool(binary)) else ""
+    thousandths = value * 10**-_SMALLEST
+    value = Fraction(-(-thousandths // 1), 10**-_SMALLEST)
+    if style == "binary":
+        value = min(value, Fraction(LARGEST))
+    return Amount(-value if sign == "-" else value, style), spelled
+
+
+def _power(exponent: str | None, suffix: str | None) -> int:
+    if exponent is None:
+        return 3 * (_DECIMAL.index(suffix) - _DECIMAL.index("")) if suffix else 0
+    if abs(int(exponent)) > _LARGEST_EXPONENT:
+        raise NotAQuantity(PROBLEM)
+    return int(exponent)
+
+
+def _is_canonical(whole: str, part: str, value: Fraction, power: int, *, binary: bool) -> bool:
+    """Whether no larger suffix fits, so that a spelling like ``007`` or ``1.500`` stays."""
+    digits = whole.lstrip("0")
+    if not digits or len(digits) + len(part) > _MOST_DIGITS:
+        return False
+    if binary:
+        return not part and value % 1000 != 0 and int(digits) % 1024 != 0 and value <= LARGEST
+    scale = power - len(part)
+    return scale % 3 == 0 and scale >= _SMALLEST and int(digits + part) % 1000 != 0
 
 
 def canonical_entries(entries: Any) -> Any:
@@ -101,12 +130,11 @@ def canonical_entries(entries: Any) -> Any:
     return {name: canonical(value) for name, value in entries.items()}
 
 
-def _binary(value: Fraction) -> str:
-    whole = -(-value // 1) if value > 0 else value // 1
+def _binary(value: int) -> str:
     for power in range(len(_BINARY), 0, -1):
-        if whole % 1024**power == 0:
-            return f"{whole // 1024**power}{_BINARY[power - 1]}"
-    return str(whole)
+        if value % 1024**power == 0:
+            return f"{value // 1024**power}{_BINARY[power - 1]}"
+    return str(value)
 
 
 def _decimal(value: Fraction, *, exponent: bool) -> str:
@@ -117,8 +145,9 @@ def _decimal(value: Fraction, *, exponent: bool) -> str:
                 return str(scaled)
             suffix = f"e{power}" if exponent else _DECIMAL[power // 3 + 3]
             return f"{scaled}{suffix}"
-    raise AssertionError(f"{value} was rounded to nano when it was read")
+    raise AssertionError(f"{value} was rounded to thousandths when it was read")
 
 
 def _powers(*, exponent: bool) -> Iterator[int]:
-    return iter(range(99 if exponent else 18, _SMALLEST - 1, -3))
+    largest = 3 * (_LARGEST_EXPONENT // 3) if exponent else 18
+    return iter(range(largest, _SMALLEST - 1, -3))

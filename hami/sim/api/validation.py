@@ -125,7 +125,7 @@ def _pod(body: Json) -> Iterator[Cause]:
 
 def pod_spec(at: str, spec: Json) -> Iterator[Cause]:
     names: set[str] = set()
-    for field in ("initContainers", "containers"):
+    for field in ("containers", "initContainers"):
         for number, container in enumerate(spec.get(field) or ()):
             yield from _container(f"{at}.{field}[{number}]", container, names)
     if not spec.get("containers"):

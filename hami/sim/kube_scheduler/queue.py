@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from hami.domain.units import PodUid
+
+_WINDOW = 1.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,7 @@ class Pace:
     ``first`` (podInitialBackoffSeconds) doubles with each attempt up to ``most``
     (podMaxBackoffSeconds). After ``flush`` an unschedulable pod is tried again anyway. ``eager``:
     an empty active queue takes refused pods out of their back-off, as kube-scheduler does since
-    1.33.
+    1.33; and back-offs end together in windows of a second, so that priority decides among them.
     """
 
     first: float = 1.0
@@ -33,6 +37,12 @@ class Pace:
     def delay(self, attempts: int) -> float:
         """The back-off after so many attempts."""
         return min(self.most, self.first * 2.0 ** min(max(attempts - 1, 0), 60))
+
+    def ready_at(self, now: float, attempts: int) -> float:
+        """When a back-off that begins now is over."""
+        end = now + self.delay(attempts)
+        window = min(_WINDOW, self.first)
+        return math.floor(end / window) * window if self.eager and window else end
 
 
 class Place(Enum):
@@ -65,7 +75,7 @@ class Entry:
     version: int = 0
 
 
-_Item = tuple[float, int, int, PodUid]
+_Item = tuple[float, int, int, int, PodUid]
 
 
 class SchedulingQueue:
@@ -131,13 +141,13 @@ class SchedulingQueue:
         """No node takes it: it waits for an event, or backs off when one came meanwhile."""
         if (entry := self._in_flight(uid)) is not None:
             entry.since = now
-            entry.ready_at = now + self._pace.delay(entry.attempts)
+            entry.ready_at = self._pace.ready_at(now, entry.attempts)
             self._put(entry, Place.BACKOFF if entry.woken else Place.UNSCHEDULABLE)
 
     def failed(self, uid: PodUid, now: float) -> None:
         """Trying it went wrong (an extender's error, a failed binding): later again."""
         if (entry := self._in_flight(uid)) is not None:
-            entry.ready_at = now + self._pace.delay(entry.attempts)
+            entry.ready_at = self._pace.ready_at(now, entry.attempts)
             self._put(entry, Place.AFTER_ERROR)
 
     def wake(self, uid: PodUid, now: float) -> None:
@@ -194,14 +204,15 @@ class SchedulingQueue:
         if place is Place.UNSCHEDULABLE:
             self._unschedulable[entry.uid] = entry
         elif place in self._heaps:
-            key = -float(entry.priority) if place is Place.ACTIVE else entry.ready_at
-            heapq.heappush(self._heaps[place], (key, entry.order, entry.version, entry.uid))
+            at = 0.0 if place is Place.ACTIVE else entry.ready_at
+            item = (at, -entry.priority, entry.order, entry.version, entry.uid)
+            heapq.heappush(self._heaps[place], item)
 
     def _first(self, place: Place) -> Entry | None:
         """The first entry of a heap; items of pods that have left it are dropped."""
         heap = self._heaps[place]
         while heap:
-            _, order, version, uid = heap[0]
+            _, _, order, version, uid = heap[0]
             entry = self._entries.get(uid)
             if entry and (entry.order, entry.version) == (order, version):
                 return entry

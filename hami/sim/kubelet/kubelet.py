@@ -176,12 +176,9 @@ class Kubelet:
         return False
 
     async def _report(self, node: LiveNode) -> None:
-        own, status = self._reports.patches(node, self._clock())
-        if own:
-            await self._client.patch(LIVE_NODES, node.name, own)
-        if status:
+        if patch := self._reports.patch(node, self._clock()):
             await self._client.patch(
-                LIVE_NODES, node.name, status, subresource="status", kind="strategic"
+                LIVE_NODES, node.name, patch, subresource="status", kind="strategic"
             )
 
     async def _report_pod(self, pod: LivePod, life: Life) -> None:

@@ -61,8 +61,10 @@ class NodeReports:
     def forget(self, name: str) -> None:
         self._annotations.pop(name, None)
 
-    def patches(self, node: LiveNode, now: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Merge patches for the node and for its status; empty where nothing is missing.
+    def patch(self, node: LiveNode, now: float) -> dict[str, Any]:
+        """A strategic merge patch for the node's status; empty when nothing is missing.
+
+        Annotations and labels go with it: the status subresource takes those too.
 
         Raises:
             ConfigError: the node asks for simulated devices that no plugin knows.
@@ -73,10 +75,11 @@ class NodeReports:
         equipped = msgspec.structs.replace(
             node, metadata=msgspec.structs.replace(node.metadata, annotations=texts)
         )
-        own = {"metadata": {"annotations": annotations}} if annotations else {}
+        metadata: dict[str, Any] = {"annotations": annotations} if annotations else {}
         if "kubernetes.io/hostname" not in node.labels:
-            own.setdefault("metadata", {})["labels"] = {"kubernetes.io/hostname": node.name}
-        return own, self._status(equipped, now)
+            metadata["labels"] = {"kubernetes.io/hostname": node.name}
+        status = self._status(equipped, now)
+        return ({"metadata": metadata} if metadata else {}) | status
 
     def _new_annotations(self, node: LiveNode) -> dict[str, str | None]:
         """What the plugins' annotations have become; None for one that is no more."""
