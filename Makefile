@@ -8,10 +8,10 @@ EDITABLE := -e '.[testing]' $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench constraints clean
+.PHONY: help setup demo test test-kubernetes check format bench constraints clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## install hami, its plugins and the tools into .venv (PYTHON=... to choose one)
 
@@ -28,6 +28,14 @@ demo: $(STAMP) ## place examples/demo on paper
 
 test: $(STAMP) ## run the tests on all cores
 	$(BIN)/pytest -n auto
+
+# binaries.py prints the folder with a real Kubernetes, and builds it the first time. It ends with 3
+# where there is no Go to build it with, and says so: that is no failure.
+test-kubernetes: $(STAMP) ## run the tests on a real Kubernetes (Go 1.26 builds it, once)
+	@bin=$$($(BIN)/python tests/kubernetes/binaries.py); code=$$?; \
+	if [ $$code -eq 3 ]; then echo "test-kubernetes: skipped" >&2; exit 0; fi; \
+	[ $$code -eq 0 ] || exit $$code; \
+	exec $(BIN)/pytest tests/kubernetes --kubernetes "$$bin" -rs
 
 check: $(STAMP) ## everything that must hold before a change is merged
 	$(BIN)/ruff format --check .

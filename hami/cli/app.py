@@ -18,6 +18,7 @@ from rich.console import Console
 
 from hami import __version__
 from hami.cli.files import check_one_stdin, read_device_config, read_text, shown
+from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.plugin_new import new_plugin
 from hami.cli.policies import read_policy
 from hami.cli.progress import progress_bar
@@ -34,7 +35,7 @@ from hami.vendor import VendorFailure
 
 T = TypeVar("T")
 
-NOT_PLACED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+NOT_PLACED, BAD_INPUT = 1, 2
 
 app = typer.Typer(
     name="hami",
@@ -168,8 +169,9 @@ def demo_command(
     Exits with 1 when a step does not hold (with --manifests: when a pod waits or is denied), with
     2 when the input is wrong.
     """
-    # Imported late: a server, a client and their libraries, which other commands do without.
-    from hami.cli import demo  # noqa: PLC0415
+    with ending_at_interrupt():
+        # Imported late: a server, a client and their libraries, which other commands do without.
+        from hami.cli import demo  # noqa: PLC0415
 
     with _answering():
         config = read_device_config(device_config) if device_config else {}
@@ -202,7 +204,8 @@ def up_command(
     device_config: DeviceConfig = None,
 ) -> None:
     """Keep an embedded cluster running until Ctrl-C, for kubectl; needs no GPU."""
-    from hami.cli import up  # noqa: PLC0415 -- as above
+    with ending_at_interrupt():
+        from hami.cli import up  # noqa: PLC0415 -- as above
 
     with _answering():
         config = read_device_config(device_config) if device_config else {}

@@ -12,9 +12,10 @@ import sys
 import traceback
 from typing import Any
 
+from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.streams import replace_streams
 
-INTERNAL, UNWRITABLE, INTERRUPTED = 70, 74, 130
+INTERNAL, UNWRITABLE = 70, 74
 
 
 def main() -> None:
@@ -47,14 +48,8 @@ def _run() -> Any:
 
 
 def _imported() -> Any:
-    """The command. An interrupt ends the process at once: a library might swallow its exception."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    with ending_at_interrupt():
         return importlib.import_module("hami.cli.app")
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    try:
-        return importlib.import_module("hami.cli.app")
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _internal_error(error: Exception) -> int:

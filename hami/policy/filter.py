@@ -197,7 +197,7 @@ def decide(
     if any(table.vendors[key].scores for key in request.vendors):
         rank = rank + fits.place_all(candidates, first.kept)
     rank = np.where(first.kept, rank, -np.inf)
-    for index in _best_first(rank, table.name_ranks()[first.numbers]):
+    for index in _best_first(rank, first.numbers, table.name_ranks()):
         outcome = fits.on(candidates[index])
         if isinstance(outcome, PodAllocation):
             return Placed(outcome)
@@ -227,11 +227,13 @@ def _by_quota(rejected: Rejected) -> bool:
     return any(reason is reasons.QUOTA for reason, _ in rejected.counts)
 
 
-def _best_first(rank: NDArray[np.float64], name_rank: NDArray[np.int64]) -> Iterator[int]:
+def _best_first(
+    rank: NDArray[np.float64], numbers: NDArray[np.int64], name_ranks: NDArray[np.int64]
+) -> Iterator[int]:
     """Indexes from the highest rank down, by name among equals, as long as they are asked for."""
     while len(rank) and (best := rank.max()) > -np.inf:
         equals = np.flatnonzero(rank == best)
-        index = int(equals[name_rank[equals].argmin()])
+        index = int(equals[name_ranks[numbers[equals]].argmin()])
         yield index
         rank[index] = -np.inf
 

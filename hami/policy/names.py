@@ -8,31 +8,36 @@ arrays, and only those names become strings that somebody asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 
 LONGEST = 256
 """Characters of a name in a block; Kubernetes' names have at most 253."""
 
 _QUOTE, _COMMA, _SPACE = 0x22, 0x2C, 0x20
 _BETWEEN = '","'
+_PLAIN = re.compile(rf"[ !#-\[\]-~\x7f]{{1,{LONGEST}}}")
+"""What JSON writes as it is, in ASCII: neither quotes nor backslashes nor control characters."""
+
 _WORD = 8
-_KEPT: Sequence[int] = tuple((1 << 8 * kept) - 1 for kept in range(_WORD + 1))
+_KEPT = tuple((1 << 8 * kept) - 1 for kept in range(_WORD + 1))
 """Masks for the first bytes of a word."""
 
 _MIX = 0x9E3779B97F4A7C15
 _ROUNDS = 6
+_ALL_BITS = (1 << 64) - 1
 
 
 class NameBlock(Sequence[str]):
-    """Names as a JSON array has them, undecoded: no escapes, no spaces, ASCII alone.
+    """Names as a JSON array has them, undecoded: no escapes, no spaces between, ASCII alone.
 
     It compares equal to any sequence of the same names.
     """
@@ -45,34 +50,31 @@ class NameBlock(Sequence[str]):
 
     @classmethod
     def read(cls, array: bytes) -> NameBlock | None:
-        """The names of a JSON array; None for one that is written in any other way."""
-        if not (array.startswith(b'["') and array.endswith(b'"]')):
-            return cls(b"", _NONE, _NONE) if array == b"[]" else None
+        """The names of a JSON array of strings; None for one that is written in any other way."""
+        if array == b"[]":
+            return cls(b"", np.zeros(0, np.int64), np.zeros(0, np.int64))
         if b"\\" in array or not array.isascii():
             return None
         characters = np.frombuffer(array, np.uint8)
         quotes = (characters == _QUOTE).nonzero()[0]
         starts, ends = quotes[::2] + 1, quotes[1::2]
-        if len(quotes) % 2 or characters.min() < _SPACE:
+        if not len(starts) or len(starts) != len(ends) or characters.min() < _SPACE:
             return None
-        between = starts[1:] - ends[:-1]
-        commas = characters[ends[:-1] + 1] == _COMMA
-        if len(between) and not ((between == len(_BETWEEN)).all() and commas.all()):
+        if array[: starts[0]] != b'["' or array[ends[-1] :] != b'"]':
             return None
-        if starts[0] != len('["') or ends[-1] != len(array) - len('"]'):
+        if (starts[1:] - ends[:-1] != len(_BETWEEN)).any():
             return None
-        if int((ends - starts).max()) > LONGEST:
+        if (characters[ends[:-1] + 1] != _COMMA).any() or (ends - starts).max() > LONGEST:
             return None
         return cls(array, starts, ends)
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> NameBlock | None:
+    def of(cls, names: Sequence[str]) -> NameBlock | None:
         """None where one of them is no plain text, or too long."""
-        known = list(names)
-        if not known:
-            return cls(b"", _NONE, _NONE)
-        block = cls.read(f'["{_BETWEEN.join(known)}"]'.encode())
-        return block if block is not None and len(block) == len(known) else None
+        if not names:
+            return cls.read(b"[]")
+        block = cls.read(f'["{_BETWEEN.join(names)}"]'.encode(errors="surrogatepass"))
+        return block if block is not None and len(block) == len(names) else None
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -84,52 +86,55 @@ class NameBlock(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
 
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
+        if isinstance(index, slice) or self._decoded is not None:
             return self.decoded()[index]
-        if self._decoded is not None:
-            return self._decoded[index]
         return self._block[self._starts[index] : self._ends[index]].decode()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.decoded())
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.decoded()
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self.decoded() == list(other)
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return self.decoded() == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def decoded(self) -> list[str]:
-        """All names; decoded at the first call."""
+        """All names as strings, made at the first call."""
         if self._decoded is None:
             text = self._block[2:-2].decode()
             self._decoded = text.split(_BETWEEN) if len(self) else []
         return self._decoded
 
     @property
-    def widest(self) -> int:
-        """Words that the longest name takes."""
-        return int((self._ends - self._starts).max()) // _WORD + 1 if len(self) else 1
+    def width(self) -> int:
+        """Words that the longest name takes; at least one."""
+        return max(1, -(-int((self._ends - self._starts).max(initial=0)) // _WORD))
 
     def words(self, width: int) -> Words:
         """A row of ``width`` words for each name, zeros behind its end."""
-        if not len(self):
-            return np.zeros((0, width), np.uint64)
         padded = self._block + bytes(width * _WORD)
-        # Every position of the block is the beginning of a row; most names begin at an odd one.
-        every: Words = np.ndarray((len(self._block), width), "<u8", padded, 0, (1, _WORD))
-        rows = every[self._starts]
+        # Every position begins a row of its own here, most of them in the middle of a name.
+        every = np.ndarray((len(self._block),), f"V{width * _WORD}", padded, 0, (1,))
+        rows: Words = every[self._starts].view("<u8").reshape(len(self), width)
         lengths = self._ends - self._starts
-        shortest, longest = int(lengths.min()), int(lengths.max())
+        shortest, longest = int(lengths.min(initial=LONGEST)), int(lengths.max(initial=0))
+        kept = np.array(_KEPT, np.uint64)
         for word in range(shortest // _WORD, width):
+            begin = word * _WORD
             if shortest == longest:
-                rows[:, word] &= _kept(shortest - word * _WORD)
+                rows[:, word] &= kept[min(max(shortest - begin, 0), _WORD)]
             else:
-                kept = _KEPT_BYTES[np.minimum(np.maximum(lengths - word * _WORD, 0), _WORD)]
-                rows[:, word] &= kept
+                rows[:, word] &= kept[np.minimum(np.maximum(lengths - begin, 0), _WORD)]
         return rows
 
 
-_NONE: Numbers = np.zeros(0, np.int64)
+def _is_plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None
 
 
 class NameIndex:
@@ -139,72 +144,64 @@ class NameIndex:
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
-        names = list(numbers)
+        names = [name for name in numbers if _is_plain(name)]
         block = NameBlock.of(names)
-        self._odd: dict[str, int] = {}
-        if block is None:
-            self._odd = {name: numbers[name] for name in names if NameBlock.of([name]) is None}
-            names = [name for name in names if name not in self._odd]
-            block = NameBlock.of(names)
-            assert block is not None
-        self._numbers = numbers
-        self._width = block.widest
+        assert block is not None
+        self._width = block.width
         rows = block.words(self._width)
-        self._columns = [np.ascontiguousarray(rows[:, word]) for word in range(self._width)]
-        self._values = np.fromiter((numbers[name] for name in names), np.int64, len(names))
-        self._shift = np.uint64(64 - (4 * max(len(names), 1)).bit_length())
+        self._columns = [rows[:, word].copy() for word in range(self._width)]
+        self._values = np.fromiter(map(numbers.__getitem__, names), np.int64, len(names))
         self._factors = _odd_numbers(self._width)
+        self._shift = np.uint64(64 - (4 * max(len(names), 1)).bit_length())
         self._slots: list[Numbers] = []
-        left = self._fill(rows)
-        self._odd |= {names[index]: numbers[names[index]] for index in left.tolist()}
+        others = {names[index] for index in self._fill(rows).tolist()}
+        self._others = {
+            name: number
+            for name, number in numbers.items()
+            if name in others or not _is_plain(name)
+        }
 
     def find(self, names: Sequence[str]) -> Numbers:
         """The number of each name, in order."""
         block = names if isinstance(names, NameBlock) else NameBlock.of(names)
         if block is None:
-            get = self._numbers.get
-            return np.fromiter((get(name, -1) for name in names), np.int64, len(names))
-        found = np.full(len(block), -1)
-        if not len(block) or not len(self._values):
-            return self._find_odd(block, found, np.arange(len(block)))
-        rows = block.words(max(self._width, block.widest))
-        return self._find_odd(block, found, self._find_plain(rows, found))
+            block = NameBlock.of([name if _is_plain(name) else _NOBODY for name in names])
+            assert block is not None
+        found = self._find(block)
+        if self._others:
+            for index in np.flatnonzero(found < 0).tolist():
+                found[index] = self._others.get(names[index], -1)
+        return found
 
-    def _find_plain(self, rows: Words, found: Numbers) -> Numbers:
-        """Write what is found into ``found``; the places of the others."""
-        left: Numbers = np.arange(len(rows))
+    def _find(self, block: NameBlock) -> Numbers:
+        """As :meth:`find`, without the names that have no slot."""
+        width = max(self._width, block.width)
+        rows = block.words(width)
         known = rows[:, : self._width]
-        too_long = rows[:, self._width :].any(axis=1) if rows.shape[1] > self._width else None
-        hashes = self._hashes(known)
+        found = np.full(len(rows), -1)
+        # A name that is longer than all of ours is none of them.
+        left = None if width == self._width else np.flatnonzero(~rows[:, self._width :].any(axis=1))
         for number, slots in enumerate(self._slots):
-            entries = slots[self._places(hashes, number)]
-            same = self._columns[0][entries] == known[:, 0]
+            at = known if left is None else known[left]
+            entries = slots[self._places(self._hashes(at), number)]
+            same = self._columns[0][entries] == at[:, 0]
             for word in range(1, self._width):
-                same &= self._columns[word][entries] == known[:, word]
-            if too_long is not None:
-                same &= ~too_long[left]
-            found[left[same]] = self._values[entries[same]]
-            missed = ~same
-            left = left[missed]
+                same &= self._columns[word][entries] == at[:, word]
+            if left is None:
+                found = np.where(same, self._values[entries], -1)
+                left = np.flatnonzero(~same)
+            else:
+                found[left[same]] = self._values[entries[same]]
+                left = left[~same]
             if not len(left):
                 break
-            known, hashes = known[missed], hashes[missed]
-        return left
-
-    def _find_odd(self, block: NameBlock, found: Numbers, left: Numbers) -> Numbers:
-        if self._odd:
-            for index in left.tolist():
-                found[index] = self._odd.get(block[index], -1)
         return found
 
     def _fill(self, rows: Words) -> Numbers:
-        """Give each row a slot of its own in one of the rounds; what is left got none."""
-        hashes = self._hashes(rows)
+        """Give each row a slot of its own in one of the rounds; those that got none."""
         left: Numbers = np.arange(len(rows))
-        for number in range(_ROUNDS):
-            if not len(left):
-                break
-            places = self._places(hashes[left], number)
+        while len(left) and len(self._slots) < _ROUNDS:
+            places = self._places(self._hashes(rows[left]), len(self._slots))
             slots = np.zeros(1 << (64 - int(self._shift)), np.int64)
             slots[places] = left
             self._slots.append(slots)
@@ -213,14 +210,19 @@ class NameIndex:
 
     def _hashes(self, rows: Words) -> Words:
         hashes: Words = rows @ self._factors
-        return hashes ^ (hashes >> np.uint64(29))
+        return hashes
 
     def _places(self, hashes: Words, number: int) -> Numbers:
         """Each round looks at other bits, for names that lost their place in the former."""
-        factor = np.uint64(pow(_MIX, 2 * number + 1, 1 << 64))
-        return ((hashes * factor) >> self._shift).view(np.int64)
+        if number:
+            hashes = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(_MIX + 2 * number)
+        return (hashes >> self._shift).view(np.int64)
+
+
+_NOBODY = ""
+"""No node has this name; it stands for those that cannot be in a block."""
 
 
 def _odd_numbers(count: int) -> Words:
     """Factors that nobody outside knows: Python keys its hash per process."""
-    return np.array([hash(f"word {n}") & ((1 << 64) - 1) | 1 for n in range(count)], np.uint64)
+    return np.array([hash(f"word {n}") & _ALL_BITS | 1 for n in range(count)], np.uint64)

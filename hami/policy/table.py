@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,9 +121,10 @@ class DeviceTable:
         layout = self._current_layout()
         view = self._columns.view(self._size)
         checks = list(self._checks(ask, view, layout))
-        passing = np.ones(self._size, np.bool_)
+        refused = np.zeros(self._size, np.bool_)
         for _, failing in checks:
-            passing &= ~failing
+            refused |= failing
+        passing = ~refused
         if ask.left_memory is not None and ask.request.count > 1:
             # The cheapest devices together may still exceed what quota leaves.
             charge = layout.charged_memory(ask.request, view)
@@ -160,9 +162,13 @@ class DeviceTable:
             may = layout.may_refuse(column)
             return failing if may is None else failing & may
 
-        yield reasons.NOT_HEALTHY, where(Column.HEALTH, ~view.healthy)
-        yield reasons.UNKNOWN_USAGE, where(Column.HEALTH, ~view.known)
-        yield reasons.CORDONED, where(Column.CORDON, view.cordoned)
+        # Most clusters have nothing to refuse here, and finding that out costs next to nothing.
+        if not view.healthy.all():
+            yield reasons.NOT_HEALTHY, where(Column.HEALTH, ~view.healthy)
+        if not view.known.all():
+            yield reasons.UNKNOWN_USAGE, where(Column.HEALTH, ~view.known)
+        if view.cordoned.any():
+            yield reasons.CORDONED, where(Column.CORDON, view.cordoned)
         if selection.use_models or selection.nouse_models or selection.mode is not None:
             models = np.array([not selection.admits_model(m) for m in self._models], np.bool_)
             modes = np.array([not selection.admits_mode(m) for m in self._modes], np.bool_)
@@ -274,6 +280,10 @@ class _Columns:
         return larger
 
 
+_ONES = MappingProxyType({size: int("01" * size, 16) for size in (1, 2, 4, 8)})
+"""By the size of an integer in bytes: the one whose every byte is 1."""
+
+
 @dataclass(slots=True, eq=False)
 class _Layout:
     """What follows from which rows exist, not from their usage; cached between scans."""
@@ -284,10 +294,15 @@ class _Layout:
     rules: Sequence[ModeRules]
     mode: Numbers
     several: Mask | None = field(init=False)
+    equal: int = field(init=False)
+    """Rows of every segment, 0 where they differ."""
     _may: dict[Column, Mask | None] = field(init=False)
     _percent: dict[int, Numbers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        longest = int(self.lengths.max(initial=0))
+        self.equal = longest if (self.lengths == longest).all() else 0
+
         def rows(flags: list[bool], *, none_if: bool) -> Mask | None:
             if all(flag is none_if for flag in flags):
                 return None
@@ -320,6 +335,11 @@ class _Layout:
         """How many rows of each segment are set."""
         if not len(self.starts):
             return np.zeros(0, np.int64)
+        if self.equal in _ONES:
+            # Each segment is one integer of that many bytes; a product adds them up in its top one.
+            whole = rows.view(f"u{self.equal}")
+            sums = (whole * whole.dtype.type(_ONES[self.equal])) >> (8 * (self.equal - 1))
+            return sums.astype(np.int64)
         return np.add.reduceat(rows.view(np.uint8), self.starts, dtype=np.int64)
 
     def cheapest(self, charge: Numbers | int, passing: Mask, count: int) -> Numbers:
@@ -377,6 +397,10 @@ class Scan:
         return [_rejected(words, row) for row in rows.tolist()], answer
 
 
+_FEW_NUMBERS = 1 << 16
+"""So many may be counted in an array; sorting thousands of rows takes longer."""
+
+
 def _distinct_rows(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     """The distinct rows of these columns, and for each row the index of its distinct one."""
     # One number a row, in mixed radix: counts are small, so it fits unless there are very many.
@@ -388,8 +412,15 @@ def _distinct_rows(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
     if size >= 1 << 63:
         _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return rows[first], place.reshape(-1)
-    _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
-    return rows[first], place
+    if size > _FEW_NUMBERS:
+        _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
+        return rows[first], place
+    some = np.full(size, -1)
+    some[numbers] = np.arange(len(numbers))  # a row with this number
+    distinct = np.flatnonzero(some >= 0)
+    places = np.empty(size, np.int64)
+    places[distinct] = np.arange(len(distinct))
+    return rows[some[distinct]], places[numbers]
 
 
 _TOO_FEW_DEVICES = Rejected.of(reasons.NODE_TOO_FEW_DEVICES)

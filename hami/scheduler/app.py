@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from hami import __version__
 from hami.domain.errors import HamiError
+from hami.scheduler.filter_args import read_args
 from hami.scheduler.webhook import Webhook
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.extender import (
@@ -136,7 +137,7 @@ def _add_extender(app: FastAPI, extender: ExtenderPort, health: Health, limits: 
 
 def _filter_route(extender: ExtenderPort, health: Health, limits: Limits) -> Handler:
     async def filter_route(request: Request) -> Response:
-        args = decode_body(await read_body(request, limits), ExtenderArgs)
+        args = read_args(await read_body(request, limits))
         if isinstance(args, BadBody):
             return PlainTextResponse(f"{args}\n", 400)
         try:

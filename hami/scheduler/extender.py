@@ -155,7 +155,7 @@ class Extender:
             result = answers.unfit_everywhere(candidates, request.text)
             return Filtered(result=result, outcome="refused", words={"InvalidRequest": 1})
         if not request.vendors:
-            return _on(candidates, "passed")
+            return _on(list(candidates), "passed")
         return self._reserve(request, candidates)
 
     def _reserve(self, request: PodRequest, candidates: Sequence[str]) -> Filtered:

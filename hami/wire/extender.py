@@ -26,7 +26,7 @@ class ExtenderArgs(_Extender, frozen=True):
 
     pod: msgspec.Raw = NULL
     nodes: msgspec.Raw = NULL
-    node_names: list[str] | None = None
+    node_names: Sequence[str] | None = None
 
     @property
     def has_pod(self) -> bool:
@@ -35,6 +35,14 @@ class ExtenderArgs(_Extender, frozen=True):
     @property
     def has_nodes(self) -> bool:
         return bytes(self.nodes) != b"null"
+
+
+class UndecodedArgs(_Extender, frozen=True):
+    """The same with the names left undecoded too: thousands of them need not become strings."""
+
+    pod: msgspec.Raw = NULL
+    nodes: msgspec.Raw = NULL
+    node_names: msgspec.Raw = NULL
 
 
 class ExtenderFilterResult(_Extender, frozen=True):

@@ -36,6 +36,7 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         self.add_namespace(self.namespace)
+        self.plane.allow_hami(self.namespace)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -28,6 +28,7 @@ def control_plane(request, tmp_path_factory):
     if folder is None:
         pytest.skip("needs a real Kubernetes: run make test-kubernetes")
     with ControlPlane(folder, tmp_path_factory.mktemp("kubernetes")) as plane:
+        plane.allow_hami("kube-system")
         yield plane
 
 

@@ -10,6 +10,7 @@ gives it. The audit log tells their writes apart.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import sys
@@ -18,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 if __package__:
     from .binaries import binaries
@@ -32,6 +35,8 @@ else:  # run as a script
 
 USERS = ("admin", "kube-scheduler", "hami")
 LOCAL = "127.0.0.1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES = ("ClusterRole", "Role")
 
 MANAGED = (
     "nvidia.com/gpu",
@@ -222,12 +227,50 @@ class ControlPlane:
             lambda: self._serves("/api/v1/namespaces/default/serviceaccounts/default"),
         )
 
+    def allow_hami(self, namespace: str) -> None:
+        """Gives the user ``hami`` the rights that docs/scheduler.md lists, those of its Role in
+        ``namespace``; idempotent.
+        """
+        for role in documented_roles():
+            kind = role["kind"]
+            path = RBAC
+            if kind == "Role":
+                path += f"/namespaces/{namespace}"
+                role["metadata"]["namespace"] = namespace
+            binding = {
+                "metadata": {"name": "hami"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": kind,
+                    "name": role["metadata"]["name"],
+                },
+                "subjects": [
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "hami"}
+                ],
+            }
+            for where, body in ((f"{kind.lower()}s", role), (f"{kind.lower()}bindings", binding)):
+                try:
+                    self.admin.create(f"{path}/{where}", body)
+                except Refused as error:
+                    if error.status != 409:
+                        raise
+
     def _serves(self, path: str) -> bool:
         try:
             self.admin.text(path)
         except Refused:
             return False
         return True
+
+
+def documented_roles() -> list[Object]:
+    """The ClusterRole and the Role of docs/scheduler.md."""
+    text = (Path(__file__).parents[2] / "docs/scheduler.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    documents = (found for block in blocks for found in yaml.safe_load_all(block))
+    roles = [d for d in documents if isinstance(d, dict) and d.get("kind") in ROLES]
+    assert sorted(role["kind"] for role in roles) == sorted(ROLES)
+    return roles
 
 
 def extender(url: str, **fields: Any) -> Object:

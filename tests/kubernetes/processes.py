@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+# util-linux: a test run that is killed leaves no cluster behind.
+DYING_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
 class NotReady(Exception):
@@ -31,7 +36,7 @@ class Processes:
         assert name not in self._running, f"{name} runs already"
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
-                [str(word) for word in command],
+                [*DYING_WITH_US, *map(str, command)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -92,7 +97,7 @@ def until(
     every: float = 0.05,
     seen: Callable[[], object] = lambda: "",
 ) -> T:
-    """The first answer of ``look`` that is neither None nor False.
+    """The first answer of ``look`` that is true.
 
     Raises:
         TimeoutError: with ``what`` was waited for, what ``passing`` error came last, and ``seen``.
@@ -105,7 +110,7 @@ def until(
         except passing as error:
             last = repr(error)
         else:
-            if found is not None and found is not False:
+            if found:
                 return found
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} did not happen in {seconds:g} s {last} {seen()}".rstrip())

@@ -162,9 +162,15 @@ class Proxy:
         self.url = f"http://{host}:{port}"
 
     async def _stop(self) -> None:
+        for connection in self._runner.server.connections if self._runner.server else ():
+            if connection.transport:
+                connection.transport.abort()  # a watch would go on for ever
         await self._runner.cleanup()
         await asyncio.gather(*self._arriving, return_exceptions=True)
+        assert self._session.connector
+        await self._session.connector.close(abort_ssl=True)
         await self._session.close()
+        await asyncio.sleep(0.05)  # transports close in later turns of the loop
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         call = Call(method=request.method, path=request.path_qs)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlencode
 
 from .client import Client, Object
 from .processes import Processes
@@ -74,13 +75,19 @@ class Service:
         return self._client.text(path)
 
     def used(self) -> dict[Key, Amount]:
-        """What the service thinks is in use of each NVIDIA device."""
-        return {
-            (device["node"], device["id"]): Amount(
-                device["usedSlots"], device["usedMemoryMiB"], device["usedCores"]
-            )
-            for device in self.get("/api/v1/devices?vendor=NVIDIA&limit=10000")["items"]
-        }
+        """What the service thinks is in use of each NVIDIA device, read page by page."""
+        found: dict[Key, Amount] = {}
+        more = ""
+        while True:
+            query = urlencode({"vendor": "NVIDIA", "limit": 50, "continue": more})
+            page = self.get(f"/api/v1/devices?{query}")
+            for device in page["items"]:
+                found[device["node"], device["id"]] = Amount(
+                    device["usedSlots"], device["usedMemoryMiB"], device["usedCores"]
+                )
+            more = page["continue"]
+            if not more:
+                return found
 
     def log(self) -> list[Object]:
         """Its log lines, as far as they are JSON."""

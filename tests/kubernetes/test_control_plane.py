@@ -33,10 +33,11 @@ def test_the_audit_log_tells_who_wrote_what(cluster):
     assert cluster.writes("hami") == []
 
 
-def test_the_user_hami_may_do_nothing_by_itself(cluster):
+def test_the_user_hami_may_do_what_the_documentation_says_and_no_more(cluster):
     client = cluster.plane.client("hami")
-    with pytest.raises(Refused, match='User "hami" cannot list') as refused:
-        client.list(pods_path(cluster.namespace))
+    assert client.list(pods_path(cluster.namespace)) == []
+    with pytest.raises(Refused, match='User "hami" cannot create resource "pods"') as refused:
+        client.create(pods_path(cluster.namespace), a_pod("p"))
     client.close()
     assert refused.value.status == 403
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,6 +19,12 @@ class Counting(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
+        if self.path == "/watch":
+            self.go_on_for_ever()
+        else:
+            self.echo()
+
+    def echo(self):
         self.server.got.append(self.path)
         body = self.path.encode()
         self.send_response(200)
@@ -25,9 +32,21 @@ class Counting(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def go_on_for_ever(self):
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            while not self.server.ended:
+                self.wfile.write(b"1\r\nx\r\n")
+                time.sleep(0.02)
+        except OSError:
+            self.server.got.append("left")
+        self.close_connection = True
+
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.do_GET()
+        self.echo()
 
     def log_message(self, *_):
         pass
@@ -36,10 +55,11 @@ class Counting(BaseHTTPRequestHandler):
 @pytest.fixture
 def upstream():
     with ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
-        server.got = []
+        server.got, server.ended = [], False
         thread = threading.Thread(target=server.serve_forever, args=[0.02])
         thread.start()
         yield server
+        server.ended = True
         server.shutdown()
         thread.join()
 
@@ -90,6 +110,21 @@ def test_holds_until_released(proxy, client, upstream):
         assert not answer.done()
         rule.release()
         assert answer.result(timeout=10) == (200, b"/a")
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "the proxy ends"])
+def test_a_watch_streams_until_it_is_broken(upstream, cut):
+    with Proxy(f"http://127.0.0.1:{upstream.server_port}") as proxy:
+        watching = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=10)
+        watching.request("GET", "/watch")
+        answer = watching.getresponse()
+        assert answer.read(3) == b"xxx"
+        if cut:
+            proxy.cut("^GET /watch")
+            with pytest.raises((OSError, http.client.HTTPException)):
+                answer.read()
+    watching.close()
+    until("upstream's connection ends too", lambda: upstream.got == ["left"])
 
 
 def test_says_what_it_waited_for(proxy):

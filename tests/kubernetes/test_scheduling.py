@@ -126,7 +126,7 @@ class TestRefusals:
         cluster.add_pod(a_pod("p", gpu=1, mem=20000))
         said = cluster.refused("p", "CardInsufficientMemory")
         assert "1 1/1 CardInsufficientMemory" in said
-        assert "node unregistered" in said
+        assert "1 NodeInsufficientDevice" in said
 
     def test_a_request_that_cannot_be_read_is_refused_with_its_text(self, cluster):
         cluster.add_nodes("n1")

@@ -6,6 +6,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from .world import a_world
+from .world_process import Forge
+
 
 @pytest.fixture
 def logged():
@@ -13,3 +16,19 @@ def logged():
     structlog.reset_defaults()
     with capture_logs() as entries:
         yield entries
+
+
+@pytest.fixture(scope="session")
+def forge():
+    """Makes processes of the service without importing everything for each."""
+    forge = Forge()
+    yield forge
+    forge.close()
+
+
+@pytest.fixture
+async def world(tmp_path, forge):
+    """An API server without nodes; what was started in it ends with the test."""
+    async with a_world(tmp_path, forge) as world:
+        yield world
+        assert world.books.violations == []

@@ -60,11 +60,17 @@ def a_pod(
 ) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {"restartPolicy": "Never", "containers": list(containers) or [a_container()], **spec},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": list(containers) or [a_container()],
+            **spec,
+        },
     }
 
 
-def a_node(name: str, annotations: dict[str, str] | None = None, **allocatable: str) -> dict[str, Any]:
+def a_node(
+    name: str, annotations: dict[str, str] | None = None, **allocatable: str
+) -> dict[str, Any]:
     status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
     if allocatable:
         status |= {"capacity": allocatable, "allocatable": allocatable}

@@ -30,7 +30,9 @@ from .embedded import Pods, a_container, a_node, a_pod, a_server, add_nodes, eve
 GPU = "acme.com/gpu"
 
 
-def pod_of(*containers: dict[str, Any], inits: list[dict[str, Any]] | None = None, **spec: Any) -> Pod:
+def pod_of(
+    *containers: dict[str, Any], inits: list[dict[str, Any]] | None = None, **spec: Any
+) -> Pod:
     body = a_pod("p", *containers, initContainers=inits, **spec)
     body["metadata"]["uid"] = "u"
     return msgspec.convert(body, Pod)
@@ -44,15 +46,23 @@ def an_init(name: str, cpu: str, *, sidecar: bool = False) -> dict[str, Any]:
     ("pod", "cpu"),
     [
         pytest.param(pod_of(a_container(cpu="1"), a_container("b", cpu="500m")), "3/2", id="a sum"),
-        pytest.param(pod_of(a_container(cpu="1"), inits=[an_init("i", "3")]), 3, id="a larger init"),
-        pytest.param(pod_of(a_container(cpu="2"), inits=[an_init("i", "1")]), 2, id="a smaller init"),
         pytest.param(
-            pod_of(a_container(cpu="1"), inits=[an_init("s", "2", sidecar=True), an_init("i", "3")]),
+            pod_of(a_container(cpu="1"), inits=[an_init("i", "3")]), 3, id="a larger init"
+        ),
+        pytest.param(
+            pod_of(a_container(cpu="2"), inits=[an_init("i", "1")]), 2, id="a smaller init"
+        ),
+        pytest.param(
+            pod_of(
+                a_container(cpu="1"), inits=[an_init("s", "2", sidecar=True), an_init("i", "3")]
+            ),
             5,
             id="an init beside the sidecar before it",
         ),
         pytest.param(
-            pod_of(a_container(cpu="1"), inits=[an_init("i", "2"), an_init("s", "2", sidecar=True)]),
+            pod_of(
+                a_container(cpu="1"), inits=[an_init("i", "2"), an_init("s", "2", sidecar=True)]
+            ),
             3,
             id="an init before the sidecar",
         ),
@@ -118,9 +128,7 @@ class FakeExtender:
         names = args["NodeNames"]
         kept = [name for name in names if self.kept is None or name in self.kept]
         refused = {name: "no room" for name in names if name not in kept}
-        return web.json_response(
-            {"NodeNames": kept, "FailedNodes": refused, "Error": self.error}
-        )
+        return web.json_response({"NodeNames": kept, "FailedNodes": refused, "Error": self.error})
 
     async def bind(self, request: web.Request) -> web.Response:
         self.asked.append(("bind", await request.json()))
@@ -143,13 +151,18 @@ class FakeExtender:
 
 
 @asynccontextmanager
-async def a_scheduler(folder, *extenders: ExtenderSettings, pace: Pace = Pace(), **settings: Any):
+async def a_scheduler(
+    folder, *extenders: ExtenderSettings, pace: Pace | None = None, before=None, **settings: Any
+):
+    """``before`` is awaited with a client before the scheduler starts."""
     async with a_server(folder) as (_, client):
+        if before is not None:
+            await before(client)
         problems: list[str] = []
         events = EventRecorder(client, component="default-scheduler", on_problem=problems.append)
         scheduler = KubeScheduler(
             client,
-            SchedulerSettings(extenders=extenders, pace=pace, **settings),
+            SchedulerSettings(extenders=extenders, pace=pace or Pace(), **settings),
             events=events,
             on_problem=problems.append,
         )
@@ -179,14 +192,18 @@ async def test_a_pod_goes_to_the_least_allocated_node_that_its_selector_allows(t
         assert await pods.bound("one") == "a"
         await pods.add(a_pod("two", a_container(cpu="1")))
         assert await pods.bound("two") == "b"
-        await pods.add(a_pod("three", a_container(cpu="1"), nodeSelector={"kubernetes.io/hostname": "b"}))
+        await pods.add(
+            a_pod("three", a_container(cpu="1"), nodeSelector={"kubernetes.io/hostname": "b"})
+        )
         assert await pods.bound("three") == "b"
 
         async def scheduled():
             found = await reasons(client, "one")
             return found or None
 
-        assert await eventually(scheduled) == {("Scheduled", "Successfully assigned default/one to a")}
+        assert await eventually(scheduled) == {
+            ("Scheduled", "Successfully assigned default/one to a")
+        }
 
 
 async def test_a_refused_pod_says_why_in_kube_schedulers_words(tmp_path):
@@ -195,7 +212,7 @@ async def test_a_refused_pod_says_why_in_kube_schedulers_words(tmp_path):
         assert await pods.refused("p") == "no nodes available to schedule pods"
         await add_nodes(client, a_node("a", cpu="1"))
         message = "0/1 nodes are available: 1 Insufficient cpu."
-        assert await pods.refused("p", "0/1") == message
+        assert await pods.refused("p", "Insufficient") == message
 
         async def said():
             return ("FailedScheduling", message) in await reasons(client, "p") or None
@@ -219,19 +236,17 @@ async def test_new_nodes_and_deleted_pods_wake_waiting_pods(tmp_path):
 
 
 async def test_of_two_waiting_pods_the_more_important_one_is_placed(tmp_path):
-    async with a_scheduler(tmp_path) as (client, pods):
-        await client.create(
-            PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000}
-        )
-        await pods.add(
+    async def before(client):
+        await client.create(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+        await add_nodes(client, a_node("a", cpu="1"))
+        await Pods(client).add(
             a_pod("low", a_container(cpu="1")),
             a_pod("high", a_container(cpu="1"), priorityClassName="high"),
         )
-        await pods.refused("low")
-        await pods.refused("high")
-        await add_nodes(client, a_node("a", cpu="1"))
+
+    async with a_scheduler(tmp_path, before=before) as (_, pods):
         assert await pods.bound("high") == "a"
-        await pods.refused("low", "Insufficient cpu")
+        assert await pods.refused("low") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
 async def test_scheduling_gates_keep_a_pod_back_until_they_are_gone(tmp_path):
@@ -246,15 +261,17 @@ async def test_scheduling_gates_keep_a_pod_back_until_they_are_gone(tmp_path):
 
 
 async def test_the_extender_is_asked_in_its_own_spelling_and_binds_itself(tmp_path):
-    async with FakeExtender(kept={"b"}).serving() as extender:
-        async with a_scheduler(tmp_path, managing(extender)) as (client, pods):
-            await add_nodes(client, a_node("a", cpu="1"), a_node("b", cpu="1"))
-            await pods.add(asking("p"))
+    async with (
+        FakeExtender(kept={"b"}).serving() as extender,
+        a_scheduler(tmp_path, managing(extender)) as (client, pods),
+    ):
+        await add_nodes(client, a_node("a", cpu="1"), a_node("b", cpu="1"))
+        await pods.add(asking("p"))
 
-            async def asked():
-                return next((args for verb, args in extender.asked if verb == "bind"), None)
+        async def asked():
+            return next((args for verb, args in extender.asked if verb == "bind"), None)
 
-            bind = await eventually(asked)
+        bind = await eventually(asked)
     pod = extender.asked[0][1]["Pod"]
     assert extender.asked[0][1].keys() == {"Pod", "Nodes", "NodeNames"}
     assert (extender.asked[0][1]["NodeNames"], extender.asked[0][1]["Nodes"]) == (["a", "b"], None)
@@ -268,22 +285,26 @@ async def test_the_extender_is_asked_in_its_own_spelling_and_binds_itself(tmp_pa
 
 
 async def test_a_pod_without_managed_resources_never_meets_the_extender(tmp_path):
-    async with FakeExtender(kept=set()).serving() as extender:
-        async with a_scheduler(tmp_path, managing(extender)) as (client, pods):
-            await add_nodes(client, a_node("a"))
-            await pods.add(a_pod("p"))
-            assert await pods.bound("p") == "a"
+    async with (
+        FakeExtender(kept=set()).serving() as extender,
+        a_scheduler(tmp_path, managing(extender)) as (client, pods),
+    ):
+        await add_nodes(client, a_node("a"))
+        await pods.add(a_pod("p"))
+        assert await pods.bound("p") == "a"
     assert extender.asked == []
 
 
 async def test_the_extenders_reasons_reach_the_pod(tmp_path):
-    async with FakeExtender(kept=set()).serving() as extender:
-        async with a_scheduler(tmp_path, managing(extender)) as (client, pods):
-            await add_nodes(client, a_node("a"), a_node("b"))
-            await client.patch(LIVE_NODES, "b", {"spec": {"unschedulable": True}})
-            await pods.add(asking("p"))
-            said = await pods.refused("p", "no room")
-            assert said == "0/2 nodes are available: 1 no room, 1 node(s) were unschedulable."
+    async with (
+        FakeExtender(kept=set()).serving() as extender,
+        a_scheduler(tmp_path, managing(extender)) as (client, pods),
+    ):
+        await add_nodes(client, a_node("a"), a_node("b"))
+        await client.patch(LIVE_NODES, "b", {"spec": {"unschedulable": True}})
+        await pods.add(asking("p"))
+        said = await pods.refused("p", "no room")
+        assert said == "0/2 nodes are available: 1 no room, 1 node(s) were unschedulable."
 
 
 async def test_a_changed_annotation_of_a_refused_pod_has_it_tried_again_at_once(tmp_path):
@@ -305,11 +326,16 @@ async def test_a_changed_annotation_of_a_refused_pod_has_it_tried_again_at_once(
 async def test_an_extenders_error_is_said_and_tried_again(tmp_path, where):
     async with FakeExtender().serving() as extender:
         setattr(extender, "error" if where == "filter" else "bind_error", "out of order")
-        async with a_scheduler(tmp_path, managing(extender), pace=Pace(first=0.05)) as (client, pods):
+        async with a_scheduler(tmp_path, managing(extender), pace=Pace(first=0.05)) as (
+            client,
+            pods,
+        ):
             await add_nodes(client, a_node("a"))
             await pods.add(asking("p"))
             said = await pods.refused("p", "out of order")
-            assert said == ("out of order" if where == "filter" else "binding rejected: out of order")
+            assert said == (
+                "out of order" if where == "filter" else "binding rejected: out of order"
+            )
             assert (await pods.get("p")).condition("PodScheduled").reason == "SchedulerError"
             tries = len(extender.asked)
 

@@ -83,6 +83,15 @@ def test_a_woken_pod_is_taken_out_of_its_back_off_when_nothing_else_is_to_do():
     assert popped(queue, 0.1) == ["b", "a"]
 
 
+def test_of_pods_that_back_off_until_the_same_second_the_more_important_one_comes_first():
+    queue = a_queue(eager=True)
+    for uid, priority, at in ((A, 0, 0.1), (B, 9, 0.4), (C, 99, 1.2)):
+        queue.add(uid, priority)
+        refused_at(queue, uid, at)
+    queue.wake_all(1.2)
+    assert popped(queue, 1.3) == ["b", "a", "c"]
+
+
 def test_an_event_during_the_attempt_is_not_lost():
     queue = a_queue(eager=False)
     queue.add(A, 0)

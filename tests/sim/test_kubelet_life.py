@@ -105,7 +105,10 @@ def test_between_two_runs_a_container_backs_off_and_tells_of_the_last():
 
 def test_init_containers_run_one_after_the_other_then_the_apps():
     life = a_life(a_pod(inits=[INIT, INIT | {"name": "second"}], init_duration="10"))
-    assert (life.phase, states(life, "initContainerStatuses")) == ("Pending", ["running", "waiting"])
+    assert (life.phase, states(life, "initContainerStatuses")) == (
+        "Pending",
+        ["running", "waiting"],
+    )
     assert states(at(life, 10), "initContainerStatuses") == ["terminated 0", "running"]
     assert (states(life), condition(life, "Initialized")) == (["waiting"], "False")
     assert states(at(life, 20), "initContainerStatuses") == ["terminated 0", "terminated 0"]

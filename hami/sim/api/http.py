@@ -32,6 +32,9 @@ _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
+_HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
+
+
 class Dropped(Exception):
     """A fault closed the connection: there is nobody to answer."""
 
@@ -70,6 +73,9 @@ class Application:
         status = 0
         try:
             body = await _body(receive)
+            if scope["path"] in _HEALTH:
+                await _send(send, 200, b"ok", _TEXT)
+                return
             self._authenticate(headers)
             plain = self._about(scope)
             if plain is not None:
@@ -157,7 +163,7 @@ class Application:
             raise Refusal(401, "Unauthorized", "Unauthorized")
 
     def _about(self, scope: Scope) -> bytes | None:
-        """Discovery and health; None where the path is a resource's."""
+        """Discovery; None where the path is a resource's."""
         kinds = self._operations.kinds
         parts = [part for part in scope["path"].split("/") if part]
         match parts:
@@ -176,8 +182,6 @@ class Application:
                 return _encoded(discovery.resources(f"{group}/{version}", found_kinds))
             case ["version"]:
                 return _encoded(discovery.version())
-            case ["healthz" | "livez" | "readyz"]:
-                return b"ok"
             case ["openapi", "v3"]:
                 return _encoded(discovery.openapi_paths(kinds))
             case ["openapi", "v3", "api", version]:

@@ -139,6 +139,8 @@ class Quotas:
         counted = self._used.get(key, {})
         used = {k: str(counted.get(k, ZERO)) for k in hard if tracked(k)}
         wanted = {"hard": dict(hard), "used": dict(sorted({**foreign, **used}.items()))}
+        if not wanted["used"]:
+            del wanted["used"]
         if status != wanted:
             body["status"] = wanted
             self._storage.put(_QUOTAS, body)

@@ -16,12 +16,14 @@ def scale_of(body: Json) -> Json:
         for k, v in body["metadata"].items()
         if k in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     }
+    replicas = body["spec"].get("replicas", 1)
     selector = (body["spec"].get("selector") or {}).get("matchLabels") or {}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
-        "spec": {"replicas": body["spec"].get("replicas", 1)},
+        # Go's types leave out a zero.
+        "spec": {"replicas": replicas} if replicas else {},
         "status": {
             "replicas": (body.get("status") or {}).get("replicas", 0),
             "selector": ",".join(f"{key}={value}" for key, value in sorted(selector.items())),

@@ -18,6 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from hami.domain.errors import shortened
 from hami.hookspecs import PluginConfig
 from hami.scheduler.tls import self_signed
 from hami.sim.cluster.problems import NotInTime, ServiceDied
@@ -28,6 +29,7 @@ READY = 30.0
 STOPPED = 15.0
 _LOOK_AGAIN = 0.02
 _LAST_LINES = 20
+_LONGEST_LINE = 1000
 _LOOPBACK = "127.0.0.1"
 _FOREIGN = ("HAMI_SCHEDULER_", "HAMI_NODELOCK_", "POD_NAME", "POD_NAMESPACE", "NODE_NAME")
 """Variables of the caller that configure some other scheduler."""
@@ -91,6 +93,8 @@ class SchedulerService:
         """Start the process without waiting for it."""
         self._addresses.unlink(missing_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+        # What a killed process leaves behind goes with our folder.
+        environment["TMPDIR"] = str(self._folder)
         binds = [
             f"--extender-bind={_host_port(self.extender)}",
             f"--public-bind={_host_port(self.public)}",
@@ -177,7 +181,9 @@ class SchedulerService:
         if not self.log.exists():
             return ""
         with self.log.open(encoding="utf-8", errors="replace") as log:
-            return "".join(deque(log, _LAST_LINES)).rstrip()
+            return "\n".join(
+                shortened(line.rstrip(), _LONGEST_LINE) for line in deque(log, _LAST_LINES)
+            )
 
     def webhook_configuration(self) -> Mapping[str, Any]:
         """A MutatingWebhookConfiguration for pods, with our certificate's CA."""

@@ -1,0 +1,202 @@
+"""Pods per second on a real control plane, kube-scheduler alone and with our service.
+
+``python -m benchmarks.control_plane`` prints a table and one line of JSON. It needs the binaries
+of ``make test-kubernetes``. Both ways take turns on one etcd and one kube-apiserver. In each turn
+1000 pods are there before kube-scheduler may go on: the throughput is nobody's but the
+scheduler's. Then pods arrive at a rate that leaves it idle, for the time from creation to binding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.binding_watch import BindingWatch
+from tests.kubernetes.binaries import Missing, binaries
+from tests.kubernetes.client import pods_path
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.objects import a_pod
+from tests.kubernetes.plane import ControlPlane
+from tests.kubernetes.processes import until
+
+NODES, PODS, TURNS = 200, 1000, 2
+ARRIVING, RATE = 200, 50
+"""Pods that arrive one by one, and how many of them a second."""
+DEVICES = "h100x8"
+ASKS: Mapping[str, Any] = {"gpu": 1, "mem": 8000, "cores": 10}
+WRITES = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+GOALS = "pods/s >= 0.6 x kube-scheduler alone, API writes per pod <= 2"
+
+Row = dict[str, Any]
+
+
+def writes(cluster: Cluster) -> Counter[str]:
+    """Everything that the API server was asked to change of pods and events, by ``verb what``."""
+    counted: Counter[str] = Counter()
+    for labels, value in WRITES.findall(cluster.admin.text("/metrics")):
+        of = dict(LABEL.findall(labels))
+        what = "/".join(filter(None, (of["resource"], of["subresource"])))
+        write = of["verb"] in {"POST", "PUT", "PATCH", "DELETE"}
+        if write and what.startswith(("pods", "events", "nodes", "resourcequotas")):
+            counted[f"{of['verb']} {what}"] += int(float(value))
+    return counted
+
+
+def create(cluster: Cluster, names: list[str], asks: Mapping[str, Any]) -> None:
+    """Several at a time, as controllers do."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: cluster.add_pod(a_pod(name, **asks)), names))
+
+
+def backlog(cluster: Cluster, asks: Mapping[str, Any]) -> Row:
+    """All pods are there, then kube-scheduler goes on: pods a second, and writes per pod."""
+    names = [f"burst-{number:04}" for number in range(PODS)]
+    scheduler = cluster.plane.processes["kube-scheduler"]
+    with BindingWatch(cluster.plane, cluster.namespace) as watch:
+        scheduler.send_signal(signal.SIGSTOP)
+        create(cluster, names, asks)
+        before = writes(cluster)
+        begin = time.monotonic()
+        scheduler.send_signal(signal.SIGCONT)
+        watch.wait(PODS, seconds=300)
+        taken = max(watch.bound.values()) - begin
+    per_pod = settled(cluster, before)
+    return {"pods_per_s": round(PODS / taken, 1), "writes": per_pod}
+
+
+def settled(cluster: Cluster, before: Counter[str]) -> dict[str, float]:
+    """Writes per pod once no more come: events are written behind."""
+    last = writes(cluster)
+    while True:
+        time.sleep(1)
+        now = writes(cluster)
+        if now == last:
+            return {what: round(n / PODS, 2) for what, n in (now - before).items() if n}
+        last = now
+
+
+def arriving(cluster: Cluster, asks: Mapping[str, Any]) -> Row:
+    """Milliseconds from a pod's creation to its binding, as a watcher sees them."""
+    names = [f"single-{number:04}" for number in range(ARRIVING)]
+    created: dict[str, float] = {}
+    with BindingWatch(cluster.plane, cluster.namespace) as watch:
+        begin = time.monotonic()
+        for number, name in enumerate(names):
+            time.sleep(max(0.0, begin + number / RATE - time.monotonic()))
+            created[name] = time.monotonic()
+            cluster.add_pod(a_pod(name, **asks))
+        watch.wait(ARRIVING, seconds=120)
+        taken = sorted((watch.bound[name] - created[name]) * 1000 for name in names)
+    return {"p50_ms": round(median(taken), 1), "p99_ms": round(taken[int(ARRIVING * 0.99)], 1)}
+
+
+def emptied(cluster: Cluster) -> None:
+    """Every pod gone, and every book of them."""
+    cluster.admin.delete(pods_path(cluster.namespace), grace=0)
+    until("the pods are gone", lambda: not cluster.pods(), seconds=60)
+
+
+@contextmanager
+def alone(cluster: Cluster) -> Iterator[Mapping[str, Any]]:
+    cluster.plane.kube_scheduler()
+    yield {}
+    cluster.plane.stop_kube_scheduler()
+
+
+@contextmanager
+def with_hami(cluster: Cluster) -> Iterator[Mapping[str, Any]]:
+    service = cluster.scheduled(log_level="warning")
+    yield ASKS
+    cluster.agrees(service)
+    cluster.plane.stop_kube_scheduler()
+    service.end()
+
+
+def turn(cluster: Cluster, way: Callable[[Cluster], Any]) -> Row:
+    with way(cluster) as asks:
+        # kube-scheduler has no port here: it is up when it binds.
+        cluster.add_pod(a_pod("first", **asks))
+        cluster.bound("first")
+        emptied(cluster)
+        row = backlog(cluster, asks)
+        emptied(cluster)
+        row |= arriving(cluster, asks)
+        emptied(cluster)
+    return row
+
+
+def measure(folder: Path) -> Row:
+    """Raises: Missing."""
+    turns: dict[str, list[Row]] = {"alone": [], "with hami": []}
+    with (
+        tempfile.TemporaryDirectory() as state,
+        ControlPlane(folder, Path(state), audit=False) as plane,
+        Cluster(plane, Path(state)) as cluster,
+    ):
+        cluster.add_nodes(*(f"node-{number:03}" for number in range(NODES)), devices=DEVICES)
+        for _ in range(TURNS):
+            turns["alone"].append(turn(cluster, alone))
+            turns["with hami"].append(turn(cluster, with_hami))
+    rows = {name: best(of) for name, of in turns.items()}
+    ratio = rows["with hami"]["pods_per_s"] / rows["alone"]["pods_per_s"]
+    return {"nodes": NODES, "pods": PODS, "turns": turns, "best": rows, "ratio": round(ratio, 2)}
+
+
+def best(turns: list[Row]) -> Row:
+    """Of each figure, because disturbances only ever make it worse."""
+    return {
+        "pods_per_s": max(row["pods_per_s"] for row in turns),
+        "p50_ms": min(row["p50_ms"] for row in turns),
+        "p99_ms": min(row["p99_ms"] for row in turns),
+        "writes_per_pod": round(min(sum(row["writes"].values()) for row in turns), 2),
+        "writes": turns[-1]["writes"],
+    }
+
+
+def show(result: Row) -> None:
+    table = Table(title=f"{result['pods']} pods onto {result['nodes']} nodes x 8 devices")
+    for column in ("kube-scheduler", "pods/s", "created to bound p50 ms", "p99 ms", "writes/pod"):
+        table.add_column(column, justify="left" if column == "kube-scheduler" else "right")
+    for name, row in result["best"].items():
+        keys = ("pods_per_s", "p50_ms", "p99_ms", "writes_per_pod")
+        table.add_row(name, *(str(row[key]) for key in keys))
+    console = Console(width=100)
+    console.print(table)
+    console.print(
+        f"ratio {result['ratio']}; writes per pod {result['best']['with hami']['writes']}"
+    )
+    console.print(f"goals: {GOALS}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kubernetes", type=Path, metavar="DIR", help="folder with the binaries")
+    try:
+        folder = parser.parse_args().kubernetes or binaries(build=False)
+    except Missing as missing:
+        sys.stderr.write(f"not measured: {missing}\n")
+        return 0
+    result = measure(folder)
+    show(result)
+    sys.stdout.write(json.dumps(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""``hami demo`` and ``hami up`` as processes of their own: exit codes, signals, what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hami.cli.app import app
+
+from ..installed import Point
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "hami"]
+PATIENCE = 90
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    """Where temporary files of the command go; nothing may be left in it."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "tmp"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+def services_of(place: Path) -> list[int]:
+    """Process ids of scheduler services whose files are in this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if f"{place}/".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # It ended while we looked.
+    return found
+
+
+def until(look, what: str):
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < end, f"not in time: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def test_the_demo_shows_every_step_and_ends_with_a_table_of_devices(place):
+    result = run("demo")
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    assert len(re.findall(r"^(?:✓|ok) ", result.stdout, re.MULTILINE)) == 9
+    assert re.search(r"train-4 was bound \d+ ms later", result.stdout)
+    assert "GPU-a100-1-0" in result.stdout.partition("all-over")[0]
+    assert result.stdout.rstrip().endswith("all 9 steps held")
+    assert "\x1b" not in result.stdout
+    assert (list(place.iterdir()), services_of(place)) == ([], [])
+
+
+def test_the_demo_as_one_json_object(place):
+    result = run("demo", "--json")
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    found = json.loads(result.stdout)
+    assert found["held"] is True
+    assert [step["name"] for step in found["steps"] if not step["held"]] == []
+    assert {p["node"] for p in found["placements"]} == {"a100-1", "t4-1"}
+    assert sum(d["usedMemoryMiB"] for d in found["devices"]) == 3 * 8192 + 10240 + 3840 + 12000
+
+
+def test_files_of_ones_own_are_applied_and_shown(place):
+    folder = ROOT / "examples" / "quota"
+    files = [f"--manifests={folder / name}" for name in ("workload.yaml", "cluster.yaml")]
+    result = run("demo", *files)
+    assert (result.returncode, result.stderr) == (1, ""), result.stdout + result.stderr
+    assert "ResourceQuotaNotFit" in result.stdout
+    assert ", 1 pending, 0 denied." in result.stdout
+
+
+@pytest.mark.parametrize("second", [0.1, 1.0, 2.5])
+def test_ctrl_c_ends_the_demo_with_130_and_nothing_is_left(place, second):
+    process = subprocess.Popen([*COMMAND, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        time.sleep(second)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, errors) == (130, b"")
+    assert (list(place.iterdir()), services_of(place)) == ([], [])
+
+
+def test_up_serves_kubectls_kubeconfig_until_ctrl_c(place):
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--nodes", "t4x4:2", "--kubeconfig", "k.yaml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        kubeconfig = Path("k.yaml")
+        until(lambda: kubeconfig.exists() and kubeconfig.read_text(), "a kubeconfig")
+        assert kubeconfig.stat().st_mode & 0o077 == 0
+        config = yaml.safe_load(kubeconfig.read_text())
+        names = [node["metadata"]["name"] for node in get(config, "/api/v1/nodes")["items"]]
+        assert names == ["t4-1", "t4-2"]
+        assert len(services_of(place)) == 1
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, errors) == (0, "")
+    assert f"export KUBECONFIG={kubeconfig.absolute()}" in output
+    assert not kubeconfig.exists()
+    assert (list(place.iterdir()), services_of(place)) == ([], [])
+
+
+def get(config, path: str):
+    """As a client of the kubeconfig."""
+    (cluster,), (user,) = config["clusters"], config["users"]
+    import base64
+
+    authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
+    request = urllib.request.Request(
+        cluster["cluster"]["server"] + path,
+        headers={"Authorization": f"Bearer {user['user']['token']}"},
+    )
+    context = ssl.create_default_context(cadata=authority)
+    with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_a_service_that_dies_ends_up_with_its_last_lines(place):
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--kubeconfig", "k.yaml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(Path("k.yaml").exists, "a kubeconfig")
+        (pid,) = services_of(place)
+        os.kill(pid, signal.SIGKILL)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 2
+    assert "the scheduler service ended with signal SIGKILL; its last lines:" in errors
+    assert list(place.iterdir()) == []
+
+
+# What must be changed: exit code 2 and one line.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["demo", "--manifests", "gone.yaml"], "gone.yaml: No such file"),
+        (["up", "--nodes", "t4"], "nodes: 't4' is not <model>x<devices>:<nodes>"),
+        (["up", "--nodes", "h999x8"], "there is no device profile 'h999'"),
+        (["up", "--nodes", "t4x1", "--cluster", "c.yaml"], "--nodes and --cluster are both given"),
+        (["up", "--kubeconfig", "mine.yaml"], "mine.yaml is there and was not written by hami up"),
+        (["up", "--kubeconfig", "no/where.yaml"], "no/where.yaml: "),
+    ],
+)
+def test_wrong_input_is_one_line_and_2(place, arguments, why):
+    Path("mine.yaml").write_text("apiVersion: v1\nkind: Config\n")
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("hami: error: ")
+    assert why in result.stderr
+    assert Path("mine.yaml").read_text() == "apiVersion: v1\nkind: Config\n"
+
+
+def test_missing_plugins_are_named_with_the_remedy(install):
+    points: list[Point] = []
+    install(*points)
+    result = CliRunner().invoke(app, ["demo"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pip install 'hami[nvidia,mock]'" in result.stderr

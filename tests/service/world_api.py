@@ -1,0 +1,146 @@
+"""The embedded API server, with troubles that only a wire can have: requests held on their way.
+
+What it does by itself (refusals, latency, dropped connections, bad watches) its ``Faults`` say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hami.sim.api import ApiServer
+
+Json = dict[str, Any]
+Bind = Callable[[str], bool]
+
+
+@dataclass(eq=False)
+class Gate:
+    """Stops bindings whose path ends with ``suffix``, ``late``: once they are carried out.
+
+    ``times`` None: all of them. ``reached`` counts those that came.
+    """
+
+    suffix: str = "/binding"
+    late: bool = False
+    status: int = 0
+    times: int | None = 1
+    reached: int = 0
+    _open: asyncio.Event = field(default_factory=asyncio.Event)
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def come(self) -> None:
+        """Until a request stands before it."""
+        async with asyncio.timeout(60):
+            await self._came.wait()
+
+    def release(self) -> None:
+        self._open.set()
+
+    def takes(self, path: str) -> bool:
+        if not path.endswith(self.suffix) or self.times == 0:
+            return False
+        if self.times is not None:
+            self.times -= 1
+        self.reached += 1
+        return True
+
+    async def pass_through(self) -> None:
+        self._came.set()
+        await self._open.wait()
+
+
+class Front:
+    """An ASGI application before the server's own, which sees what it does not."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self.gates: list[Gate] = []
+        self.bindings = 0
+        """Under way now."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._application, name)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._application(scope, receive, send)
+            return
+        gates = [gate for gate in self.gates if gate.takes(scope["path"])]
+        binding = scope["path"].endswith("/binding")
+        self.bindings += binding
+        try:
+            if gates:
+                await self._through(gates, scope, receive, send)
+            else:
+                await self._application(scope, receive, send)
+        finally:
+            self.bindings -= binding
+
+    async def _through(self, gates: list[Gate], scope: Any, receive: Any, send: Any) -> None:
+        # Its body is read before the client may leave: then it is on its way.
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        for gate in gates:
+            if not gate.late:
+                await gate.pass_through()
+        answer: list[Any] = []
+        parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Any:
+            return parts.pop() if parts else await receive()
+
+        async def keep(message: Any) -> None:
+            answer.append(message)
+
+        await self._application(scope, replay, keep)
+        for gate in gates:
+            if gate.late:
+                await gate.pass_through()
+        status = next((gate.status for gate in gates if gate.status), 0)
+        for message in _refusal(status) if status else answer:
+            await send(message)
+
+
+def _refusal(status: int) -> list[Any]:
+    said = {"kind": "Status", "code": status, "reason": "InternalError", "message": "a fault"}
+    headers = [(b"content-type", b"application/json")]
+    return [
+        {"type": "http.response.start", "status": status, "headers": headers},
+        {"type": "http.response.body", "body": json.dumps(said).encode()},
+    ]
+
+
+class GatedServer(ApiServer):
+    """``gate`` holds bindings; ``changed`` sees every change at the moment it is made."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.front = Front(self._application)
+        self._application = self.front
+
+    def gate(self, **rule: Any) -> Gate:
+        gate = Gate(**rule)
+        self.front.gates.append(gate)
+        return gate
+
+    def fail_late(self, status: int, **rule: Any) -> Gate:
+        """The binding is carried out, and the answer says that something went wrong."""
+        gate = self.gate(status=status, late=True, **rule)
+        gate.release()
+        return gate
+
+    def on_change(self, told: Callable[[str, str, Json, Json | None], None]) -> None:
+        """``told(plural, ADDED|MODIFIED|DELETED, object, object before)``."""
+
+        def changed(storage: tuple[str, str], record: Any) -> None:
+            before = record.previous.object() if record.previous else None
+            told(storage[1], record.type, record.item.object(), before)
+
+        self._operations.storage.on_change.append(changed)

@@ -1,0 +1,201 @@
+"""``hami scheduler`` as a process of its own: started, killed, stopped for a while, asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+
+from ..kubernetes.recount import Amount, Key
+
+PATIENCE = 60.0
+"""Seconds that anything may take on a machine that does much else."""
+_FOREIGN = ("HAMI_", "POD_NAME", "POD_NAMESPACE", "NODE_NAME", "KUBECONFIG")
+"""Variables of the caller that would configure the service."""
+
+
+class Forge:
+    """Makes processes of ``hami`` fast; see ``world_forge``. They end with it."""
+
+    def __init__(self) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("world_forge.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        assert self._answer() == "ready"
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def start(self, arguments: Sequence[str], *, log: Path, exit: Path) -> int:
+        """The new process's id."""
+        assert self._process.stdin
+        wanted = {"arguments": list(arguments), "log": str(log), "exit": str(exit)}
+        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.flush()
+        return int(self._answer())
+
+    def close(self) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(PATIENCE)
+
+
+class Service:
+    """One replica; on new ports at each start, so that nobody reaches a predecessor's.
+
+    ``flags`` are command-line flags, ``_`` for ``-``; True is a flag without a value.
+    """
+
+    def __init__(
+        self, forge: Forge, session: aiohttp.ClientSession, folder: Path, name: str, **flags: object
+    ) -> None:
+        self.name = name
+        self.flags = flags
+        self.log = folder / f"{name}.log"
+        self.extender = self.public = self.plain = ""
+        self.process = 0
+        self._forge = forge
+        self._session = session
+        self._addresses = folder / f"{name}.addresses"
+        self._exit = folder / f"{name}.exit"
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Ready when this returns."""
+        await self.launch()
+        await self.ready()
+
+    async def launch(self) -> None:
+        """It listens when this returns, and may still wait for what it needs."""
+        self._addresses.unlink(missing_ok=True)
+        self._exit.unlink(missing_ok=True)
+        flags = {
+            "extender_bind": "127.0.0.1:0",
+            "public_bind": "127.0.0.1:0",
+            "metrics_bind_address": "127.0.0.1:0",
+            "address_file": self._addresses,
+            **self.flags,
+        }
+        words = [
+            f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+            for name, value in flags.items()
+        ]
+        self.process = self._forge.start(["scheduler", *words], log=self.log, exit=self._exit)
+        await self.until("it listens", self._addresses.exists)
+        addresses = json.loads(self._addresses.read_text())
+        self.extender, self.public = addresses["extender"], addresses["public"]
+        self.plain = addresses["metrics"]
+
+    async def ready(self) -> None:
+        async def is_ready() -> bool:
+            return (await self.text("/readyz"))[0] == 200
+
+        await self.until("/readyz answers 200", is_ready)
+
+    def signal(self, which: signal.Signals) -> None:
+        os.kill(self.process, which)
+
+    async def kill(self) -> None:
+        """As the kernel or a power cut would."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """As kubelet does; the exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, how: signal.Signals) -> int:
+        self.signal(how)
+        async with asyncio.timeout(PATIENCE):
+            while (code := self._code()) is None:
+                await asyncio.sleep(0.005)
+        self.process = 0
+        return code
+
+    def _code(self) -> int | None:
+        text = self._exit.read_text() if self._exit.exists() else ""
+        return int(text) if text else None
+
+    # What it says.
+
+    async def text(self, path: str) -> tuple[int, str]:
+        async with self._session.get(f"{self.plain}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def get(self, path: str, **query: object) -> Any:
+        """From the read-only API."""
+        status, text = await self.text(f"/api/v1/{path}?{urlencode(query)}")
+        assert status == 200, (path, status, text)
+        return json.loads(text)
+
+    async def each(self, what: str) -> list[Any]:
+        """All pages."""
+        found, more = [], ""
+        while True:
+            page = await self.get(what, limit=200, **{"continue": more} if more else {})
+            found += page["items"]
+            if not (more := page["continue"]):
+                return found
+
+    async def used(self) -> dict[Key, Amount]:
+        """What it thinks is in use of each device."""
+        return {
+            (d["node"], d["id"]): Amount(d["usedSlots"], d["usedMemoryMiB"], d["usedCores"])
+            for d in await self.each("devices")
+        }
+
+    async def summary(self) -> Any:
+        return await self.get("summary")
+
+    async def why(self, name: str, namespace: str = "default") -> str:
+        return (await self.get(f"pods/{namespace}/{name}/why"))["message"]
+
+    def logged(self) -> list[Any]:
+        """Its log lines, as far as they are JSON."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
+
+    def last_lines(self, count: int = 25) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join([f"last lines of {self.name}:", *text.splitlines()[-count:]])
+
+    async def until(self, what: str, holds: Any) -> None:
+        """Waits until it holds; fails when the process ends or time is up."""
+
+        def alive() -> None:
+            code = self._code()
+            assert code is None, f"{self.name} ended ({code}) before {what}\n{self.last_lines()}"
+
+        await until(f"{self.name}: {what}", holds, also=alive, story=self.last_lines)
+
+
+async def until(what: str, holds: Any, *, also: Any = None, story: Any = str) -> Any:
+    """The first true answer of ``holds``, a function or a coroutine function."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + PATIENCE
+    while True:
+        found = holds()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        if also is not None:
+            also()
+        assert loop.time() < end, f"not in time: {what}\n{story()}"
+        await asyncio.sleep(0.01)
