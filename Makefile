@@ -23,8 +23,8 @@ $(STAMP): constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints.txt $(EDITABLE)
 	@touch $@
 
-demo: $(STAMP) ## place examples/demo on paper
-	$(BIN)/hami simulate examples/demo/cluster.yaml examples/demo/workload.yaml
+demo: $(STAMP) ## the main job on a cluster without hardware
+	$(BIN)/hami demo
 
 test: $(STAMP) ## run the tests on all cores
 	$(BIN)/pytest -n auto

@@ -113,6 +113,10 @@ def write_kubeconfig(path: Path, content: Mapping[str, Any]) -> None:
 
 def _check_overwritable(path: Path) -> None:
     """Never somebody's real kubeconfig."""
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"{path}: there is no folder {path.parent}; make it, or name another file"
+        )
     try:
         ours = not path.exists() or path.read_text(errors="replace").startswith(_MARK)
     except OSError as error:

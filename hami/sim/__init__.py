@@ -1,7 +1,8 @@
-"""A cluster on paper: manifests in, placements and refusals out.
+"""Clusters without machines: on paper, and embedded.
 
-Inside: reading Kubernetes manifests, the part of kube-scheduler that says which nodes a pod may
-go to, and the simulation that puts both before the real policies. Not here: files, the terminal
-(``hami.cli``) and the decisions themselves (``hami.policy``). No I/O and no clock: the caller
-hands in texts and gets values.
+On paper (``simulate`` and what it reads): manifests in, placements and refusals out; no I/O and no
+clock. Embedded (``api``, ``kube_scheduler``, ``kubelet``, ``controllers``, ``cluster``, ``demo``):
+an API server, stand-ins for the components around it, and the real scheduler service in a process
+of its own; sockets on loopback and a temporary folder. Not here: files that people name, the
+terminal (``hami.cli``) and the decisions themselves (``hami.policy``).
 """

@@ -26,11 +26,11 @@ def hami(*arguments: str):
     return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "80"})
 
 
-def test_the_readme_shows_what_the_demo_prints(monkeypatch):
+def test_the_readme_shows_what_simulate_prints(monkeypatch):
     monkeypatch.chdir(ROOT)
     printed = hami("simulate", "examples/demo/cluster.yaml", "examples/demo/workload.yaml").stdout
     lines = [line.rstrip() for line in printed.splitlines()]
-    (shown,) = re.findall(r"```\n(.*?)\n```", README, re.DOTALL)
+    (shown,) = re.findall(r"-->\n```\n(.*?)\n```", README, re.DOTALL)
     assert shown == "\n".join(lines).strip("\n")
 
 

@@ -130,7 +130,7 @@ class TestBesideKubeScheduler:
 
     def test_the_one_on_the_holders_host_leads(self, cluster, electing):
         cluster.add_nodes("n1", devices="t4x1")
-        service = cluster.service(leader_mode="colocated")
+        service = cluster.service(leader_mode="colocated", bind_timeout="1s")
         cluster.kube_scheduler(service.url, election=electing)
         cluster.add_pod(a_pod("p", gpu=1, mem=3000))
         cluster.bound("p")

@@ -216,7 +216,7 @@ class World:
             return "\n".join([*said, service.last_lines()])
 
         await until(f"{service.name} agrees with a recount", same, story=story)
-        assert self.books.violations == []
+        assert self.books.violations == [], f"{self.books.violations}\n{service.last_lines()}"
 
     async def _differences(self, service: Service) -> AsyncIterator[str]:
         pods = self.pods()

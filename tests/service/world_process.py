@@ -189,6 +189,7 @@ async def until(what: str, holds: Any, *, also: Any = None, story: Any = str) ->
     """The first true answer of ``holds``, a function or a coroutine function."""
     loop = asyncio.get_running_loop()
     end = loop.time() + PATIENCE
+    pause = 0.005
     while True:
         found = holds()
         if asyncio.iscoroutine(found):
@@ -198,4 +199,6 @@ async def until(what: str, holds: Any, *, also: Any = None, story: Any = str) ->
         if also is not None:
             also()
         assert loop.time() < end, f"not in time: {what}\n{story()}"
-        await asyncio.sleep(0.01)
+        # Soon at first, and not all the time later: both cores have other things to do.
+        await asyncio.sleep(pause)
+        pause = min(0.1, pause * 1.3)

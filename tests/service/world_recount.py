@@ -138,7 +138,7 @@ class Ceilings:
             allowed = [span.limit for span in history if span.until is None or span.until >= since]
             problems = [[] if limit is None else beyond(used, limit) for limit in allowed]
             if all(problems):
-                yield f"quota {where}/{name}: {problems[-1]}"
+                yield f"quota {where}/{name}: {problems[-1]}; since {since}: {history[-6:]}"
 
 
 class Books:

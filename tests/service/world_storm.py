@@ -254,7 +254,7 @@ class Storm:
                 await world.agree(service)
                 if not any(map(self._fits, self._waiting())):
                     return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
         waiting = [pod for pod in self._waiting() if self._fits(pod)]
         raise AssertionError(f"these fit and are not bound: {waiting}\n{service.last_lines()}")
 

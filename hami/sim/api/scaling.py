@@ -37,7 +37,7 @@ def scaled(body: Json, scale: Any) -> Json:
     Raises:
         Refusal: 422, the Scale names no number.
     """
-    replicas = (scale.get("spec") or {}).get("replicas") if isinstance(scale, dict) else None
+    replicas = (scale.get("spec") or {}).get("replicas", 0) if isinstance(scale, dict) else None
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         raise rejected_patch(f"spec.replicas of a Scale is {replicas!r}, not a number from 0 on")
     body["spec"]["replicas"] = replicas

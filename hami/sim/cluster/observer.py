@@ -17,7 +17,7 @@ from hami.sim.live import LIVE_PODS, LivePod
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds that waiting takes at most, unless it is said otherwise."""
 _LOOK_AGAIN = 0.05
 

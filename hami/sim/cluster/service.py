@@ -24,7 +24,7 @@ from hami.scheduler.tls import self_signed
 from hami.sim.cluster.problems import NotInTime, ServiceDied
 from hami.wire import keys
 
-READY = 30.0
+READY = 60.0
 """Seconds that the service may take to be ready: starting Python is most of it."""
 STOPPED = 15.0
 _LOOK_AGAIN = 0.02
