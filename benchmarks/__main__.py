@@ -1,46 +1,45 @@
-"""``python -m benchmarks``: a table for people, then one line of JSON."""
+"""``python -m benchmarks [TOPIC...]``: measures, prints a table, and writes it into ``docs``."""
 
 from __future__ import annotations
 
-import json
-import platform
+import argparse
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks import bind, decisions, filter_http, report, simulation, startup, wakeup
+from benchmarks.rows import Row
 
-from benchmarks import decisions, simulation
+TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = MappingProxyType(
+    {
+        # First, while this process is small: Linux counts a parent's memory into its child's peak.
+        "simulate": simulation.measure,
+        "startup": startup.measure,
+        "filter": filter_http.measure,
+        "bind": bind.measure,
+        "wakeup": wakeup.measure,
+        "decisions": decisions.measure,
+    }
+)
 
-GOALS = {
-    "decision p50 at 5000 nodes": "<= 2 ms",
-    "ten times the nodes": "<= 12 times",
-    "simulate 10 000 pods": "<= 20 s, <= 400 MiB",
-}
 
-
-def main() -> None:
-    # First, while this process is small: Linux counts a parent's memory into its child's peak.
-    whole = simulation.measure()
-    rows = decisions.measure()
-    table = Table(title="One decision: prefilter, rank, exact fit (8 devices a node, 4 slices)")
-    for column in ("nodes", "request", "p50 ms", "p99 ms"):
-        table.add_column(column, justify="left" if column == "request" else "right")
-    for row in rows:
-        table.add_row(*(str(row[key]) for key in ("nodes", "ask", "p50_ms", "p99_ms")))
-    by_size = {row["nodes"]: row["p50_ms"] for row in reversed(rows)}
-    small, middle, large = (float(str(by_size[nodes])) for nodes in (500, 5000, 50_000))
-    ratios = {"5000/500": round(middle / small, 1), "50000/5000": round(large / middle, 1)}
-    console = Console(width=100)
-    console.print(table)
-    console.print(f"ten times the nodes: x {ratios['5000/500']}, then x {ratios['50000/5000']}")
-    console.print(
-        f"simulate {whole['pods']} pods on {whole['nodes']} nodes x 8 devices: "
-        f"{whole['seconds']} s, {whole['peak_mib']} MiB, {whole['placed']} placed"
+def main() -> int:
+    """1 when a limit was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("topic", nargs="*", choices=[*TOPICS, []], help="by default all of them")
+    parser.add_argument(
+        "--no-save", action="store_true", help="leave the figures in docs as they are"
     )
-    console.print("goals: " + "; ".join(f"{what} {goal}" for what, goal in GOALS.items()))
-    machine = {"python": platform.python_version(), "machine": platform.machine()}
-    result = {"machine": machine, "decisions": rows, "ratios": ratios, "simulate": whole}
-    sys.stdout.write(json.dumps(result) + "\n")
+    asked = parser.parse_args()
+    results = {}
+    for topic in asked.topic or TOPICS:
+        sys.stderr.write(f"measuring {topic} ...\n")
+        results[topic] = report.measured_now(TOPICS[topic]())
+    report.show(results)
+    if not asked.no_save:
+        report.save(results)
+    return int(any(row.verdict == "missed" for topic in results.values() for row in topic.rows))
 
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())

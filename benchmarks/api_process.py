@@ -1,6 +1,6 @@
 """The embedded API server as a process of its own, with a whole cluster in it.
 
-``python -m benchmarks.api_process FOLDER NODES PODS PENDING`` writes ``kubeconfig`` and
+``python -m benchmarks.api_process FOLDER NODES PODS`` writes ``kubeconfig`` and
 ``signing-key.pem`` into FOLDER, fills itself, prints a line of JSON, and then obeys the lines of
 its standard input, one answer a line, until that ends.
 """
@@ -48,16 +48,6 @@ class Filled:
                     {"metadata": {"annotations": annotations}},
                     namespace=NAMESPACE,
                 )
-        for pod in self._population.pending():
-            await self._server.create(pod)
-
-    async def pending(self) -> dict[str, Any]:
-        """The pods without a node, by name."""
-        return {
-            pod["metadata"]["name"]: pod
-            for pod in self._server.objects("pods")
-            if not pod["spec"].get("nodeName")
-        }
 
     async def relist(self) -> int:
         """Change every node and forget the history: whoever watches nodes must list them anew."""
@@ -83,7 +73,7 @@ class Filled:
 
     async def obey(self) -> None:
         """Until standard input ends."""
-        orders = {"pending": self.pending, "relist": self.relist, "writes": self.writes}
+        orders = {"relist": self.relist, "writes": self.writes}
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             say(await orders[line.strip()]())
@@ -107,7 +97,7 @@ def a_signing_key(path: Path) -> Signer:
 
 async def main() -> None:
     folder, *numbers = sys.argv[1:]
-    size = Size(**dict(zip(("nodes", "pods", "pending"), map(int, numbers), strict=True)))
+    size = Size(**dict(zip(("nodes", "pods"), map(int, numbers), strict=True)))
     signer = a_signing_key(Path(folder) / "signing-key.pem")
     async with ApiServer() as server:
         filled = Filled(server, Population(size, signer))

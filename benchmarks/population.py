@@ -7,16 +7,17 @@ decides where slices are, but the same in every run.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant
-from hami.domain.objects import Metadata, Node, Pod
+from hami.domain.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.plugins import Vendors, load_vendors
 from hami.policy.cluster import ClusterTable
@@ -32,12 +33,16 @@ NVIDIA = VendorKey("NVIDIA")
 NAMESPACE = "default"
 MEMORY_MIB = 81559
 
-ASKS: dict[str, dict[str, str]] = {
-    "placed": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000", "nvidia.com/gpucores": "10"},
-    "too much memory": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "90000"},
-    "8 whole devices": {"nvidia.com/gpu": "8", "nvidia.com/gpucores": "100"},
-}  # fmt: skip
-"""What pending pods ask for; every node has a slice on some device, so only the first fits."""
+Limits = Mapping[str, str]
+
+A_SLICE: Limits = MappingProxyType(
+    {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000", "nvidia.com/gpucores": "10"}
+)
+"""Fits on most devices."""
+TOO_MUCH_MEMORY: Limits = MappingProxyType({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "90000"})
+"""Fits on none: every node says the same."""
+WHOLE_NODE: Limits = MappingProxyType({"nvidia.com/gpu": "8", "nvidia.com/gpucores": "100"})
+"""Fits on no node, because each has a slice on some device: nodes say different things."""
 
 
 def node_name(number: int) -> str:
@@ -46,11 +51,10 @@ def node_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """``pending``: unbound pods of each kind of :data:`ASKS`."""
+    """``pods`` are bound, and at least as many as nodes."""
 
     nodes: int = 5000
     pods: int = 20_000
-    pending: int = 64
 
 
 class Population:
@@ -77,7 +81,7 @@ class Population:
         for number in range(self.size.pods):
             node = number if number < self.size.nodes else dice.randrange(self.size.nodes)
             device = DeviceId(_device_id(node, dice.randrange(DEVICES_PER_NODE)))
-            pod = a_pod(f"bound-{number:05}", ASKS["placed"])
+            pod = a_pod(f"bound-{number:05}", A_SLICE)
             allocation = PodAllocation(node=node_name(node), containers=(_slice(device),))
             written = annotations_of(
                 msgspec.convert(pod, Pod), allocation, self._table, datetime.now(UTC)
@@ -96,15 +100,6 @@ class Population:
             known, known.spec.node_name or "", known.annotations, self._table, self._signer
         )
         return all_signed[keys.ALLOCATION_SIGNATURE]
-
-    def pending(self) -> Iterator[Json]:
-        for ask, limits in ASKS.items():
-            for number in range(self.size.pending):
-                yield a_pod(pending_name(ask, number), limits)
-
-
-def pending_name(ask: str, number: int) -> str:
-    return f"{ask.replace(' ', '-')}-{number:04}"
 
 
 def _device_id(node: int, index: int) -> str:
@@ -125,9 +120,7 @@ def _device(node: int, index: int) -> Device:
 
 
 def _slice(device: DeviceId) -> ContainerAllocation:
-    grant = Grant(
-        device_id=device, vendor=NVIDIA, memory_mib=MemoryMiB(4096), cores=CorePercent(5)
-    )
+    grant = Grant(device_id=device, vendor=NVIDIA, memory_mib=MemoryMiB(4096), cores=CorePercent(5))
     return ContainerAllocation(name="main", kind=ContainerKind.APP, grants=(grant,))
 
 
@@ -165,7 +158,7 @@ def a_node(name: str, annotations: dict[str, str]) -> Json:
     }
 
 
-def a_pod(name: str, limits: dict[str, str]) -> Json:
+def a_pod(name: str, limits: Limits) -> Json:
     """With the environment, probes and volumes of a served model: 7 KB once it is stored."""
     container = {
         "name": "main",
@@ -178,13 +171,12 @@ def a_pod(name: str, limits: dict[str, str]) -> Json:
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
         "volumeMounts": [{"name": f"volume-{n}", "mountPath": f"/data/{n}"} for n in range(10)],
     }
-    metadata = Metadata(name=name, namespace=NAMESPACE)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": metadata.name,
-            "namespace": metadata.namespace,
+            "name": name,
+            "namespace": NAMESPACE,
             "labels": {f"app.example.com/label-{n}": f"value-{n}" for n in range(8)},
             "annotations": {f"example.com/note-{n}": "x" * 60 for n in range(12)},
         },

@@ -10,7 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.rows import Row
+
 NODES, PODS = 1000, 10_000
+MOST_SECONDS, MOST_MIB = 20, 400
 
 WORKLOAD = """\
 apiVersion: apps/v1
@@ -51,8 +54,8 @@ def write_inputs(folder: Path) -> list[Path]:
     return [cluster, workload]
 
 
-def measure() -> dict[str, object]:
-    """Seconds and MiB of ``hami simulate --json``, as the operating system counts them."""
+def measure() -> list[Row]:
+    """Of ``hami simulate --json``, as the operating system counts them."""
     with tempfile.TemporaryDirectory() as name:
         inputs = write_inputs(Path(name))
         output = Path(name) / "out.json"
@@ -64,11 +67,10 @@ def measure() -> dict[str, object]:
         seconds = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
         result = json.loads(output.read_bytes())
-    return {
-        "nodes": NODES,
-        "pods": PODS,
-        "placed": len(result["placements"]),
-        "exit_code": process.returncode,
-        "seconds": round(seconds, 2),
-        "peak_mib": usage.ru_maxrss // 1024,
-    }
+    assert process.returncode in (0, 1), process.returncode
+    what = f"hami simulate, {NODES} nodes x 8 devices, {PODS} pods"
+    placed = f"{len(result['placements'])} placed"
+    return [
+        Row(what=what, value=round(seconds, 1), unit="s", most=MOST_SECONDS, seen=placed),
+        Row(what="Its peak memory", value=usage.ru_maxrss // 1024, unit="MiB", most=MOST_MIB),
+    ]

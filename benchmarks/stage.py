@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.population import Size
+from benchmarks.population import NAMESPACE, Json, Size
 
 STARTS_WITHIN = 60.0
 STOPS_WITHIN = 20.0
@@ -50,7 +50,7 @@ class Child:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """It ends with its standard input."""
+        """It ends with its standard input. Idempotent."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
@@ -62,15 +62,31 @@ class ApiProcess(Child):
     """The embedded API server with a cluster of this size."""
 
     def __init__(self, size: Size, folder: Path) -> None:
-        super().__init__(
-            "api_process", str(folder), str(size.nodes), str(size.pods), str(size.pending)
-        )
+        super().__init__("api_process", str(folder), str(size.nodes), str(size.pods))
         self.kubeconfig = folder / "kubeconfig"
         self.signing_key = folder / "signing-key.pem"
 
     def filled(self) -> None:
         """Wait until everything is in it."""
         self.url = json.loads(self.line())["url"]
+
+    def create(self, pod: Json) -> Json:
+        """The pod as it is stored."""
+        return self._call("POST", "", pod)
+
+    def get(self, name: str) -> Json:
+        return self._call("GET", f"/{name}", None)
+
+    def _call(self, method: str, name: str, body: Json | None) -> Json:
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/namespaces/{NAMESPACE}/pods{name}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found: Json = json.loads(answer.read())
+            return found
 
 
 class ServiceProcess:
@@ -102,6 +118,11 @@ class ServiceProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def resident_mib(self) -> float:
+        """Memory that it holds now."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
     def cpu_seconds(self) -> float:
         """What it has used of the processors."""
@@ -169,6 +190,10 @@ class Stage:
 
     def echo(self) -> str:
         """Start it; its URL."""
-        child = Child("echo_process")
+        return self.child("echo_process").line()
+
+    def child(self, module: str, *arguments: str) -> Child:
+        """Start it; it ends with the stage."""
+        child = Child(module, *arguments)
         self._stack.callback(child.close)
-        return child.line()
+        return child

@@ -141,6 +141,9 @@ class Binder:
     def _reserved(self, pod: Pod, node: str) -> PodAllocation | Bound | None:
         """What the pod was promised on this node, or can be now; None: it needs no device."""
         state = self._state
+        if (promised := state.promised(pod.uid)) not in (None, node):
+            text = f"whether pod {pod.full_name} is bound to {promised} is not known yet"
+            return Bound("unknown", text)
         reservation = state.reservations.get(pod.uid)
         if reservation is None or reservation.allocation.node != node:
             # After a restart, a change of leader, a long volume bind: decide now.
@@ -160,12 +163,12 @@ class Binder:
         node = allocation.node
         vendors = frozenset(grant.vendor for grant in allocation.grants)
         if contended := await self._locks.take(pod, node, vendors):
-            self._state.release(pod.uid)
+            self._state.give_up(pod.uid)
             return Bound("refused", contended)
         try:
             binding = self._binding(pod, allocation)
         except CannotBeWritten as error:
-            self._state.release(pod.uid)
+            self._state.give_up(pod.uid)
             await self._locks.release(pod, node, vendors)
             return Bound("error", str(error))
         done = await self._post(pod, binding)
@@ -194,7 +197,7 @@ class Binder:
     async def _post(self, pod: Pod, binding: PodBinding) -> Bound:
         if not self._leadership.leading:
             # A Binding carries no fencing token: none is sent that could arrive after our term.
-            self._state.release(pod.uid)
+            self._state.give_up(pod.uid)
             return Bound("error", "this replica has just stopped to lead")
         try:
             await self._client.bind(binding, timeout=self._settings().timeout)
@@ -204,8 +207,10 @@ class Binder:
         return Bound("bound")
 
     async def _not_bound(self, pod: Pod, node: str, error: ApiError) -> Bound:
-        if not error.outcome_unknown and error.status != CONFLICT:
-            self._state.release(pod.uid)
+        if error.outcome_unknown:
+            self._state.lost(pod.uid, self._settings().timeout)
+        elif error.status != CONFLICT:
+            self._state.give_up(pod.uid)
             return Bound("refused", str(error))
         settled = await self._settle(pod, node)
         if settled is None:

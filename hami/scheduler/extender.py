@@ -24,7 +24,6 @@ from hami.policy.filter import parse_pod
 from hami.scheduler import answers
 from hami.scheduler.binding import Binder
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.reservations import Phase
 from hami.scheduler.simulation import simulated
 from hami.scheduler.state import ClusterState
 from hami.scheduler.waiting import Refusal
@@ -144,7 +143,7 @@ class Extender:
         """Decide and reserve, in one turn of the loop."""
         if pod.spec.node_name:
             return _on([pod.spec.node_name], "bound_already")
-        if (promised := self._under_way(pod)) is not None:
+        if (promised := self._state.promised(pod.uid)) is not None:
             if promised in candidates:
                 return _on([promised], "bound_already")
             return _failed(f"whether pod {pod.full_name} is bound to {promised} is not known yet")
@@ -175,13 +174,6 @@ class Extender:
             self._state.freed.set()  # What it was woken for may do for the next one.
         if text:
             self._refused(pod, text)
-
-    def _under_way(self, pod: Pod) -> str | None:
-        """The node that a bind of this pod is on its way to."""
-        reservation = self._state.reservations.get(pod.uid)
-        if reservation is None or reservation.phase is Phase.RESERVED:
-            return None
-        return reservation.allocation.node
 
     def _simulate(self, args: ExtenderArgs) -> Filtered:
         answer = simulated(self._state, args, self._policy())

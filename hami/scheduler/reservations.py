@@ -25,7 +25,8 @@ class Phase(Enum):
 class Reservation:
     """``since`` is when it was made, ``answered`` when its bind was; in monotonic seconds.
 
-    ``signature`` is what a bind sent of it.
+    ``signature`` is what a bind sent of it. Until ``lost_until`` a bind that got no answer may
+    yet be carried out, whatever has been heard of the pod since.
     """
 
     pod: Pod
@@ -34,6 +35,11 @@ class Reservation:
     phase: Phase = Phase.RESERVED
     signature: str = ""
     answered: float | None = None
+    lost_until: float = float("-inf")
+
+    def may_be_bound(self, now: float) -> bool:
+        """A bind of it is on its way or done: the pod cannot be given anything else."""
+        return self.phase is not Phase.RESERVED or now < self.lost_until
 
     def vouches_for(self, account: Account, signature: str) -> bool:
         """This is what we have just signed ourselves."""

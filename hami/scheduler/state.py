@@ -340,8 +340,26 @@ class ClusterState:
             reservation.phase = Phase.RESERVED
             reservation.since = self._around.clock()
 
+    def lost(self, uid: PodUid, seconds: float) -> None:
+        """A bind got no answer; so long it may yet be carried out, even if the pod is not bound."""
+        if (reservation := self.reservations.get(uid)) is not None:
+            reservation.lost_until = self._around.clock() + seconds
+
+    def promised(self, uid: PodUid) -> str | None:
+        """The node that a bind of this pod is, or may be, on its way to."""
+        reservation = self.reservations.get(uid)
+        if reservation is None or not reservation.may_be_bound(self._around.clock()):
+            return None
+        return reservation.allocation.node
+
+    def give_up(self, uid: PodUid) -> None:
+        """This attempt to bind came to nothing, which says nothing of one that was lost before."""
+        self.not_bound(uid)
+        if self.promised(uid) is None:
+            self.release(uid)
+
     def release(self, uid: PodUid) -> None:
-        """The API server definitely did not bind the pod. Idempotent."""
+        """The API server definitely did not bind the pod, nor will it. Idempotent."""
         reservation = self.reservations.get(uid)
         self._drop_reservation(uid)
         pod = self.pods.get(uid)
@@ -354,7 +372,7 @@ class ClusterState:
         expired = [
             reservation
             for reservation in self.reservations.values()
-            if reservation.phase is Phase.RESERVED and reservation.since < oldest
+            if reservation.since < oldest and self.promised(reservation.pod.uid) is None
         ]
         for reservation in expired:
             self.release(reservation.pod.uid)

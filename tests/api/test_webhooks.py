@@ -120,7 +120,6 @@ async def test_what_the_server_makes_up_is_not_there_yet(api, hooks):
     await api.created("pods", body)
     [request] = hooks.server.requests("hook")
     metadata = request["object"]["metadata"]
-    print(request.get("name"), metadata, request["object"].get("status"))
     assert not request.get("name")
     assert metadata["generateName"] == "g-"
     assert not {"name", "uid", "creationTimestamp"} & set(metadata)

@@ -200,8 +200,7 @@ async def test_a_pod_that_somebody_else_has_bound_elsewhere(world):
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n2"},
     }  # fmt: skip
     url = f"{world.server.url}/api/v1/namespaces/default/pods/p/binding"
-    # The books would ask for the annotations of a pod that we bound.
-    world.books.changed = lambda *_: None
+    world.books.following = False
     async with world.session.post(url, json=body) as answer:
         assert answer.status == 201
     assert "bound to n2 already" in await world.bind(service, pod, "n1")
@@ -229,3 +228,39 @@ async def test_one_write_for_each_bound_pod_and_none_for_a_refused_one(world):
     await asyncio.sleep(1.2)  # For what should not come: quota status is written once a second.
     assert world.writes() == [(*BOUND, 12)]
     assert world.calls.count(user_agent="hami/", verb="get", resource="pods") == 0
+
+
+class TestALostBindingThatMayYetArrive:
+    """A reset or a timeout says nothing: the API server may be at work on the request still."""
+
+    async def lost(self, world, service):
+        """A pod, and the gate before which its binding to n1 stands."""
+        pod = await filtered(world, service, "p")
+        gate = world.server.gate()
+        assert "no answer" in await world.bind(service, pod, "n1")
+        return pod, gate
+
+    async def test_keeps_the_pod_from_going_elsewhere(self, world):
+        await world.add_nodes("n1", "n2")
+        service = await world.service(**SOON)
+        pod, gate = await self.lost(world, service)
+        answer = await world.filter(service, pod, "n2")
+        if answer.node:
+            await world.place(service, "other", gpu=1, mem=9000)
+        gate.release()
+        await until("it is bound", lambda: world.node_of(pod))
+        await world.agree(service)
+
+    async def test_is_not_settled_by_a_later_ones_refusal(self, world):
+        await world.add_nodes("n1")
+        service = await world.service(**SOON)
+        pod, gate = await self.lost(world, service)
+        world.fault(**BINDING, status=429, times=1)
+        assert "429" in await world.bind(service, pod, "n1")
+        other = await world.add_pod("other", gpu=1, mem=9000)
+        answer = await world.filter(service, other)
+        if answer.node:
+            await world.bind(service, other, "n1")
+        gate.release()
+        await until("it is bound", lambda: world.node_of(pod))
+        await world.agree(service)

@@ -176,6 +176,17 @@ class World:
         reasons = {**(answer["FailedNodes"] or {}), **(answer["FailedAndUnresolvableNodes"] or {})}
         return Filtered(reasons=reasons)
 
+    async def filter_until(self, service: Service, pod: Json, *nodes: str) -> Filtered:
+        """Again and again, until it has a node."""
+        found: list[Filtered] = []
+
+        async def placed() -> bool:
+            found[:] = [await self.filter(service, pod, *nodes)]
+            return bool(found[0].node)
+
+        await until("a node is found", placed, story=lambda: f"{found}\n{service.last_lines()}")
+        return found[0]
+
     async def bind(self, service: Service, pod: Json, node: str) -> str:
         """The error; empty when it is bound."""
         about = pod["metadata"]

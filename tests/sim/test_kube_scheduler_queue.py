@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami.domain.units import PodUid
@@ -168,6 +168,7 @@ OPERATIONS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(OPERATIONS, st.booleans())
 def test_every_pod_is_somewhere_and_is_tried_in_the_end(operations, eager):
     queue = a_queue(eager=eager, flush=20.0)

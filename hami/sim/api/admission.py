@@ -15,7 +15,7 @@ from hami.sim.api.kinds import Kind
 from hami.sim.api.patches import DoesNotApply, json_patch
 from hami.sim.api.refusals import Cause, Refusal, forbidden, not_found
 from hami.sim.api.request import Request
-from hami.sim.api.storage import Storage
+from hami.sim.api.storage import Storage, copied
 from hami.sim.api.webhooks import MUTATING, VALIDATING, Hook, Review, Webhooks
 
 Json = dict[str, Any]
@@ -145,7 +145,9 @@ class Admission:
     async def _mutate_once(
         self, hook: Hook, operation: str, request: Request, body: Json, old: Json | None
     ) -> Json:
-        shown = {"kind": request.kind.kind, "apiVersion": request.kind.group_version, **body}
+        shown = copied(
+            {"kind": request.kind.kind, "apiVersion": request.kind.group_version, **body}
+        )
         review = Review(operation=operation, request=request, object=shown, old=old)
         response = await self._webhooks.call(hook, review)
         if response is None or not response.get("patch"):

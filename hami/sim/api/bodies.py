@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML, and never more than a real server takes."""
+"""Request bodies: JSON, YAML, some protobuf, and never more than a real server takes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hami.domain.errors import ConfigError, shortened
+from hami.sim.api import protobuf
 from hami.sim.api.refusals import Refusal, bad_request, unsupported_media_type
 from hami.sim.documents import read_documents
 
@@ -14,7 +15,7 @@ Json = dict[str, Any]
 
 MOST_BYTES = 3 * 1024 * 1024
 _DEEPEST = 200
-_ACCEPTED = "application/json, application/yaml"
+_ACCEPTED = f"application/json, application/yaml, {protobuf.MEDIA_TYPE}"
 
 
 def too_large() -> Refusal:
@@ -30,6 +31,8 @@ def value(body: bytes, content_type: str, what: str) -> Any:
     media = content_type.partition(";")[0].strip().lower()
     if media in ("application/yaml", "application/apply-patch+yaml"):
         return _yaml(body, what)
+    if media == protobuf.MEDIA_TYPE:
+        return protobuf.decode(body)
     if media and not (media == "application/json" or media.endswith("+json")):
         raise unsupported_media_type(_ACCEPTED)
     try:

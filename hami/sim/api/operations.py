@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from hami.sim.api import shapes
 from hami.sim.api.admission import Admission
 from hami.sim.api.controllers import Controllers
@@ -31,7 +29,7 @@ from hami.sim.api.refusals import (
     wrong_uid,
 )
 from hami.sim.api.request import Request
-from hami.sim.api.storage import Item, Storage, item_of
+from hami.sim.api.storage import Item, Storage, copied, item_of
 from hami.sim.api.times import now
 from hami.sim.api.updates import carry_over, count_generation, immutable
 from hami.sim.api.validation import problems
@@ -42,6 +40,14 @@ Change = Callable[[Json], Json]
 """The object as it is -> as it is to be; called again when another write came in between."""
 
 _TRIES = 20
+_SYSTEM = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' letters for generated names: none that make words or look alike."""
 
@@ -82,20 +88,21 @@ class Operations:
         _identify(request, body)
         self._check_shape(kind, body)
         metadata = body["metadata"]
-        _begin_metadata(kind, request.namespace, metadata)
+        _strip(kind, metadata)
         request = replace(request, name=metadata.get("name") or "")
         self.admission.namespace(request)
         fill(kind.storage, body)
         self.admission.built_in(request, body)
-        if self.admission.concerned("CREATE", request):
+        concerned = self.admission.concerned("CREATE", request)
+        if concerned:
             body = await self.admission.mutate("CREATE", request, body)
-            begin(kind.storage, body)
-            self.check(kind, body)
+        _begin_metadata(kind, body["metadata"])
+        request = replace(request, name=body["metadata"].get("name") or "")
+        begin(kind.storage, body)
+        self.check(kind, body)
+        if concerned:
             await self.admission.validate("CREATE", request, _shown(kind, body))
-        else:
-            begin(kind.storage, body)
-            self.check(kind, body)
-        self.admission.namespace(request)
+            self.admission.namespace(request)
         if self.storage.get(kind.storage, request.namespace, request.name) is not None:
             raise already_exists(kind, request.name)
         self.quotas.admit(kind, body)
@@ -197,14 +204,14 @@ class Operations:
         if current is None:
             if request.subresource:
                 raise not_found(kind, request.name)
-            item = await self.create(request, _copy(wanted))
+            item = await self.create(request, copied(wanted))
             created = True
         else:
             before = self._applied.get((current.uid, request.manager), {})
-            item = await self.patch(request, lambda body: merge(body, _copy(wanted), before))
+            item = await self.patch(request, lambda body: merge(body, copied(wanted), before))
             created = False
         if not request.dry_run:
-            self._applied[item.uid, request.manager] = _copy(wanted)
+            self._applied[item.uid, request.manager] = copied(wanted)
         return item, created
 
     async def update(self, request: Request, change: Change) -> Item:
@@ -311,14 +318,16 @@ def _identify(request: Request, body: Json) -> None:
         metadata["namespace"] = request.namespace
 
 
-def _begin_metadata(kind: Kind, namespace: str, metadata: Json) -> None:
-    """The fields that the server alone decides."""
-    for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
+def _strip(kind: Kind, metadata: Json) -> None:
+    """Take out what the server alone decides."""
+    for field in _SYSTEM:
         metadata.pop(field, None)
     if not kind.namespaced:
         metadata.pop("namespace", None)
-    else:
-        metadata["namespace"] = namespace
+
+
+def _begin_metadata(kind: Kind, metadata: Json) -> None:
+    """What the server gives a new object, after the mutating webhooks."""
     if not metadata.get("name") and metadata.get("generateName"):
         letters = "".join(secrets.choice(_SUFFIX) for _ in range(5))
         metadata["name"] = metadata["generateName"][:58] + letters
@@ -326,15 +335,8 @@ def _begin_metadata(kind: Kind, namespace: str, metadata: Json) -> None:
     metadata["creationTimestamp"] = now()
     if kind.versioned_spec:
         metadata["generation"] = 1
-    else:
-        metadata.pop("generation", None)
 
 
 def _shown(kind: Kind, body: Json) -> Json:
     """With its kind, as clients and webhooks see it."""
     return {"kind": kind.kind, "apiVersion": kind.group_version, **body}
-
-
-def _copy(body: Json) -> Json:
-    copied: Json = msgspec.json.decode(msgspec.json.encode(body))
-    return copied

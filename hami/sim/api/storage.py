@@ -45,6 +45,12 @@ class Item:
         return kind.prefix + self.raw[1:]
 
 
+def copied(body: Json) -> Json:
+    """A deep copy; the encoder and decoder are faster at it than ``copy``."""
+    copy: Json = msgspec.json.decode(msgspec.json.encode(body))
+    return copy
+
+
 def item_of(storage: tuple[str, str], body: Json) -> Item:
     """Encode an object; its metadata carries the resourceVersion already, if it has one."""
     bare = {name: part for name, part in body.items() if name not in ("kind", "apiVersion")}

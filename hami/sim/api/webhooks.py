@@ -241,7 +241,6 @@ def admission_review(review: Review) -> Json:
         "resource": resource,
         "requestKind": kind,
         "requestResource": resource,
-        "name": request.name,
         "operation": review.operation,
         "userInfo": _USER,
         "object": review.object,
@@ -251,6 +250,8 @@ def admission_review(review: Review) -> Json:
     }
     if request.subresource:
         asked["subResource"] = asked["requestSubResource"] = request.subresource
+    if request.name:
+        asked["name"] = request.name
     if request.namespace:
         asked["namespace"] = request.namespace
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked}

@@ -1,0 +1,171 @@
+"""``/filter`` over HTTP on a large cluster, against an echo of the same body.
+
+One keep-alive connection, as kube-scheduler has; bodies of 152 KB, a pod and 5000 node names in
+another order each time. Echo and filter take turns, so that whatever else the machine does
+hits both alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from benchmarks.http_calls import Connection, a_post
+from benchmarks.population import (
+    A_SLICE,
+    TOO_MUCH_MEMORY,
+    WHOLE_NODE,
+    Limits,
+    Size,
+    a_pod,
+    node_name,
+)
+from benchmarks.rows import Row, ms, p50, p99, ratio
+from benchmarks.stage import ServiceProcess, Stage
+
+LARGE, SMALL = Size(), Size(nodes=500, pods=2000)
+CALLS, WARM_UP, BODIES = 600, 50, 16
+RELISTS = 4
+"""Turns under load; a relist is applied in each."""
+
+PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 12.0
+
+
+def measure() -> list[Row]:
+    with Stage(LARGE) as large, Stage(SMALL) as small, ExitStack() as stack:
+        service = large.service()
+        echo = stack.enter_context(Connection(large.echo()))
+        extender = stack.enter_context(Connection(service.extender))
+        rows: list[Row] = []
+        bodies = _bodies(large, LARGE, "placed", A_SLICE)
+        echoed, placed = _in_turns([(echo, "/echo", bodies), (extender, "/filter", bodies)])
+        rows += _placed(echoed, placed)
+        for what, name, limits in (
+            ("for one reason", "memory", TOO_MUCH_MEMORY),
+            ("for several reasons", "whole", WHOLE_NODE),
+        ):
+            bodies = _bodies(large, LARGE, name, limits)
+            echoed, refused = _in_turns([(echo, "/echo", bodies), (extender, "/filter", bodies)])
+            rows.append(
+                _row(f"Filter refuses every node {what}, p50", p50(refused), echoed, REFUSED_P50)
+            )
+        bodies = _bodies(large, LARGE, "busy", A_SLICE)
+        rows.append(_busy(large, service, echo, extender, bodies))
+        less = stack.enter_context(Connection(small.service().extender))
+        few = _bodies(small, SMALL, "placed", A_SLICE)
+        of_small, of_large = _in_turns([(less, "/filter", few), (extender, "/filter", bodies)])
+        rows.append(_growth(p50(of_small), p50(of_large)))
+        return rows
+
+
+def _bodies(stage: Stage, size: Size, name: str, limits: Limits) -> list[bytes]:
+    """As kube-scheduler sends them, for pods that the service has seen."""
+    dice = random.Random(1)
+    bodies = []
+    for number in range(BODIES):
+        pod = stage.api.create(a_pod(f"{name}-{number:02}", limits))
+        names = [node_name(node) for node in range(size.nodes)]
+        dice.shuffle(names)
+        args = {"Pod": pod, "Nodes": None, "NodeNames": names}
+        bodies.append(json.dumps(args, separators=(",", ":")).encode())
+    return bodies
+
+
+def _in_turns(
+    asked: Sequence[tuple[Connection, str, Sequence[bytes]]],
+    calls: int = CALLS,
+    warm_up: int = WARM_UP,
+    until: float = 0.0,
+) -> list[list[float]]:
+    """Seconds of each call, for each connection; ``until`` may end it before ``calls``."""
+    requests = [(at, [a_post(path, body) for body in bodies]) for at, path, bodies in asked]
+    taken: list[list[float]] = [[] for _ in requests]
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(warm_up + calls):
+            for (connection, of), seconds in zip(requests, taken, strict=True):
+                seconds.append(connection.ask(of[number % len(of)])[0])
+            if until and time.monotonic() > until:
+                break
+    finally:
+        gc.enable()
+    return [seconds[warm_up:] for seconds in taken]
+
+
+def _row(what: str, seconds: float, echoed: Sequence[float], most: float) -> Row:
+    echo = p50(echoed)
+    return Row(
+        what=what,
+        value=ratio(seconds, echo),
+        unit="x echo",
+        most=most,
+        seen=f"{ms(seconds)}; echo p50 {ms(echo)}, p99 {ms(p99(echoed))}",
+    )
+
+
+def _placed(echoed: Sequence[float], placed: Sequence[float]) -> list[Row]:
+    cluster = f"{LARGE.nodes} nodes x 8 devices, {LARGE.pods} slices"
+    return [
+        _row(f"Filter over HTTP, {cluster}, p50", p50(placed), echoed, PLACED_P50),
+        _row("Filter over HTTP, p99", p99(placed), echoed, PLACED_P99),
+    ]
+
+
+def _busy(
+    stage: Stage,
+    service: ServiceProcess,
+    echo: Connection,
+    extender: Connection,
+    bodies: Sequence[bytes],
+) -> Row:
+    """While metrics are read each second and every node has changed behind the watch's back."""
+    stage.api.told("relist")
+    window = _applied_after(service)
+    scraper = stage.child("scrape_process", f"{service.metrics}/metrics")
+    echoed: list[float] = []
+    placed: list[float] = []
+    for _ in range(RELISTS):
+        stage.api.told("relist")
+        turn = _in_turns(
+            [(echo, "/echo", bodies), (extender, "/filter", bodies)],
+            calls=1_000_000,
+            warm_up=0,
+            until=time.monotonic() + window,
+        )
+        echoed += turn[0]
+        placed += turn[1]
+        _applied_after(service)
+    scraper.close()
+    return _row(
+        f"Filter p99 during a relist of {LARGE.nodes} nodes and a scrape each second",
+        p99(placed),
+        echoed,
+        BUSY_P99,
+    )
+
+
+def _applied_after(service: ServiceProcess) -> float:
+    """Seconds until the service has come to rest."""
+    begin = time.monotonic()
+    last, rest = service.cpu_seconds(), 0
+    while rest < 6:
+        time.sleep(0.05)
+        now = service.cpu_seconds()
+        rest = rest + 1 if now - last < 0.015 else 0
+        last = now
+    return time.monotonic() - begin - 6 * 0.05
+
+
+def _growth(small: float, large: float) -> Row:
+    return Row(
+        what=f"Filter on {LARGE.nodes} nodes against {SMALL.nodes}, p50",
+        value=ratio(large, small),
+        unit="x",
+        most=TEN_TIMES,
+        seen=f"{ms(large)}, {ms(small)}",
+    )
