@@ -124,13 +124,16 @@ def resolve(
             impls = caller.get_hookimpls()
             answering = [i for i in impls if not (i.wrapper or i.hookwrapper)]
             if len(impls) == 1 and answering:
-                calls[hook] = _direct(impls[0].function, impls[0].argnames)
+                calls[hook] = _direct(impls[0].function, impls[0].argnames, caller.spec)
             elif answering:
                 calls[hook] = caller
     return implemented, calls
 
 
-def _direct(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+def _direct(function: Callable[..., Any], names: Sequence[str], spec: Any) -> Callable[..., Any]:
+    if set(names) == set(spec.argnames):
+        return function
+
     def call(**arguments: Any) -> Any:
         return function(**{name: arguments[name] for name in names})
 

@@ -58,6 +58,9 @@ class AlwaysLeads:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
+    async def release(self) -> None:
+        """Nobody waits for it."""
+
 
 class ObservedLease:
     """We lead exactly while the kube-scheduler on this host does. Its Lease is never written.
@@ -108,6 +111,9 @@ class ObservedLease:
             await self._informer.run()
         finally:
             self.leading_until = NEVER
+
+    async def release(self) -> None:
+        """It is kube-scheduler's."""
 
     def changed(self, new: Lease, old: Lease | None) -> None:  # noqa: ARG002 -- the handler's
         """A renewal, or another holder."""

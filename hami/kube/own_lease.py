@@ -33,8 +33,8 @@ class LeaseTimes:
 class OwnLease:
     """Leads while it holds the Lease; see :mod:`hami.kube.leadership` for the fence.
 
-    Cancelling ``run`` releases the Lease, which tells the next leader that it need not wait:
-    cancel it only when no write is under way any more.
+    :meth:`release` tells the next leader that it need not wait: call it after ``run`` has ended,
+    and only when no write can be under way any more.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class OwnLease:
                     )
                 await asyncio.sleep(self._times.retry * uniform(1.0, 1.2))  # noqa: S311 -- jitter
         finally:
-            await self.release()
+            self._lose()
 
     async def attempt(self) -> None:
         """Renew what is ours, or try to make it ours; ``run`` does so again and again."""

@@ -46,7 +46,6 @@ class NameBlock(Sequence[str]):
         self._block = block
         self._starts = starts
         self._ends = ends
-        self._decoded: list[str] | None = None
 
     @classmethod
     def read(cls, array: bytes) -> NameBlock | None:
@@ -86,7 +85,7 @@ class NameBlock(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
 
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice) or self._decoded is not None:
+        if isinstance(index, slice):
             return self.decoded()[index]
         return self._block[self._starts[index] : self._ends[index]].decode()
 
@@ -104,11 +103,31 @@ class NameBlock(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def decoded(self) -> list[str]:
-        """All names as strings, made at the first call."""
-        if self._decoded is None:
-            text = self._block[2:-2].decode()
-            self._decoded = text.split(_BETWEEN) if len(self) else []
-        return self._decoded
+        """All names as strings; made anew each time, because they take much more memory."""
+        return self._block[2:-2].decode().split(_BETWEEN) if len(self) else []
+
+    def as_object(self, values: Sequence[bytes], value: Numbers) -> bytes:
+        """A JSON object with these keys; ``values[value[i]]`` is the JSON of the i-th value."""
+        if not len(self):
+            return b"{}"
+        names = self._block[2:-2]
+        if len(values) == 1:
+            return b"".join(
+                (b'{"', names.replace(b'","', b'":' + values[0] + b',"'), b'":', values[0], b"}")
+            )
+        parts = [b""] * (2 * len(self))
+        parts[::2] = names.split(b'","')
+        parts[1::2] = map([b'":' + text + b',"' for text in values].__getitem__, value.tolist())
+        parts[-1] = b'":' + values[int(value[-1])] + b"}"
+        return b'{"' + b"".join(parts)
+
+    def fingerprint(self) -> tuple[int, int]:
+        """The same for the same names in any order, and for no others by any chance that counts."""
+        rows = self.words(self.width)
+        hashes = rows @ _odd_numbers(rows.shape[1])
+        for _ in range(2):
+            hashes = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(_MIX)
+        return len(self), int((hashes ^ (hashes >> np.uint64(32))).sum())
 
     @property
     def width(self) -> int:

@@ -338,7 +338,7 @@ class _Layout:
         if self.equal in _ONES:
             # Each segment is one integer of that many bytes; a product adds them up in its top one.
             whole = rows.view(f"u{self.equal}")
-            sums = (whole * whole.dtype.type(_ONES[self.equal])) >> (8 * (self.equal - 1))
+            sums: Numbers = (whole * whole.dtype.type(_ONES[self.equal])) >> (8 * (self.equal - 1))
             return sums.astype(np.int64)
         return np.add.reduceat(rows.view(np.uint8), self.starts, dtype=np.int64)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hami.domain.reasons import Rejected
 from hami.policy.filter import Refused
+from hami.policy.names import NameBlock
 from hami.wire.extender import ExtenderFilterResult
 
 
@@ -30,11 +34,56 @@ def refusal(refused: Refused) -> ExtenderFilterResult:
     )
 
 
-def _texts(refused: Refused, texts: Sequence[str], chosen: NDArray[np.bool_]) -> dict[str, str]:
+def _texts(refused: Refused, texts: Sequence[str], chosen: NDArray[np.bool_]) -> Mapping[str, str]:
     if not chosen.any():
         return {}
-    names = refused.candidates if chosen.all() else compress(refused.candidates, chosen.tolist())
-    return dict(zip(names, map(texts.__getitem__, refused.answer[chosen].tolist()), strict=True))
+    names, answer = refused.candidates, refused.answer
+    if chosen.all():
+        if isinstance(names, NameBlock):
+            return NodeTexts(names, texts, answer)
+        return dict(zip(names, map(texts.__getitem__, answer.tolist()), strict=True))
+    some = compress(names, chosen.tolist())
+    return dict(zip(some, map(texts.__getitem__, answer[chosen].tolist()), strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTexts(Mapping[str, str]):
+    """``texts[text[i]]`` for the i-th of many names, which go from JSON into JSON as they are."""
+
+    names: NameBlock
+    texts: Sequence[str]
+    text: NDArray[np.int64]
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            index = self.names.index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return self.texts[int(self.text[index])]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def json(self) -> msgspec.Raw:
+        used = np.flatnonzero(np.bincount(self.text, minlength=len(self.texts)))
+        place = np.zeros(len(self.texts), np.int64)
+        place[used] = np.arange(len(used))
+        values = [msgspec.json.encode(self.texts[index]) for index in used.tolist()]
+        return msgspec.Raw(self.names.as_object(values, place[self.text]))
+
+
+def encoded(result: ExtenderFilterResult) -> bytes:
+    """The answer as JSON."""
+    return msgspec.json.encode(result, enc_hook=_raw)
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    if isinstance(value, NodeTexts):
+        return value.json()
+    raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def unfit_everywhere(candidates: Sequence[str], text: str) -> ExtenderFilterResult:

@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from hami import __version__
 from hami.domain.errors import HamiError
+from hami.scheduler.answers import encoded
 from hami.scheduler.filter_args import read_args
 from hami.scheduler.webhook import Webhook
 from hami.wire.bodies import BadBody, decode_body
@@ -144,7 +145,7 @@ def _filter_route(extender: ExtenderPort, health: Health, limits: Limits) -> Han
             result = await _filter(extender, health, args)
         except Exception as error:  # noqa: BLE001 -- kube-scheduler shows the text on the pod
             result = ExtenderFilterResult(error=_bug("filter", error))
-        return Response(msgspec.json.encode(result), media_type=_JSON)
+        return Response(encoded(result), media_type=_JSON)
 
     return filter_route
 

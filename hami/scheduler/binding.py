@@ -7,7 +7,9 @@ timeout or a 5xx the pod's node is asked for; until that is known, the devices s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,7 +19,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
-from hami.domain.units import PodUid
+from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
@@ -68,6 +70,7 @@ class Binder:
         settings: Callable[[], BindSettings],
         signer: Callable[[], Signer],
         failed: Callable[[Pod, str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
         self._client = client
@@ -76,7 +79,10 @@ class Binder:
         self._settings = settings
         self._signer = signer
         self._failed = failed
+        self._clock = clock
+        self._busy: set[PodUid] = set()
         self._posting: set[PodUid] = set()
+        self._lost_until = float("-inf")
         self._settling: dict[PodUid, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("hami.binding")
 
@@ -90,16 +96,18 @@ class Binder:
         pod = await self._state.expected_pod(uid, PATIENCE)
         if pod is None or pod.full_name != name:
             return Bound("error", f"there is no pod {name} with the uid {uid}")
-        if uid in self._posting:
+        if uid in self._busy:
             return Bound("error", f"a bind of pod {name} is under way; its outcome is awaited")
-        self._posting.add(uid)
-        try:
+        with self._alone_with(uid):
             done = await self._bind(pod, node)
-        finally:
-            self._posting.discard(uid)
         if done.error:
             self._failed(pod, done.error)
         return done
+
+    @property
+    def quiet(self) -> bool:
+        """No POST of ours can reach the API server any more."""
+        return not self._posting and self._clock() >= self._lost_until
 
     async def close(self) -> None:
         """Stop asking for the outcome of lost binds; a restart reads it from the pods."""
@@ -107,6 +115,15 @@ class Binder:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    @contextmanager
+    def _alone_with(self, uid: PodUid) -> Iterator[None]:
+        """One thing at a time is done or asked about a pod, so that no answer is of the past."""
+        self._busy.add(uid)
+        try:
+            yield
+        finally:
+            self._busy.discard(uid)
 
     async def _bind(self, pod: Pod, node: str) -> Bound:
         # After an earlier POST that was lost, whether it arrived decides.
@@ -160,17 +177,22 @@ class Binder:
         return reservation.allocation
 
     async def _bind_with_devices(self, pod: Pod, allocation: PodAllocation) -> Bound:
-        node = allocation.node
-        vendors = frozenset(grant.vendor for grant in allocation.grants)
-        if contended := await self._locks.take(pod, node, vendors):
-            self._state.give_up(pod.uid)
-            return Bound("refused", contended)
+        node, vendors = allocation.node, _vendors_of(allocation)
+        prepared = False
         try:
-            binding = self._binding(pod, allocation)
-        except CannotBeWritten as error:
-            self._state.give_up(pod.uid)
-            await self._locks.release(pod, node, vendors)
-            return Bound("error", str(error))
+            if contended := await self._locks.take(pod, node, vendors):
+                return Bound("refused", contended)
+            try:
+                binding = self._binding(pod, allocation)
+                prepared = True
+            except Exception as error:
+                await self._locks.release(pod, node, vendors)
+                if isinstance(error, CannotBeWritten):
+                    return Bound("error", str(error))
+                raise
+        finally:
+            if not prepared:
+                self._state.give_up(pod.uid)
         done = await self._post(pod, binding)
         if done.outcome == "bound":
             await self._locks.bound(pod, node, vendors)
@@ -178,11 +200,13 @@ class Binder:
             await self._locks.release(pod, node, vendors)
         return done
 
-    def _binding(self, pod: Pod, allocation: PodAllocation) -> PodBinding:
+    def _binding(self, seen: Pod, allocation: PodAllocation) -> PodBinding:
+        # Waiting for a lock took its time: the pod may have been edited meanwhile.
+        pod = self._state.pods.get(seen.uid, seen)
         now, node, table = datetime.now(UTC), allocation.node, self._state.table
         annotations = annotations_of(pod, allocation, table, now)
         annotations[keys.SCHEDULER_TERM] = str(self._leadership.term)
-        annotations = signed(pod, node, annotations, table, self._signer())
+        annotations = signed(pod, allocation, annotations, table, self._signer())
         if (reservation := self._state.reservations.get(pod.uid)) is not None:
             reservation.signature = annotations.get(keys.ALLOCATION_SIGNATURE, "")
         return PodBinding(
@@ -199,17 +223,31 @@ class Binder:
             # A Binding carries no fencing token: none is sent that could arrive after our term.
             self._state.give_up(pod.uid)
             return Bound("error", "this replica has just stopped to lead")
+        self._posting.add(pod.uid)
         try:
             await self._client.bind(binding, timeout=self._settings().timeout)
         except ApiError as error:
+            if error.outcome_unknown:
+                self._lost(pod)
             return await self._not_bound(pod, binding.node, error)
+        except BaseException:
+            # Cut off in the middle: nobody knows how far it came.
+            self._lost(pod)
+            self._settle_later(pod, binding.node)
+            raise
+        finally:
+            self._posting.discard(pod.uid)
         self._state.bound(pod.uid)
         return Bound("bound")
 
+    def _lost(self, pod: Pod) -> None:
+        """A POST got no answer; so long as it may take, it may yet be carried out."""
+        timeout = self._settings().timeout
+        self._state.lost(pod.uid, timeout)
+        self._lost_until = self._clock() + timeout
+
     async def _not_bound(self, pod: Pod, node: str, error: ApiError) -> Bound:
-        if error.outcome_unknown:
-            self._state.lost(pod.uid, self._settings().timeout)
-        elif error.status != CONFLICT:
+        if not error.outcome_unknown and error.status != CONFLICT:
             self._state.give_up(pod.uid)
             return Bound("refused", str(error))
         settled = await self._settle(pod, node)
@@ -253,7 +291,12 @@ class Binder:
         if pod.uid not in self._settling:
             task = asyncio.create_task(self._keep_asking(pod, node))
             self._settling[pod.uid] = task
-            task.add_done_callback(lambda _: self._settling.pop(pod.uid, None))
+            task.add_done_callback(lambda done: self._settled_later(pod, done))
+
+    def _settled_later(self, pod: Pod, done: asyncio.Task[None]) -> None:
+        del self._settling[pod.uid]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._log.error("asking for a lost bind failed", pod=pod.full_name, exc_info=error)
 
     async def _keep_asking(self, pod: Pod, node: str) -> None:
         while True:
@@ -261,12 +304,19 @@ class Binder:
             reservation = self._state.reservations.get(pod.uid)
             if reservation is None or reservation.phase is not Phase.BINDING:
                 return  # The informer has said it.
-            if pod.uid in self._posting:
+            if pod.uid in self._busy:
                 continue
-            settled = await self._settle(pod, node)
+            with self._alone_with(pod.uid):
+                settled = await self._settle(pod, node)
             if settled is None or settled.outcome != "unknown":
                 self._log.info("settled a lost bind", pod=pod.full_name, node=node)
+                if settled is None or settled.outcome != "bound":
+                    await self._locks.release(pod, node, _vendors_of(reservation.allocation))
                 return
+
+
+def _vendors_of(allocation: PodAllocation) -> frozenset[VendorKey]:
+    return frozenset(grant.vendor for grant in allocation.grants)
 
 
 def _already(pod: Pod, bound_to: str, node: str) -> Bound:

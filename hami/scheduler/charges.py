@@ -45,7 +45,10 @@ class Charge:
         )
 
     def edited(self, pod: Pod, account: Account) -> Charge:
-        """After an edit that no newer signature vouches for: at least what was charged before."""
+        """After an edit that no newer signature vouches for: at least what was charged before.
+
+        What was known once stays known, so that nobody blocks a node by editing a pod of theirs.
+        """
         containers = tuple(
             _at_least(old, new)
             for old, new in zip(
@@ -53,10 +56,8 @@ class Charge:
             )
         )
         allocation = replace(self.account.allocation, containers=containers)
-        unknown = tuple(dict.fromkeys((*self.account.unknown, *account.unknown)))
-        return replace(
-            self, pod=pod, account=replace(account, allocation=allocation, unknown=unknown)
-        )
+        edited = replace(account, allocation=allocation, unknown=self.account.unknown)
+        return replace(self, pod=pod, account=edited)
 
 
 def blocked(account: Account, problem: str) -> Account:
@@ -68,6 +69,11 @@ def blocked(account: Account, problem: str) -> Account:
         unknown=tuple(dict.fromkeys((*account.unknown, *unknown))),
         problems=(*account.problems, problem),
     )
+
+
+def noted(account: Account, problem: str) -> Account:
+    """The account as it is, with something for its owner to know."""
+    return replace(account, problems=(*account.problems, problem))
 
 
 def _at_least(old: ContainerAllocation, new: ContainerAllocation) -> ContainerAllocation:

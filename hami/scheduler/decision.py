@@ -50,17 +50,27 @@ def annotations_of(
 
 
 def signed(
-    pod: Pod, node: str, annotations: Mapping[str, str], table: ClusterTable, signer: Signer
+    pod: Pod,
+    allocation: PodAllocation,
+    annotations: Mapping[str, str],
+    table: ClusterTable,
+    signer: Signer,
 ) -> dict[str, str]:
     """The annotations and their signature, over what whoever reads them will decode.
 
     Raises:
-        CannotBeWritten: they cannot be read back whole.
+        CannotBeWritten: they cannot be read back whole, or say something else than was promised:
+            the pod carries annotations of its own that only the scheduler may write.
     """
-    bound = _bound(pod, node, annotations)
+    bound = _bound(pod, allocation.node, annotations)
     account = account_of(bound, table.vendors)
     if account is None or account.problems:
         raise CannotBeWritten("; ".join(account.problems if account else ("nothing is asked",)))
+    if account.allocation != allocation:
+        raise CannotBeWritten(
+            f"pod {pod.full_name} carries annotations that change what it is given on "
+            f"{allocation.node}; remove those that its author set for the scheduler"
+        )
     signature = signer.sign(pod.uid, account.allocation, FIRST_GENERATION)
     return {**annotations, **({keys.ALLOCATION_SIGNATURE: signature} if signature else {})}
 

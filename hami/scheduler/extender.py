@@ -149,6 +149,8 @@ class Extender:
             return _failed(f"whether pod {pod.full_name} is bound to {promised} is not known yet")
         state = self._state
         request = parse_pod(pod, state.vendors, self._policy())
+        if isinstance(request, Invalid) or not request.vendors:
+            state.release(pod.uid)  # Of what it asked for before it was edited.
         if isinstance(request, Invalid):
             self._note(pod, candidates, Refusal(at=time.time(), text=request.text), request.text)
             result = answers.unfit_everywhere(candidates, request.text)
@@ -185,5 +187,5 @@ class Extender:
 def _head(args: ExtenderArgs) -> _Identity:
     try:
         return msgspec.json.decode(args.pod, type=_PodHead).metadata
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _Identity()

@@ -21,7 +21,7 @@ from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
 from hami.kube.informer import Informer
-from hami.kube.leadership import AlwaysLeads, Leadership, ObservedLease
+from hami.kube.leadership import AlwaysLeads, ObservedLease
 from hami.kube.own_lease import LeaseTimes, OwnLease
 from hami.kube.resources import NODES, PODS, QUOTAS
 from hami.plugins import Vendors, load_vendors
@@ -98,8 +98,9 @@ class Service:
         self._state.scheduler_name = config.scheduler_name
         self._followings = self._informers()
         pods = self._followings[1]
+        self._lease = _lease(config, client, self._problem)
         self._leadership = Takeover(
-            _leadership(config, client, self._problem),
+            self._lease,
             relist=pods.relist,
             began=self._begin_leading,
             ended=self._end_leading,
@@ -156,26 +157,32 @@ class Service:
                     ready(servers.addresses)
                     await servers.failed()
             finally:
-                # No bind is under way any more: the lease may go to the next one.
                 await self._binder.close()
                 leading.cancel()
+                await asyncio.wait([leading])
+                if self._binder.quiet:
+                    # Else a bind may yet arrive: the lease runs out by itself, which takes longer.
+                    await self._lease.release()
                 await self._events.flush()
 
     # Health, as the listeners ask for it.
 
     def missing(self) -> Sequence[str]:
         """What a start still waits for; once it has been there, it stays."""
-        if not self._complete:
-            waiting = [following.what for following in self._followings if not following.ready]
-            if self._state.unjudged:
-                waiting.append("signatures")
-            if waiting:
-                return waiting
-            self._complete = True
-            # What was read stays: the collector need not walk through a million objects again.
-            gc.collect()
-            gc.freeze()
-        return ()
+        return () if self._complete else self._awaited()
+
+    def _awaited(self) -> list[str]:
+        waiting = [following.what for following in self._followings if not following.ready]
+        return waiting + (["signatures"] if self._state.unjudged else [])
+
+    async def _begin(self) -> None:
+        """Say that the start is over, once nothing is awaited any more."""
+        while self._awaited():
+            await asyncio.sleep(0.02)
+        # What was read stays: the collector need not walk through a million objects again.
+        gc.collect()
+        gc.freeze()
+        self._complete = True
 
     def failed(self) -> Sequence[str]:
         """None: a part that fails ends the process."""
@@ -202,6 +209,7 @@ class Service:
             ).run(),
             Patience(self._state, now=_local_time).run(),
             verify_signatures(self._state, lambda: self._keys.signer),
+            self._begin(),
             self._sweep(),
         ]
 
@@ -329,9 +337,9 @@ def _key_source(config: SchedulerConfig, client: KubeClient) -> KeySource | None
     return None
 
 
-def _leadership(
+def _lease(
     config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
-) -> Leadership:
+) -> AlwaysLeads | ObservedLease | OwnLease:
     namespace, name = config.lease
     match config.election:
         case "none":

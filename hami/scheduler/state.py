@@ -24,7 +24,7 @@ from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
 from hami.policy.quota import QuotaLedger
-from hami.scheduler.charges import Charge, blocked
+from hami.scheduler.charges import Charge, blocked, noted
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.reservations import Phase, Reservation
 from hami.scheduler.signing import BadSignature, Signer, Verdict, Verified
@@ -57,11 +57,15 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unjudged:
-    """A pod's signature that is to be verified, which takes too long for the loop."""
+    """A pod's signature that is to be verified, which takes too long for the loop.
+
+    ``first``: nothing else was ever known of what the pod uses.
+    """
 
     uid: PodUid
     account: Account
     text: str
+    first: bool
 
 
 class ClusterState:
@@ -110,8 +114,9 @@ class ClusterState:
         for name in self.nodes:
             self.reread_node(name)
         for reservation in self.reservations.values():
-            self.table.charge(reservation.pod.uid, reservation.allocation)
-            self.ledger.charge(reservation.pod, reservation.allocation)
+            known = _known_part(reservation.allocation, vendors)
+            self.table.charge(reservation.pod.uid, known)
+            self.ledger.charge(reservation.pod, known)
         self.charges.clear()
         self.unjudged.clear()
         self.waiting.clear()
@@ -149,7 +154,7 @@ class ClusterState:
         self.quotas[key] = quota
         if known is None or known.spec != quota.spec:
             self._set_quota(quota)
-            self._freed_in(quota.namespace)
+            self._allowed_in(quota.namespace)
         self.usage_changed(quota.namespace)
 
     def _set_quota(self, quota: ResourceQuota) -> None:
@@ -161,7 +166,7 @@ class ClusterState:
         self.quotas.pop((quota.namespace, quota.name), None)
         self._told.pop(("ResourceQuota", f"{quota.namespace}/{quota.name}"), None)
         self.ledger.remove_quota(quota.namespace, quota.name)
-        self._freed_in(quota.namespace)
+        self._allowed_in(quota.namespace)
 
     # Pods, as the informer shows them.
 
@@ -242,7 +247,7 @@ class ClusterState:
         elif reservation and reservation.vouches_for(account, text):
             generation = FIRST_GENERATION
         elif text and self._around.signer().verifies:
-            self.unjudged[pod.uid] = Unjudged(pod.uid, account, text)
+            self.unjudged[pod.uid] = Unjudged(pod.uid, account, text, first=known is None)
             self.to_judge.set()
         if known is None:
             signature = text if generation else ""
@@ -273,17 +278,19 @@ class ClusterState:
             case BadSignature(problem=problem):
                 who = f"Pod {known.pod.full_name} on {known.pod.spec.node_name}"
                 text = f"{who}: {keys.ALLOCATION_SIGNATURE} {problem}"
-                self._apply(known.pod, replace(known, account=blocked(known.account, text)))
+                account = known.account
+                account = blocked(account, text) if about.first else noted(account, text)
+                self._apply(known.pod, replace(known, account=account))
             case never:
                 assert_never(never)
 
     def _apply(self, pod: Pod, charge: Charge) -> None:
         account = charge.account
-        self.charges[pod.uid] = charge
         self.table.charge(
             pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
         )
         self.ledger.charge(pod, account.running)
+        self.charges[pod.uid] = charge
         self.usage_changed(pod.namespace)
         self._tell(pod, ("Pod", pod.uid), "UnknownUsage", account.problems)
 
@@ -400,8 +407,12 @@ class ClusterState:
 
     def _freed_in(self, namespace: str) -> None:
         if any(True for _ in self.ledger.constraints_of(namespace)):
-            self.waiting.freed_in(namespace)
-            self.freed.set()
+            self._allowed_in(namespace)
+
+    def _allowed_in(self, namespace: str) -> None:
+        """Also where the last limit has just gone."""
+        self.waiting.freed_in(namespace)
+        self.freed.set()
 
     def _tell(
         self,
@@ -420,6 +431,17 @@ class ClusterState:
 
 def _nobody(_namespace: str) -> None:
     """Nobody publishes quota."""
+
+
+def _known_part(allocation: PodAllocation, vendors: Vendors) -> PodAllocation:
+    """Without the grants of vendors that are no more; nobody can be given their devices either."""
+    return replace(
+        allocation,
+        containers=tuple(
+            replace(c, grants=tuple(g for g in c.grants if g.vendor in vendors))
+            for c in allocation.containers
+        ),
+    )
 
 
 def _resource_names(vendors: Vendors) -> frozenset[str]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.filter import Refused
+from hami.policy.names import NameBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class WaitingPods:
         self._nodes: dict[str, int] = {}
         self._namespaces: dict[str, int] = {}
         self._everywhere = 0
+        self._offers: WeakValueDictionary[tuple[int, int], frozenset[str]] = WeakValueDictionary()
 
     @property
     def pods(self) -> Mapping[PodUid, Waiting]:
@@ -80,11 +83,21 @@ class WaitingPods:
         """Whether it had been woken, and what it was woken for may do for another."""
         waiting = self._pods.setdefault(pod.uid, Waiting(pod))
         woken = waiting.woken_at is not None
-        waiting.offered = frozenset(offered)
+        waiting.offered = self._shared(offered)
         waiting.seen = self._change
         waiting.woken_at = None
         waiting.refusal = refusal
         return woken
+
+    def _shared(self, offered: Collection[str]) -> frozenset[str]:
+        """One set for all pods that are offered the same nodes: they are often thousands."""
+        if not isinstance(offered, NameBlock):
+            return frozenset(offered)
+        key = offered.fingerprint()
+        found = self._offers.get(key)
+        if found is None:
+            found = self._offers[key] = frozenset(offered)
+        return found
 
     def woken(self, uid: PodUid, at: float) -> None:
         """``at``: monotonic seconds."""

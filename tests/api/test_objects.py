@@ -230,6 +230,14 @@ async def test_a_body_may_not_be_huge(api):
     assert (await api.post(api.path("configmaps"), body)).status == 413
 
 
+async def test_a_secrets_texts_are_encoded(api):
+    body = {"metadata": {"name": "s"}, "stringData": {"a": "b"}, "data": {"c": "ZA=="}}
+    created = await api.created("secrets", body)
+    assert created.body["data"] == {"a": "Yg==", "c": "ZA=="}
+    assert created.body["type"] == "Opaque"
+    assert "stringData" not in created.body
+
+
 async def test_the_status_of_a_pod_cannot_be_given_at_creation(api):
     body = {**a_pod("a"), "status": {"phase": "Running", "podIP": "10.0.0.1"}}
     created = await api.created("pods", body)

@@ -324,3 +324,67 @@ async def test_a_pod_without_devices_is_bound_plainly() -> None:
     pod = world.server.add(a_pod(mem=None))
     assert await world.bind(pod) == ""
     assert not world.server.posts[0].annotations
+
+
+async def test_a_bug_before_the_post_frees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    pod = world.server.add(a_pod(mem=3000))
+    world.cluster.reserve(pod, "n1")
+    monkeypatch.setattr("hami.scheduler.binding.annotations_of", lambda *_: {}["no"])
+    with pytest.raises(KeyError):
+        await world.bind(pod)
+    assert world.cluster.used() == (0, 0)
+    assert not world.cluster.state.reservations
+
+
+async def test_a_bind_cut_off_in_the_middle_keeps_its_devices_until_it_is_settled() -> None:
+    world = World()
+    pod = world.server.add(a_pod(mem=3000))
+    world.cluster.reserve(pod, "n1")
+    world.server.hold = asyncio.Event()
+    bind = asyncio.create_task(world.bind(pod))
+    await asyncio.sleep(0)
+    assert not world.binder.quiet
+    bind.cancel()
+    await asyncio.gather(bind, return_exceptions=True)
+    assert world.cluster.used() == (1, 3000)
+    assert not world.binder.quiet
+    await world.binder.close()
+
+
+async def test_while_a_lost_bind_is_asked_for_no_second_one_begins() -> None:
+    world = World()
+    pod = world.server.add(a_pod(mem=3000))
+    world.cluster.reserve(pod, "n1")
+    world.server.before, world.server.gets = [lost()], [lost()]
+    await world.bind(pod)
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def get(*_: Any, **__: Any) -> Pod:
+        asked.set()
+        await answered.wait()
+        return pod
+
+    world.server.get = get  # type: ignore[method-assign]
+    await asyncio.wait_for(asked.wait(), 10)
+    assert "under way" in await world.bind(pod)
+    answered.set()
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if not world.binder._settling:
+            break
+    assert await world.bind(pod) == ""
+    assert len(world.server.posts) == 2
+    assert world.cluster.used() == (1, 3000)
+
+
+async def test_a_lost_bind_may_arrive_until_its_time_is_over() -> None:
+    world = World()
+    pod = world.server.add(a_pod(mem=8000))
+    other = world.server.add(a_pod("other", mem=8000))
+    world.cluster.reserve(pod, "n1")
+    world.server.before = [lost()]
+    await world.bind(pod)
+    assert world.cluster.state.promised(pod.uid) == "n1"
+    assert "CardInsufficientMemory" in await world.bind(other)
+    assert world.cluster.used() == (1, 8000)

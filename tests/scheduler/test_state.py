@@ -107,6 +107,18 @@ class TestEdits:
         cluster.sees(granted(pod, "n1", "n1-d0:3000"))
         cluster.sees(bound(pod, "n1", {}))
         assert cluster.used() == (1, 3000)
+        assert [p.reason for p in cluster.problems] == ["UnknownUsage", "UnknownUsage"]
+
+    def test_nobody_blocks_a_node_by_editing_a_pod_that_was_seen_intact(self) -> None:
+        cluster = Cluster(a_node())
+        pod = a_pod(mem=3000)
+        cluster.sees(granted(pod, "n1", "n1-d0:3000"))
+        cluster.sees(bound(pod, "n1", {"acme.com/allocated": "nonsense"}))
+        assert cluster.known()
+
+    def test_a_pod_first_seen_without_its_allocation_blocks_what_it_may_use(self) -> None:
+        cluster = Cluster(a_node())
+        cluster.sees(bound(a_pod(mem=3000), "n1", {}))
         assert not cluster.known()
 
     def test_a_smaller_grant_lowers_nothing(self) -> None:
@@ -159,6 +171,15 @@ class TestSignatures:
         cluster.sees(bound(good, "n1", {"acme.com/allocated": "n1-d0,ACME,10,0:;"}))
         assert cluster.used() == (1, 10)
         assert not cluster.known()
+        assert [p.reason for p in cluster.problems] == ["UnknownUsage"]
+
+    def test_an_edited_signature_changes_nothing_for_others(self, signer: Signer) -> None:
+        cluster, pod = Cluster(a_node(), signer=signer), a_pod(mem=3000)
+        good = self.signed(signer, cluster, pod, 3000, 1)
+        cluster.sees(good)
+        cluster.sees(bound(good, "n1", {keys.ALLOCATION_SIGNATURE: "x"}))
+        assert cluster.used() == (1, 3000)
+        assert cluster.known()
         assert [p.reason for p in cluster.problems] == ["UnknownUsage"]
 
     def test_an_allocation_of_hami_is_charged_without_a_signature(self, signer: Signer) -> None:

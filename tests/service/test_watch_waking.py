@@ -123,8 +123,16 @@ class TestQuota:
         await world.agree(service)
 
     async def test_removed(self, world, limited):
+        """No limit is left: nothing says that any was there."""
         service, _, waits = limited
         await world.server.delete("resourcequotas", "q", namespace="default")
+        await woken(world, service, waits)
+        await bound(world, service, waits)
+
+    async def test_that_limits_something_else_from_now_on(self, world, limited):
+        service, _, waits = limited
+        spec = {"hard": {"limits.nvidia.com/gpumem": None, "pods": "10"}}
+        await world.server.patch("resourcequotas", "q", {"spec": spec}, namespace="default")
         await woken(world, service, waits)
         await bound(world, service, waits)
 
@@ -143,12 +151,18 @@ class TestQuota:
         await asleep(world, waits)
 
 
+async def add_priority(world):
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 10}
+    await world.server.create(body)
+
+
 async def test_as_many_as_fit_together_by_priority_and_age(world):
+    await add_priority(world)
     await world.add_nodes("n1")
     service = await world.service()
     runs = await world.place(service, "runs", gpu=1, mem=15000)
     low = [await waiting(world, service, f"low{n}", gpu=1, mem=8000) for n in range(2)]
-    high = await waiting(world, service, "high", gpu=1, mem=8000, priority=10)
+    high = await waiting(world, service, "high", gpu=1, mem=8000, priority="high")
     await world.remove(runs)
     await woken(world, service, high)
     await until("one more is woken", lambda: any(wakes(world, pod) for pod in low))
@@ -158,12 +172,13 @@ async def test_as_many_as_fit_together_by_priority_and_age(world):
 
 async def test_one_that_was_woken_for_nothing_makes_way_for_the_next(world):
     """Another plugin of kube-scheduler may say no; what fits is then for somebody else."""
+    await add_priority(world)
     await world.add_nodes("n1", "n2")
     service = await world.service()
     runs = await world.place(service, "runs", gpu=1, mem=15000)
     other = await world.place(service, "other", gpu=1, mem=15000)
     assert {world.node_of(runs), world.node_of(other)} == {"n1", "n2"}
-    first = await waiting(world, service, "first", gpu=1, mem=15000, priority=10)
+    first = await waiting(world, service, "first", gpu=1, mem=15000, priority="high")
     second = await waiting(world, service, "second", gpu=1, mem=15000)
     await world.remove(runs)
     await woken(world, service, first)
@@ -204,17 +219,17 @@ async def _idle(service):
     return (await service.summary())["pods"]["bound"] == 0
 
 
-async def test_after_a_restart_everybody_that_fits_is_woken_once(world):
+async def test_after_a_restart_whoever_fits_is_woken_once(world):
     """Nobody knows which of them the former process refused, nor what has come free since."""
     await world.add_nodes("n1")
     service = await world.service()
     runs = await world.place(service, "runs", gpu=1, mem=15000)
-    waits = await waiting(world, service, "waits", gpu=1, mem=9000)
-    too_big = await waiting(world, service, "too-big", gpu=1, mem=15999)
+    waits = await waiting(world, service, "a-waits", gpu=1, mem=9000)
+    later = await waiting(world, service, "b-waits", gpu=1, mem=9000)
     await service.kill()
     await world.remove(runs)
-    await world.add_pod("runs", gpu=1, mem=100)
     await service.start()
     await woken(world, service, waits)
     await bound(world, service, waits)
-    await asleep(world, too_big)
+    await asleep(world, later)
+    assert wakes(world, waits) == "1"

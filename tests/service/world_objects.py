@@ -47,7 +47,8 @@ def a_container(name: str = "main", *, policy: str = "", **asks: object) -> Json
 
 
 def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
-          annotations: Mapping[str, str] | None = None, priority: int = 0, **asks: object) -> Json:  # fmt: skip
+          annotations: Mapping[str, str] | None = None, priority: str = "", **asks: object) -> Json:  # fmt: skip
+    """``priority``: a PriorityClass; ``asks``: what its one container does, by the short names."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -56,7 +57,7 @@ def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
             "schedulerName": "hami-scheduler",
             "containers": [a_container(**asks)],
             "initContainers": list(inits),
-            "priority": priority,
+            **({"priorityClassName": priority} if priority else {}),
         },
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -234,6 +235,9 @@ def _priority_class(body: Json) -> None:
 
 def _secret(body: Json) -> None:
     _default(body, "type", "Opaque")
+    if texts := body.pop("stringData", None):
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+        body["data"] = {**(body.get("data") or {}), **encoded}
 
 
 def _deployment(body: Json) -> None:

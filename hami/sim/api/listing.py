@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from hami.sim.api.fields import supported
 from hami.sim.api.refusals import Cause, Refusal, bad_request, expired, invalid_option
 from hami.sim.api.request import Request
 from hami.sim.api.selectors import Selector, field_selector, holds, label_selector
-from hami.sim.api.storage import Item, Storage
+from hami.sim.api.storage import Item, Key, Storage
 
 _MOST_SNAPSHOTS = 64
 _VERSION = "meta.k8s.io/v1"
@@ -111,7 +112,7 @@ class Listing:
                 "You must start a new list without the continue parameter."
             )
         items = found[1]
-        first = next((i for i, item in enumerate(items) if "/".join(item.key) > start), len(items))
+        first = bisect_right(items, start, key=lambda item: item.key)
         return _cut(items, first, limit or len(items), version, counted=not chosen.selects)
 
     def _items(self, request: Request) -> list[Item]:
@@ -186,20 +187,21 @@ def _cut(items: list[Item], first: int, limit: int, version: int, *, counted: bo
     return Page(
         items=items[first:end],
         version=version,
-        next=_encode(version, "/".join(items[end - 1].key)),
+        next=_encode(version, items[end - 1].key),
         remaining=rest if counted else None,
     )
 
 
-def _encode(version: int, start: str) -> str:
-    body = msgspec.json.encode({"v": _VERSION, "rv": version, "start": start})
+def _encode(version: int, last: Key) -> str:
+    body = msgspec.json.encode({"v": _VERSION, "rv": version, "start": "/".join(last)})
     return base64.urlsafe_b64encode(body).decode().rstrip("=")
 
 
-def _decode(token: str) -> tuple[int, str]:
+def _decode(token: str) -> tuple[int, Key]:
     try:
         padded = token + "=" * (-len(token) % 4)
         body = msgspec.json.decode(base64.urlsafe_b64decode(padded))
-        return int(body["rv"]), str(body["start"])
+        namespace, _, name = str(body["start"]).partition("/")
+        return int(body["rv"]), (namespace, name)
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error

@@ -7,9 +7,10 @@ from typing import Any
 from hami.sim.api.deletion import DeleteOptions, delete_options
 from hami.sim.api.kinds import Kind
 from hami.sim.api.operations import Operations
-from hami.sim.api.refusals import bad_request, conflict, wrong_uid
+from hami.sim.api.refusals import bad_request, conflict, invalid, wrong_uid
 from hami.sim.api.request import Request
 from hami.sim.api.times import now
+from hami.sim.api.validation import of_metadata
 
 Json = dict[str, Any]
 
@@ -43,7 +44,8 @@ class Placing:
                 body["metadata"][field] = {**(body["metadata"].get(field) or {}), **given}
         set_condition(body, {"type": "PodScheduled", "status": "True"})
         body["status"].pop("nominatedNodeName", None)
-        operations.check(request.kind, body)
+        if problems := list(of_metadata(request.storage, body["metadata"])):
+            raise invalid(request.kind, request.name, problems)
         if not request.dry_run:
             operations.storage.put(request.storage, body)
 

@@ -110,10 +110,7 @@ def decode(body: bytes) -> Json:
 def _message(name: str, body: bytes, depth: int = 0) -> Json:
     if depth > _DEEPEST:
         raise _Broken("nested too deeply")
-    known = {}
-    for entry in _MESSAGES[name].split(", "):
-        number, field, sort = entry.split()
-        known[int(number)] = (field, sort)
+    known = {int(n): (field, sort) for n, field, sort in map(str.split, _entries(name))}
     found: Json = {}
     for number, raw in _fields(body):
         if number not in known:
@@ -122,13 +119,17 @@ def _message(name: str, body: bytes, depth: int = 0) -> Json:
         if sort.startswith("[]"):
             found.setdefault(field, []).append(_value(sort[2:], raw, depth))
         elif sort.startswith("{}"):
-            entry = dict(_fields(_bytes(raw)))
-            key = _bytes(entry.get(1, b"")).decode()
-            found.setdefault(field, {})[key] = _value(sort[2:], entry.get(2, b""), depth)
+            pair = dict(_fields(_bytes(raw)))
+            key = _bytes(pair.get(1, b"")).decode()
+            found.setdefault(field, {})[key] = _value(sort[2:], pair.get(2, b""), depth)
         else:
             found[field] = _value(sort, raw, depth)
     # An empty text or a zero is how Go writes "not set".
     return {field: value for field, value in found.items() if value not in ("", None)}
+
+
+def _entries(name: str) -> list[str]:
+    return _MESSAGES[name].split(", ")
 
 
 def _value(sort: str, raw: bytes | int, depth: int) -> Any:

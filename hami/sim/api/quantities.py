@@ -85,6 +85,8 @@ def _read(text: Any) -> tuple[Amount, str]:
     if isinstance(text, int | float) and not isinstance(text, bool):
         text = str(text)
     shown = text.strip(" ") if isinstance(text, str) else ""
+    if shown.isascii() and shown.isdigit() and shown[0] != "0" and len(shown) <= _MOST_DIGITS:
+        return Amount(Fraction(int(shown))), "" if shown.endswith("000") else shown
     match = _NUMBER.fullmatch(shown) if len(shown) <= _LONGEST else None
     if match is None or not shown:
         raise NotAQuantity(PROBLEM)

@@ -21,6 +21,7 @@ from hami.sim.api.kinds import Kind
 from hami.sim.api.operations import Operations
 from hami.sim.api.patches import merge_patch
 from hami.sim.api.request import Request
+from hami.sim.api.storage import copied
 from hami.sim.api.tls import TlsFiles
 
 Json = dict[str, Any]
@@ -149,8 +150,8 @@ class ApiServer:
         """
         kind, namespace, name = self._target(manifest)
         request = _request("create", kind, namespace, name)
-        body = {**manifest, "metadata": dict(manifest.get("metadata") or {})}
-        return _shown(kind, (await self._operations.create(request, body)).object())
+        item = await self._operations.create(request, copied(manifest))
+        return _shown(kind, item.object())
 
     async def patch(
         self, plural: str, name: str, patch: Json, *, namespace: str = "", group: str = "",

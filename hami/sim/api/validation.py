@@ -49,13 +49,14 @@ Check = Callable[[Json], Iterator[Cause]]
 
 def problems(storage: tuple[str, str], body: Json) -> list[Cause]:
     """Everything that is wrong with an object, in the order of its fields."""
-    found = list(_metadata(storage, body["metadata"]))
+    found = list(of_metadata(storage, body["metadata"]))
     if check := _CHECKS.get(storage):
         found += check(body)
     return found
 
 
-def _metadata(storage: tuple[str, str], metadata: Json) -> Iterator[Cause]:
+def of_metadata(storage: tuple[str, str], metadata: Json) -> Iterator[Cause]:
+    """What is wrong with an object's name, labels, annotations and finalizers."""
     name = metadata.get("name") or ""
     if not name:
         yield Cause.required("metadata.name", "name or generateName is required")

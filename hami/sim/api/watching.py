@@ -74,6 +74,8 @@ class Watch:
             position = log.end
             for part in self._first():
                 yield part
+                if self.ended:
+                    return
             if not self._from_now():
                 if self._version < log.forgotten:
                     yield self._too_old()
@@ -110,9 +112,8 @@ class Watch:
         version = self._storage.version
         for start in range(0, len(found), _BATCH):
             batch = found[start : start + _BATCH]
-            yield b"".join(
-                frame_of("ADDED", object_bytes(kind, item, table=self._table)) for item in batch
-            )
+            lines = [frame_of("ADDED", object_bytes(kind, i, table=self._table)) for i in batch]
+            yield b"".join(self._counted(lines))
         if self._initial and self._bookmarks:
             yield bookmark_bytes(kind, version, initial_end=True)
 
@@ -143,6 +144,11 @@ class Watch:
                 lines = [line for line in lines for _ in range(2)]
             if fault.reorder:
                 lines = lines[::-1]
+        return self._counted(lines)
+
+    def _counted(self, lines: list[bytes]) -> list[bytes]:
+        """Those that may still be sent before a fault cuts the watch."""
+        for fault in self._faults:
             if fault.cut_after is not None:
                 lines = lines[: max(0, fault.cut_after - self._sent)]
         self._sent += len(lines)

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io"
 MUTATING = (_GROUP, "mutatingwebhookconfigurations")
 VALIDATING = (_GROUP, "validatingwebhookconfigurations")
-_USER = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
+_GROUPS = ("system:masters", "system:authenticated")
 
 
 class CallFailed(Exception):
@@ -242,7 +242,7 @@ def admission_review(review: Review) -> Json:
         "requestKind": kind,
         "requestResource": resource,
         "operation": review.operation,
-        "userInfo": _USER,
+        "userInfo": {"username": "admin", "groups": list(_GROUPS)},
         "object": review.object,
         "oldObject": review.old,
         "dryRun": request.dry_run,

@@ -1,0 +1,136 @@
+"""Nodes whose agent finds its pod by HAMi's lock: one pod at a time between bind and start."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from .world_recount import Amount
+
+LOCK = "hami.io/mutex.lock"
+
+
+def lock_of(world, node="n1"):
+    return world.server.get("nodes", node)["metadata"]["annotations"].get(LOCK, "")
+
+
+def a_lock(name, *, minutes=0, namespace="default"):
+    at = datetime.now(UTC) - timedelta(minutes=minutes)
+    return f"{at.strftime('%Y-%m-%dT%H:%M:%SZ')},{namespace},{name}"
+
+
+async def filtered(world, service, name, mem=1000, **more):
+    pod = await world.add_pod(name, gpu=1, mem=mem, **more)
+    assert (await world.filter_until(service, pod)).node == "n1"
+    return pod
+
+
+async def test_the_lock_is_taken_before_the_bind_and_stays_for_the_agent(world):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    pod = await filtered(world, service, "p")
+    gate = world.server.gate()
+    binding = world.ask(world.bind(service, pod, "n1"))
+    await gate.come()
+    assert lock_of(world).endswith(",default,p")
+    gate.release()
+    assert await binding == ""
+    assert lock_of(world).endswith(",default,p")
+    await world.agree(service)
+
+
+async def test_a_second_pod_waits_until_the_agent_has_served_the_first(world):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    await world.place(service, "first", gpu=1, mem=1000)
+    second = await filtered(world, service, "second")
+    assert "node lock contention" in await world.bind(service, second, "n1")
+    await world.agree(service)  # Its promise was given up.
+    patch = {"metadata": {"annotations": {LOCK: None}}}
+    await world.server.patch("nodes", "n1", patch)
+    await world.filter_until(service, second)
+    assert await world.bind(service, second, "n1") == ""
+    assert lock_of(world).endswith(",default,second")
+    await world.agree(service)
+
+
+@pytest.mark.parametrize(
+    ("holder", "free"),
+    [
+        pytest.param({"name": "runs", "minutes": 6}, True, id="an expired one"),
+        pytest.param({"name": "runs", "minutes": 4}, False, id="one that has not expired"),
+        pytest.param({"name": "nobody"}, True, id="one whose pod is gone"),
+        pytest.param({"name": "p"}, True, id="its own"),
+    ],
+)
+async def test_somebody_elses_lock(world, holder, free):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    await world.add_pod("runs")
+    pod = await filtered(world, service, "p")
+    before = a_lock(**holder)
+    await world.server.patch("nodes", "n1", {"metadata": {"annotations": {LOCK: before}}})
+    error = await world.bind(service, pod, "n1")
+    assert (error == "") is free, error
+    assert lock_of(world) == before if not free else lock_of(world).endswith(",default,p")
+    await world.agree(service)
+
+
+@pytest.mark.parametrize("status", [403, 429])
+async def test_a_bind_that_is_refused_gives_the_lock_back(world, status):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    pod = await filtered(world, service, "p")
+    world.fault(verb="create", resource="pods", subresource="binding", status=status, times=1)
+    assert str(status) in await world.bind(service, pod, "n1")
+    assert lock_of(world) == ""
+    await world.place(service, "other", gpu=1, mem=1000)
+
+
+async def test_nothing_is_bound_without_the_lock(world):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    pod = await filtered(world, service, "p", mem=9000)
+    world.fault(verb="patch", resource="nodes", status=403)
+    assert "cannot lock node n1" in await world.bind(service, pod, "n1")
+    assert world.node_of(pod) == ""
+    assert await service.used() == {("n1", "GPU-n1-0"): Amount()}
+
+
+async def test_many_at_once_get_it_one_after_another(world):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    pods = [await filtered(world, service, f"p{n}") for n in range(6)]
+    errors = await asyncio.gather(*(world.bind(service, pod, "n1") for pod in pods))
+    (won,) = [pod for pod, error in zip(pods, errors, strict=True) if not error]
+    assert lock_of(world).endswith(f",{won['metadata']['name']}")
+    await world.agree(service)
+
+
+async def test_a_killed_ones_lock_serves_the_same_pod_again(world):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    pod = await filtered(world, service, "p")
+    gate = world.server.gate()
+    binding = world.ask(world.bind(service, pod, "n1"))
+    await gate.come()
+    before = lock_of(world)
+    await service.kill()
+    await binding
+    world.server.front.gates.clear()
+    await service.start()
+    await world.filter_until(service, pod)
+    assert await world.bind(service, pod, "n1") == ""
+    assert lock_of(world) == before
+    gate.release()
+    await world.agree(service)
+
+
+async def test_an_agent_that_needs_no_lock_costs_none(world):
+    await world.add_nodes("n1")
+    service = await world.service()
+    await world.place(service, "p", gpu=1, mem=1000)
+    assert lock_of(world) == ""
+    assert world.writes() == [("create", "pods", "binding", 201, 1)]
