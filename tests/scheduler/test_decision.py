@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 from hami_nvidia.mig import MIG_PROFILES, MigPlacement, MigProfile
 
