@@ -20,8 +20,9 @@ from hami.domain.devices import Device, Grant
 from hami.domain.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.plugins import Vendors, load_vendors
+from hami.policy.accounting import account_of
 from hami.policy.cluster import ClusterTable
-from hami.scheduler.decision import annotations_of, signed
+from hami.scheduler.decision import FIRST_GENERATION, annotations_of
 from hami.scheduler.signing import Signer
 from hami.wire import keys
 
@@ -95,11 +96,9 @@ class Population:
         """Over a bound pod that has its uid; empty for those that stay unsigned."""
         if int(pod["metadata"]["name"].rpartition("-")[2]) % 2:
             return ""
-        known = msgspec.convert(pod, Pod)
-        all_signed = signed(
-            known, known.spec.node_name or "", known.annotations, self._table, self._signer
-        )
-        return all_signed[keys.ALLOCATION_SIGNATURE]
+        account = account_of(msgspec.convert(pod, Pod), self._vendors)
+        assert account is not None
+        return self._signer.sign(pod["metadata"]["uid"], account.allocation, FIRST_GENERATION)
 
 
 def _device_id(node: int, index: int) -> str:

@@ -96,6 +96,10 @@ class Toleration(Lean, frozen=True):
     effect: str = ""
 
 
+class SchedulingGate(Lean, frozen=True):
+    name: str = ""
+
+
 class PodSpec(Lean, frozen=True):
     containers: list[Container] = []
     init_containers: list[Container] | None = None
@@ -110,6 +114,7 @@ class PodSpec(Lean, frozen=True):
     preemption_policy: str | None = None
     active_deadline_seconds: int | None = None
     overhead: dict[str, str] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
 
 
 class ContainerStateTerminated(Lean, frozen=True):

@@ -89,7 +89,7 @@ class EventRecorder:
         self._now = now
         self._series: OrderedDict[Key, _Series] = OrderedDict()
         self._allowances: OrderedDict[str, TokenBucket] = OrderedDict()
-        self._queue: OrderedDict[Key, None] = OrderedDict()
+        self._queue: OrderedDict[Key, _Series] = OrderedDict()
         self._waiting = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -105,14 +105,14 @@ class EventRecorder:
         type_ = "Warning" if warning else "Normal"
         identity = f"{reference.kind}/{reference.uid or reference.name}"
         key = (reference.kind, reference.uid or reference.name, reason, message, type_)
-        series = self._series.get(key)
-        if series is not None and key in self._queue:
-            series.count += 1
-            series.last = self._now()
+        if (queued := self._queue.get(key)) is not None:
+            queued.count += 1
+            queued.last = self._now()
             return
         if not self._allowed(identity) or len(self._queue) >= QUEUED:
             self.dropped += 1
             return
+        series = self._series.get(key)
         if series is not None:
             series.count += 1
             series.last = self._now()
@@ -126,9 +126,7 @@ class EventRecorder:
             self._series[key] = series
         self._series.move_to_end(key)
         self._forget()
-        self._queue[key] = None
-        self._idle.clear()
-        self._waiting.set()
+        self._enqueue(key, series)
 
     async def run(self) -> None:
         """Write what was recorded, until cancelled."""
@@ -160,18 +158,22 @@ class EventRecorder:
             self._allowances.popitem(last=False)
         return bucket.take()
 
+    def _enqueue(self, key: Key, series: _Series) -> None:
+        """The queue has the series itself: what is forgotten meanwhile is written all the same."""
+        self._queue[key] = series
+        self._idle.clear()
+        self._waiting.set()
+
     def _forget(self) -> None:
-        """The series least recently repeated, unless it still waits to be written."""
-        if len(self._series) <= REMEMBERED:
-            return
-        oldest = next(key for key in self._series if key not in self._queue)
-        del self._series[oldest]
+        """The series least recently repeated; one that still waits would be counted twice."""
+        if len(self._series) > REMEMBERED:
+            oldest = next((key for key in self._series if key not in self._queue), None)
+            if oldest is not None:
+                del self._series[oldest]
 
     async def _write_next(self) -> bool:
         """Whether the API server took it; what it did not take is tried again later."""
-        key = next(iter(self._queue))
-        series = self._series[key]
-        del self._queue[key]
+        key, series = self._queue.popitem(last=False)
         written = True
         try:
             await self._write(series)
@@ -179,19 +181,30 @@ class EventRecorder:
         except ApiError as error:
             written = error.status == FORBIDDEN
             self._failed(key, series, error)
-        if not self._queue:
-            self._waiting.clear()
-            self._idle.set()
+        except Exception as error:  # noqa: BLE001 -- an event is not worth the process
+            self._drop(key, series, f"{type(error).__name__}: {error}")
+        finally:
+            if not self._queue:
+                self._waiting.clear()
+                self._idle.set()
         return written
 
     def _failed(self, key: Key, series: _Series, error: ApiError) -> None:
         series.tries += 1
-        if (error.outcome_unknown or error.status == TOO_MANY_REQUESTS) and series.tries < TRIES:
-            self._queue[key] = None
-            return
+        if series.tries >= TRIES or not (
+            error.outcome_unknown or error.status == TOO_MANY_REQUESTS
+        ):
+            self._drop(key, series, str(error))
+        elif key not in self._queue:
+            self._enqueue(key, series)
+
+    def _drop(self, key: Key, series: _Series, problem: str) -> None:
+        """Tell that it was not written; what was recorded during the write has its own tries."""
         self.dropped += 1
-        self._series.pop(key, None)
-        self._on_problem(f"event {series.reason} about {_written(series.about)}: {error}")
+        series.tries = 0
+        if self._series.get(key) is series and key not in self._queue:
+            del self._series[key]
+        self._on_problem(f"event {series.reason} about {_written(series.about)}: {problem}")
 
     async def _write(self, series: _Series) -> None:
         if series.stored and await self._repeat(series):
@@ -274,9 +287,9 @@ def _name(about: str, at: datetime, serial: int) -> str:
 
 def _cut(message: str) -> str:
     """To what kube-apiserver takes, which counts bytes."""
-    encoded = message.encode()
+    encoded = message.encode(errors="replace")
     if len(encoded) <= LONGEST_MESSAGE:
-        return message
+        return encoded.decode()
     return encoded[: LONGEST_MESSAGE - 3].decode(errors="ignore") + "…"
 
 

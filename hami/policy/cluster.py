@@ -55,6 +55,7 @@ class ClusterTable:
         self._scores: NDArray[np.float64] = np.zeros(64)
         self._unscored: dict[str, None] = {}  # nodes that changed since
         self._name_ranks: NDArray[np.int64] | None = None
+        self._in_order: list[str] = []  # their names, as of then
         self._charges: dict[PodUid, _Charge] = {}
         self._on_node: dict[str, dict[PodUid, None]] = {}
 
@@ -189,10 +190,15 @@ class ClusterTable:
         """By node number: the place of its name among all names, for ties."""
         if self._name_ranks is None:
             ranks = np.zeros(self.capacity + 1, np.int64)
-            for rank, name in enumerate(sorted(self._nodes)):
+            self._in_order = sorted(self._nodes)
+            for rank, name in enumerate(self._in_order):
                 ranks[self._nodes[name].number] = rank
             self._name_ranks = ranks
         return self._name_ranks
+
+    def name_of(self, number: int) -> str:
+        """The name of the node with this number, which some node must have."""
+        return self._in_order[int(self.name_ranks()[number])]
 
     # How it is kept.
 

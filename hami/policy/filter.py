@@ -6,7 +6,7 @@ the placement in the same turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from hami.domain.scheduling import NodePolicy, SchedulingPolicy
 from hami.domain.units import VendorKey
 from hami.policy.cluster import ClusterTable
 from hami.policy.fit import fit_pod
+from hami.policy.names import NameBlock
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import PodGate
 from hami.policy.rank import read_policy
@@ -144,10 +145,17 @@ _NO_SUCH_DEVICES = Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
 def prefilter(
     table: ClusterTable, request: PodRequest, gate: PodGate | None, candidates: Sequence[str]
 ) -> Prefiltered:
-    """One vectorised pass per distinct request of the pod, over all candidates at once."""
-    numbers = table.numbers(candidates)
+    """One vectorised pass per distinct request of the pod, over all nodes at once."""
+    able, scans = _scanned(table, request, gate)
+    return _among(table, candidates, able, scans)
+
+
+def _scanned(
+    table: ClusterTable, request: PodRequest, gate: PodGate | None
+) -> tuple[NDArray[np.bool_], Sequence[Scan]]:
+    """By node number, whether the node may take the pod; the last place is nobody's."""
     able = np.ones(table.capacity + 1, np.bool_)
-    able[-1] = False  # number -1: a candidate that the table does not know
+    able[-1] = False
     scans: list[Scan] = []
     for device_request in _distinct(request):
         scan = table.scan(_ask(table, request, device_request, gate))
@@ -155,6 +163,17 @@ def prefilter(
         serving[scan.nodes[scan.enough]] = True
         able &= serving
         scans.append(scan)
+    return able, scans
+
+
+def _among(
+    table: ClusterTable,
+    candidates: Sequence[str],
+    able: NDArray[np.bool_],
+    scans: Sequence[Scan],
+) -> Prefiltered:
+    numbers = table.numbers(candidates)
+    # Number -1, of a candidate that the table does not know, is the last place.
     return Prefiltered(numbers, able[numbers], scans, table.capacity)
 
 
@@ -189,15 +208,20 @@ def decide(
     candidates: Sequence[str],
 ) -> Placed | Refused:
     """The best candidate that takes the whole pod, or every candidate's reasons."""
-    first = prefilter(table, request, gate, candidates)
-    rank = table.scores()[first.numbers]
-    if request.policy.node is NodePolicy.SPREAD:
-        rank = -rank
+    able, scans = _scanned(table, request, gate)
     fits = _Fits(table, request, gate)
-    if any(table.vendors[key].scores for key in request.vendors):
+    scored = any(table.vendors[key].scores for key in request.vendors)
+    if isinstance(candidates, NameBlock) and not scored:
+        soon = _best_of_all(table, request.policy.node, able, candidates, fits)
+        if soon is not None:
+            return Placed(soon)
+    first = _among(table, candidates, able, scans)
+    rank = _ranked(table, request.policy.node)[first.numbers]
+    if scored:
         rank = rank + fits.place_all(candidates, first.kept)
     rank = np.where(first.kept, rank, -np.inf)
-    for index in _best_first(rank, first.numbers, table.name_ranks()):
+    name_ranks = table.name_ranks()
+    for index in _best_first(rank, lambda equals: name_ranks[first.numbers[equals]]):
         outcome = fits.on(candidates[index])
         if isinstance(outcome, PodAllocation):
             return Placed(outcome)
@@ -227,13 +251,52 @@ def _by_quota(rejected: Rejected) -> bool:
     return any(reason is reasons.QUOTA for reason, _ in rejected.counts)
 
 
+_FEW = 8
+
+
+def _best_of_all(
+    table: ClusterTable,
+    policy: NodePolicy,
+    able: NDArray[np.bool_],
+    candidates: NameBlock,
+    fits: _Fits,
+) -> PodAllocation | None:
+    """The best node of the table, if it is a candidate, or one of the next few.
+
+    Most pods are offered most nodes: then finding one name among the candidates is all it takes,
+    and nobody asks which nodes the others are. None says nothing about the others.
+    """
+    rank = np.where(able, _ranked(table, policy), -np.inf)
+    strangers = 0
+    for number in _best_first(rank, table.name_ranks().__getitem__):
+        name = table.name_of(number)
+        if name in candidates:
+            outcome = fits.on(name)
+            if isinstance(outcome, PodAllocation):
+                return outcome
+        else:
+            strangers += 1
+            if strangers == _FEW:
+                break
+    return None
+
+
+def _ranked(table: ClusterTable, policy: NodePolicy) -> NDArray[np.float64]:
+    """By node number, the higher the better."""
+    scores = table.scores()[: table.capacity + 1]
+    return -scores if policy is NodePolicy.SPREAD else scores
+
+
 def _best_first(
-    rank: NDArray[np.float64], numbers: NDArray[np.int64], name_ranks: NDArray[np.int64]
+    rank: NDArray[np.float64], order: Callable[[NDArray[np.int64]], NDArray[np.int64]]
 ) -> Iterator[int]:
-    """Indexes from the highest rank down, by name among equals, as long as they are asked for."""
+    """Indexes from the highest rank down, by ``order`` among equals, as long as asked for.
+
+    ``rank`` is used up.
+    """
     while len(rank) and (best := rank.max()) > -np.inf:
         equals = np.flatnonzero(rank == best)
-        index = int(equals[name_ranks[numbers[equals]].argmin()])
+        index = int(equals[order(equals).argmin()])
         yield index
         rank[index] = -np.inf
 

@@ -93,7 +93,9 @@ class NameBlock(Sequence[str]):
         return iter(self.decoded())
 
     def __contains__(self, name: object) -> bool:
-        return name in self.decoded()
+        if not isinstance(name, str) or not _is_plain(name) or "," in name:
+            return name in self.decoded()
+        return f'"{name}"'.encode() in self._block
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):

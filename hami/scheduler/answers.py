@@ -17,6 +17,12 @@ from hami.policy.filter import Refused
 from hami.policy.names import NameBlock
 from hami.wire.extender import ExtenderFilterResult
 
+EXAMPLES = 3
+"""Nodes named beside each reason."""
+
+MOST_TEXTS = 20
+"""Different texts that are kept of a refusal; nodes with others are counted together."""
+
 
 def text_of(answer: Rejected) -> str:
     """HAMi's reason, and after it whatever there is to explain."""
@@ -46,33 +52,33 @@ def _texts(refused: Refused, texts: Sequence[str], chosen: NDArray[np.bool_]) ->
     return dict(zip(some, map(texts.__getitem__, answer[chosen].tolist()), strict=True))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class NodeTexts(Mapping[str, str]):
     """``texts[text[i]]`` for the i-th of many names, which go from JSON into JSON as they are."""
 
-    names: NameBlock
-    texts: Sequence[str]
-    text: NDArray[np.int64]
+    def __init__(self, names: NameBlock, texts: Sequence[str], text: NDArray[np.int64]) -> None:
+        self._names = names
+        self._texts = texts
+        self._text = text
 
     def __getitem__(self, name: str) -> str:
         try:
-            index = self.names.index(name)
+            index = self._names.index(name)
         except ValueError:
             raise KeyError(name) from None
-        return self.texts[int(self.text[index])]
+        return self._texts[int(self._text[index])]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self._names)
 
     def json(self) -> msgspec.Raw:
-        used = np.flatnonzero(np.bincount(self.text, minlength=len(self.texts)))
-        place = np.zeros(len(self.texts), np.int64)
+        used = np.flatnonzero(np.bincount(self._text, minlength=len(self._texts)))
+        place = np.zeros(len(self._texts), np.int64)
         place[used] = np.arange(len(used))
-        values = [msgspec.json.encode(self.texts[index]) for index in used.tolist()]
-        return msgspec.Raw(self.names.as_object(values, place[self.text]))
+        values = [msgspec.json.encode(self._texts[index]) for index in used.tolist()]
+        return msgspec.Raw(self._names.as_object(values, place[self._text]))
 
 
 def encoded(result: ExtenderFilterResult) -> bytes:
@@ -101,16 +107,60 @@ def words_of(refused: Refused) -> Mapping[str, int]:
 
 
 def summary(refused: Refused) -> str:
-    """kube-scheduler's way of saying it: how many nodes said what; then each detail once."""
-    said: Counter[str] = Counter()
-    details: dict[str, None] = {}
-    for answer, nodes in _with_counts(refused):
-        said[str(answer)] += nodes
-        details |= dict.fromkeys(answer.details)
-    counts = sorted(f"{nodes} {text}" for text, nodes in said.items())
+    return explained(refused).message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSaid:
+    """So many nodes refused for the same reason; ``examples`` are the first few."""
+
+    reason: str
+    nodes: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What is kept of a refusal for people: short, however many nodes there were.
+
+    ``reasons``: each text once, most nodes first; ``details`` what there is to explain.
+    """
+
+    message: str
+    reasons: tuple[NodesSaid, ...] = ()
+    details: tuple[str, ...] = ()
+
+
+def explained(refused: Refused) -> Explained:
+    """The message is kube-scheduler's way of saying it; then each detail once."""
+    reasons = _reasons(refused)
+    details = tuple(details_of(refused)[:MOST_TEXTS])
+    counts = sorted(f"{said.nodes} {said.reason}" for said in reasons)
     nodes = len(refused.candidates)
     head = f"0/{nodes} nodes fit: {', '.join(counts)}." if counts else "no node was offered."
-    return " ".join([head, *details])
+    return Explained(message=" ".join([head, *details]), reasons=reasons, details=details)
+
+
+def _reasons(refused: Refused) -> tuple[NodesSaid, ...]:
+    counts = np.bincount(refused.answer, minlength=len(refused.answers))
+    nodes: Counter[str] = Counter()
+    alike: dict[str, list[int]] = {}
+    for place in np.flatnonzero(counts).tolist():
+        text = str(refused.answers[place])
+        nodes[text] += int(counts[place])
+        alike.setdefault(text, []).append(place)
+    most = sorted(alike, key=lambda text: (-nodes[text], text))
+    said = [_said(refused, text, alike[text]) for text in most[:MOST_TEXTS]]
+    if rest := most[MOST_TEXTS:]:
+        places = [place for text in rest for place in alike[text]]
+        said.append(_said(refused, "other reasons", places))
+    return tuple(said)
+
+
+def _said(refused: Refused, text: str, places: Sequence[int]) -> NodesSaid:
+    found = np.flatnonzero(np.isin(refused.answer, places))
+    examples = sorted(refused.candidates[index] for index in found[:EXAMPLES].tolist())
+    return NodesSaid(reason=text, nodes=len(found), examples=tuple(examples))
 
 
 def details_of(refused: Refused) -> Sequence[str]:

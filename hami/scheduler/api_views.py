@@ -10,10 +10,8 @@ from typing import Any, TypeVar, assert_never
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device, DeviceState, Usage
 from hami.domain.objects import Pod, ResourceQuota
-from hami.policy.filter import Refused
 from hami.policy.quota.constraint import PREFIX
 from hami.policy.selection import cordoned_ids
-from hami.scheduler import answers
 from hami.scheduler.api_models import (
     Amount,
     ContainerView,
@@ -32,10 +30,7 @@ from hami.scheduler.api_models import (
 )
 from hami.scheduler.reservations import Phase
 from hami.scheduler.state import ClusterState
-from hami.scheduler.waiting import Waiting
-
-EXAMPLES = 3
-"""Nodes named beside each reason."""
+from hami.scheduler.kinds import Waiting
 
 _REQUESTS = "requests."
 
@@ -250,40 +245,32 @@ def _not_ours(state: ClusterState, pod: Pod) -> tuple[str, str]:
 
 
 def _why_waiting(state: ClusterState, waiting: Waiting) -> WhyView:
-    pod, refusal = waiting.pod, waiting.refusal
+    pod = waiting.pod
     quotas = [
         quota_view(state, state.quotas[key])
         for constraint in state.ledger.constraints_of(pod.namespace)
         if (key := (constraint.namespace, constraint.name)) in state.quotas
     ]
-    if refusal is None:
+    if waiting.why is None:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates or ())
         message = "kube-scheduler has not offered it any node since this replica leads"
+        if gates:
+            message = f"kube-scheduler does not try it while it has scheduling gates: {gates}"
         return _why(pod, "waiting", message, quotas=quotas)
-    outcome = refusal.outcome
+    why = waiting.why
     return _why(
         pod,
         "waiting",
-        answers.summary(outcome) if outcome is not None else refusal.text,
-        at=datetime.fromtimestamp(refusal.at, UTC).isoformat(timespec="seconds"),
+        why.message,
+        at=datetime.fromtimestamp(waiting.refused_at, UTC).isoformat(timespec="seconds"),
         woken=waiting.woken_at is not None,
-        reasons=_reasons(outcome),
-        details=answers.details_of(outcome) if outcome is not None else (),
+        reasons=[
+            RefusedNodes(reason=said.reason, nodes=said.nodes, examples=said.examples)
+            for said in why.reasons
+        ],
+        details=why.details,
         quotas=quotas,
     )
-
-
-def _reasons(refused: Refused | None) -> Sequence[RefusedNodes]:
-    """Each text once, with how many nodes said it; most first."""
-    if refused is None:
-        return []
-    texts = [str(answer) for answer in refused.answers]
-    found: dict[str, list[str]] = {}
-    for name, answer in zip(refused.candidates, refused.answer.tolist(), strict=True):
-        found.setdefault(texts[answer], []).append(name)
-    return [
-        RefusedNodes(reason=reason, nodes=len(names), examples=sorted(names)[:EXAMPLES])
-        for reason, names in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
 
 
 # Quota.

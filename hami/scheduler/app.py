@@ -32,9 +32,11 @@ from hami.wire.extender import (
 )
 
 _JSON = "application/json"
+_TOO_BUSY = 503
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 Handler = Callable[[Request], Awaitable[Response]]
+BodyHandler = Callable[[bytes], Awaitable[Response]]
 
 
 class ExtenderPort(Protocol):
@@ -64,10 +66,17 @@ class MetricsText(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one request: ``body`` in bytes, ``body_seconds`` until all of it is there."""
+    """``body`` and ``review`` are bytes of one request, to the extender and to the webhook.
+
+    ``body_seconds``: until all of it is there. ``held``: bytes of all requests together to the
+    extender, and as many to the webhook, that are not answered yet. The API server stores 1.5 MiB
+    per object, and a review has two at most.
+    """
 
     body: int = 16 * 1024 * 1024
+    review: int = 4 * 1024 * 1024
     body_seconds: float = 60.0
+    held: int = 64 * 1024 * 1024
 
 
 def extender_app(extender: ExtenderPort, health: Health, limits: Limits = Limits()) -> FastAPI:
@@ -91,7 +100,8 @@ def public_app(
     """
     app = _bare_app(described=api_router is not None)
     if webhook is not None:
-        app.add_route("/webhook", _webhook_route(webhook, limits), ["POST"])
+        bodies = Bodies(limits, limits.review)
+        app.add_route("/webhook", bodies.read_by(_webhook_route(webhook)), ["POST"])
     _add_health(app, health)
     app.add_route("/metrics", _metrics_route(metrics), ["GET"])
     if api_router is not None:
@@ -128,17 +138,21 @@ def _bare_app(*, described: bool = False) -> FastAPI:
 
 async def _refused_body(_: Request, error: Exception) -> Response:
     status, text = error.args
-    return PlainTextResponse(f"{text}\n", status, {"connection": "close"})
+    headers = {"connection": "close"}
+    if status == _TOO_BUSY:
+        headers["retry-after"] = "1"
+    return PlainTextResponse(f"{text}\n", status, headers)
 
 
 def _add_extender(app: FastAPI, extender: ExtenderPort, health: Health, limits: Limits) -> None:
-    app.add_route("/filter", _filter_route(extender, health, limits), ["POST"])
-    app.add_route("/bind", _bind_route(extender, health, limits), ["POST"])
+    bodies = Bodies(limits, limits.body)
+    app.add_route("/filter", bodies.read_by(_filter_route(extender, health)), ["POST"])
+    app.add_route("/bind", bodies.read_by(_bind_route(extender, health)), ["POST"])
 
 
-def _filter_route(extender: ExtenderPort, health: Health, limits: Limits) -> Handler:
-    async def filter_route(request: Request) -> Response:
-        args = read_args(await read_body(request, limits))
+def _filter_route(extender: ExtenderPort, health: Health) -> BodyHandler:
+    async def filter_route(body: bytes) -> Response:
+        args = read_args(body)
         if isinstance(args, BadBody):
             return PlainTextResponse(f"{args}\n", 400)
         try:
@@ -158,9 +172,9 @@ async def _filter(
     return await extender.filter(args)
 
 
-def _bind_route(extender: ExtenderPort, health: Health, limits: Limits) -> Handler:
-    async def bind_route(request: Request) -> Response:
-        args = decode_body(await read_body(request, limits), ExtenderBindingArgs)
+def _bind_route(extender: ExtenderPort, health: Health) -> BodyHandler:
+    async def bind_route(body: bytes) -> Response:
+        args = decode_body(body, ExtenderBindingArgs)
         if isinstance(args, BadBody):
             return PlainTextResponse(f"{args}\n", 400)
         try:
@@ -191,9 +205,8 @@ def _bug(route: str, error: Exception) -> str:
     return f"hami scheduler failed at /{route}: {said}; its log has the details"
 
 
-def _webhook_route(webhook: Webhook, limits: Limits) -> Handler:
-    async def webhook_route(request: Request) -> Response:
-        body = await read_body(request, limits)
+def _webhook_route(webhook: Webhook) -> BodyHandler:
+    async def webhook_route(body: bytes) -> Response:
         try:
             answer = webhook.review(body)
         except Exception as error:  # noqa: BLE001 -- the webhook's failurePolicy decides on a bug
@@ -234,35 +247,81 @@ class BodyRefused(HamiError):
     """
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The whole body, whether or not its length was announced.
+class Bodies:
+    """Reads the bodies of requests of one kind; ``most`` bytes each, ``held`` all together.
 
-    One that is too long is read on and thrown away up to four times the limit: a connection
-    that is closed while its other side still writes is reset, and the answer lost.
-
-    Raises:
-        BodyRefused: 413 when it is too long, 408 when it comes too slowly, 400 when it ends early.
+    Each kind has its own: whoever fills up the webhook's does not keep kube-scheduler out.
     """
-    too_long = BodyRefused(413, f"the body is longer than {limits.body} bytes")
-    patience = 4 * limits.body
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > patience:
-        raise too_long
-    body = bytearray()
-    length = 0
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            async for block in request.stream():
-                length += len(block)
-                if length <= limits.body:
-                    body += block
-                elif length > patience:
-                    raise too_long
-    except TimeoutError:
-        text = f"the body was not there within {limits.body_seconds:g} seconds"
-        raise BodyRefused(408, text) from None
-    except ClientDisconnect:
-        raise BodyRefused(400, "the caller went away") from None
-    if length > limits.body:
-        raise too_long
-    return bytes(body)
+
+    def __init__(self, limits: Limits, most: int) -> None:
+        self.held = 0
+        self._limits = limits
+        self._most = most
+
+    def read_by(self, handler: BodyHandler) -> Handler:
+        """The route that hands the whole body to ``handler``."""
+
+        async def route(request: Request) -> Response:
+            part = _Part(self)
+            try:
+                return await handler(await self._read(request, part))
+            finally:
+                part.let_go()
+
+        return route
+
+    async def _read(self, request: Request, part: _Part) -> bytes:
+        """The whole body, whether or not its length was announced.
+
+        One that is not taken is read on and thrown away up to four times the limit: a connection
+        that is closed while its other side still writes is reset, and the answer lost.
+
+        Raises:
+            BodyRefused: 413 when it is too long, 408 when it comes too slowly, 400 when it ends
+                early, 503 when too many others are being answered.
+        """
+        too_long = BodyRefused(413, f"the body is longer than {self._most} bytes")
+        patience = 4 * self._most
+        announced = request.headers.get("content-length", "")
+        if announced.isdigit() and int(announced) > patience:
+            raise too_long
+        refusal: BodyRefused | None = None
+        length = 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                async for block in request.stream():
+                    length += len(block)
+                    if length > patience:
+                        raise too_long
+                    if refusal is None:
+                        refusal = too_long if length > self._most else self._take(part, block)
+                    if refusal is not None:
+                        part.let_go()
+        except TimeoutError:
+            text = f"the body was not there within {self._limits.body_seconds:g} seconds"
+            raise BodyRefused(408, text) from None
+        except ClientDisconnect:
+            raise BodyRefused(400, "the caller went away") from None
+        if refusal is not None:
+            raise refusal
+        return bytes(part.body)
+
+    def _take(self, part: _Part, block: bytes) -> BodyRefused | None:
+        if self.held + len(block) > self._limits.held:
+            text = f"requests of {self.held} bytes wait for their answers; try again later"
+            return BodyRefused(_TOO_BUSY, text)
+        part.body += block
+        self.held += len(block)
+        return None
+
+
+class _Part:
+    """One body and its share of what is held."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.body = bytearray()
+        self._bodies = bodies
+
+    def let_go(self) -> None:
+        self._bodies.held -= len(self.body)
+        self.body = bytearray()

@@ -159,11 +159,12 @@ class QuotaStatus:
         if shown is None:
             del self._publications[key]
             return
-        known = shown
+        # Between two awaits the quota may go, and its account with it.
+        used, known = self._used(shown), shown
         if publication.made is not None and publication.seen is shown:
             known = publication.made
         try:
-            made = await self._write(known)
+            made = await self._write(known, used)
         except ApiError as error:
             self._failed(key, error)
             return
@@ -183,12 +184,14 @@ class QuotaStatus:
         if not error.outcome_unknown and error.status not in _PASSING:
             self._on_problem(f"what is used of ResourceQuota {key[0]}/{key[1]}: {error}")
 
-    async def _write(self, quota: ResourceQuota) -> ResourceQuota | None:
+    async def _write(
+        self, quota: ResourceQuota, used: Mapping[str, str]
+    ) -> ResourceQuota | None:
         """What the object has become; None when there was nothing to write."""
         until = self._forbidden.get(quota.namespace)
         if until is not None and self._clock() < until:
-            return await self._annotate(quota)
-        changes = status_changes(quota, self._used(quota), self._state.vendors)
+            return await self._annotate(quota, used)
+        changes = status_changes(quota, used, self._state.vendors)
         if not changes:
             return None
         try:
@@ -203,14 +206,15 @@ class QuotaStatus:
                     f"annotation {USED_ANNOTATION} says what is used"
                 )
             self._forbidden[quota.namespace] = self._clock() + self._forbidden_for
-            return await self._annotate(quota)
+            return await self._annotate(quota, used)
         self._forbidden.pop(quota.namespace, None)
         if USED_ANNOTATION in (quota.metadata.annotations or {}):
             made = await self._patch(quota, {"metadata": {"annotations": {USED_ANNOTATION: None}}})
         return made
 
-    async def _annotate(self, quota: ResourceQuota) -> ResourceQuota | None:
-        used = self._used(quota)
+    async def _annotate(
+        self, quota: ResourceQuota, used: Mapping[str, str]
+    ) -> ResourceQuota | None:
         text = msgspec.json.encode(used, order="sorted").decode() if used else None
         if (quota.metadata.annotations or {}).get(USED_ANNOTATION) == text:
             return None

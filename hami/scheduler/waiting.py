@@ -6,149 +6,317 @@ touches it. What is kept here says which pods to touch, and no more than once pe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from weakref import WeakValueDictionary
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.filter import Refused
-from hami.policy.names import NameBlock
+from hami.policy.ports import VendorRegistry
+from hami.scheduler.answers import Explained, explained
+from hami.scheduler.kinds import Kind, KindKeys, Urgency, Waiting, may_come, urgency_of
+from hami.scheduler.node_sets import ANYWHERE, Changes, NodeSets
+
+LONGEST_BACK_OFF = 300.0
+"""Seconds; kube-scheduler itself tries a pod again that often."""
+
+MOST_NAMES = 50_000
+"""Node names after which numbering begins anew, where nodes come and go under new names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a pod was refused last: ``at`` is unix time, ``outcome`` by node; or one text for all."""
+    """Why a pod is refused: ``at`` is unix time, ``outcome`` by node; or one text for all."""
 
     at: float
     outcome: Refused | None = None
     text: str = ""
-    nodes: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """An unbound pod that asks for devices.
-
-    ``offered``: the nodes it was last filtered with; None when that is not known (after a restart,
-    or while another replica led). ``seen`` is the last change of capacity that it was tried with,
-    None for a new pod that is in kube-scheduler's hands anyway. ``woken_at`` is set from its
-    wake-up until it is filtered again.
-    """
-
-    pod: Pod
-    offered: frozenset[str] | None = None
-    seen: int | None = None
-    woken_at: float | None = None
-    refusal: Refusal | None = None
 
 
 class WaitingPods:
     """The waiting pods, and the changes of capacity they have not been tried with."""
 
-    def __init__(self) -> None:
+    def __init__(self, vendors: VendorRegistry) -> None:
         self._pods: dict[PodUid, Waiting] = {}
+        self._kinds: dict[bytes, Kind] = {}
+        self._keys = KindKeys(vendors)
         self._change = 0
-        self._nodes: dict[str, int] = {}
-        self._namespaces: dict[str, int] = {}
-        self._everywhere = 0
-        self._offers: WeakValueDictionary[tuple[int, int], frozenset[str]] = WeakValueDictionary()
+        self._begin_numbering()
+
+    def _begin_numbering(self) -> None:
+        self._sets = NodeSets()
+        self._freed = _Log()
+        self._given_way = _Log()
 
     @property
     def pods(self) -> Mapping[PodUid, Waiting]:
         return self._pods
 
+    @property
+    def change(self) -> int:
+        """Counts what has come free."""
+        return self._change
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        return list(self._kinds.values())
+
+    def names(self, nodes: int, among: Iterable[str]) -> list[str]:
+        return self._sets.names(nodes, among)
+
     # Who waits.
 
-    def arrived(self, pod: Pod, *, known_before: bool) -> None:
-        """A pod, or its change. ``known_before``: nobody knows whether it was refused already."""
+    def arrived(self, pod: Pod, *, known_before: bool) -> bool:
+        """A pod, or its change. ``known_before``: nobody knows whether it was refused already.
+
+        Whether it had been woken and cannot come any more.
+        """
         waiting = self._pods.get(pod.uid)
         if waiting is None:
-            self._pods[pod.uid] = Waiting(pod, seen=0 if known_before else None)
-        else:
-            waiting.pod = pod
+            waiting = Waiting(pod, urgency_of(pod), seen=0 if known_before else None)
+            self._pods[pod.uid] = waiting
+        waiting.pod = pod
+        woken = waiting.woken_at is not None and not may_come(pod)
+        if woken:
+            self._rests(waiting)
+        self._sort_in(waiting)
+        return woken
 
     def left(self, uid: PodUid) -> bool:
         """It is placed or gone; whether it had been woken. Idempotent."""
         waiting = self._pods.pop(uid, None)
-        if not self._pods:
-            self._nodes.clear()
-            self._namespaces.clear()
-        return waiting is not None and waiting.woken_at is not None
-
-    def clear(self) -> None:
-        self._pods.clear()
-
-    def refused(self, pod: Pod, offered: Collection[str], refusal: Refusal) -> bool:
-        """Whether it had been woken, and what it was woken for may do for another."""
-        waiting = self._pods.setdefault(pod.uid, Waiting(pod))
+        if waiting is None:
+            return False
         woken = waiting.woken_at is not None
-        waiting.offered = self._shared(offered)
-        waiting.seen = self._change
-        waiting.woken_at = None
-        waiting.refusal = refusal
+        if waiting.kind is not None:
+            waiting.kind.absent &= not woken
+            self._take_out(waiting)
+        if not self._pods:
+            self._begin_numbering()
         return woken
 
-    def _shared(self, offered: Collection[str]) -> frozenset[str]:
-        """One set for all pods that are offered the same nodes: they are often thousands."""
-        if not isinstance(offered, NameBlock):
-            return frozenset(offered)
-        key = offered.fingerprint()
-        found = self._offers.get(key)
-        if found is None:
-            found = self._offers[key] = frozenset(offered)
-        return found
-
-    def woken(self, uid: PodUid, at: float) -> None:
-        """``at``: monotonic seconds."""
-        waiting = self._pods[uid]
+    def refused(self, pod: Pod, offered: Sequence[str], refusal: Refusal) -> bool:
+        """Whether it had been woken, and what it was woken for may do for another."""
+        waiting = self._pods.get(pod.uid)
+        if waiting is None:
+            waiting = self._pods[pod.uid] = Waiting(pod, urgency_of(pod))
+        woken = waiting.woken_at is not None
+        self._rests(waiting)
+        if len(self._sets) > MOST_NAMES:
+            self._begin_numbering()
+            self.forget_offers()
+        waiting.offered = self._sets.of(offered)
         waiting.seen = self._change
-        waiting.woken_at = at
+        waiting.in_vain = waiting.vain = 0
+        waiting.refused_at = refusal.at
+        outcome = refusal.outcome
+        waiting.why = Explained(message=refusal.text) if outcome is None else explained(outcome)
+        self._sort_in(waiting)
+        if waiting.kind is not None:
+            waiting.kind.offered |= waiting.offered
+            waiting.kind.absent = False
+        return woken
 
     def forget_offers(self) -> None:
         """Another replica may have answered for these pods: any of them may have been refused."""
         for waiting in self._pods.values():
-            waiting.offered, waiting.seen, waiting.woken_at = None, 0, None
+            self._rests(waiting)
+            waiting.offered, waiting.seen = ANYWHERE, 0
+            waiting.in_vain = waiting.vain = 0
+            if waiting.kind is None:
+                self._sort_in(waiting)
+        for kind in self._kinds.values():
+            kind.offered = ANYWHERE
         self.freed_everywhere()
+
+    def _sort_in(self, waiting: Waiting) -> None:
+        """Where it belongs by what its pod says now."""
+        if waiting.seen is None or not may_come(waiting.pod):
+            if waiting.kind is not None:
+                self._take_out(waiting)
+            return
+        key, urgency = self._keys.of(waiting.pod), urgency_of(waiting.pod)
+        if waiting.kind is not None:
+            if (waiting.kind.key, waiting.urgency) == (key, urgency):
+                return
+            self._take_out(waiting)
+        waiting.urgency = urgency
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = Kind(key, waiting.pod.namespace, tried=self._change)
+        kind.add(waiting)
+        if waiting.seen < self._change:
+            self._disturb(kind)
+
+    def _take_out(self, waiting: Waiting) -> None:
+        kind = waiting.kind
+        assert kind is not None
+        kind.remove(waiting)
+        if not kind.queue:
+            del self._kinds[kind.key]
+
+    # Who is woken.
+
+    def woken(self, waiting: Waiting, at: float) -> None:
+        """``at``: monotonic seconds."""
+        waiting.seen = self._change
+        waiting.woken_at = at
+        if waiting.kind is not None:
+            waiting.kind.coming += 1
+
+    def did_not_come(self, waiting: Waiting, node: str, now: float) -> None:
+        """It was woken for this node, and kube-scheduler did not ask for it."""
+        self._rests(waiting)
+        if waiting.kind is not None:
+            waiting.kind.absent = True
+        self._back_off(waiting, 1 << self._sets.number(node), now, 0.0)
+
+    def not_woken(self, waiting: Waiting, seen: int, now: float, least: float) -> None:
+        """It could not be touched: all is as before, but it is left alone for a while.
+
+        ``seen`` is what it had seen before; ``least`` in seconds.
+        """
+        self._rests(waiting)
+        waiting.seen = seen
+        self._back_off(waiting, ANYWHERE, now, least)
+        if waiting.kind is not None:
+            self._disturb(waiting.kind)
+
+    def _back_off(self, waiting: Waiting, nodes: int, now: float, least: float) -> None:
+        waiting.vain = nodes if waiting.not_before <= now else waiting.vain | nodes
+        seconds = min(2.0 ** min(waiting.in_vain, 30), LONGEST_BACK_OFF)
+        waiting.not_before = now + max(seconds, least)
+        waiting.in_vain += 1
+
+    def _rests(self, waiting: Waiting) -> None:
+        if waiting.woken_at is not None:
+            waiting.woken_at = None
+            if waiting.kind is not None:
+                waiting.kind.coming -= 1
+
+    def _disturb(self, kind: Kind) -> None:
+        self._change += 1
+        kind.disturbed = self._change
 
     # What came free.
 
     def freed_on(self, node: str) -> None:
         if self._pods:
             self._change += 1
-            self._nodes[node] = self._change
+            self._freed.nodes.note(self._sets.number(node), self._change)
 
     def freed_in(self, namespace: str) -> None:
         """Quota of a namespace."""
         if self._pods:
             self._change += 1
-            self._namespaces[namespace] = self._change
+            self._freed.namespaces[namespace] = self._change
 
     def freed_everywhere(self) -> None:
         self._change += 1
-        self._everywhere = self._change
+        self._freed.everywhere = self._change
 
-    def worth_trying(self) -> Iterator[tuple[Waiting, frozenset[str] | None]]:
-        """Pods with capacity they were not tried with, most urgent first, and on which nodes.
+    def gave_way(self, node: str, namespace: str) -> None:
+        """A woken pod does not take what it was woken for: others may, but not for a new change."""
+        if self._pods:
+            self._change += 1
+            self._given_way.nodes.note(self._sets.number(node), self._change)
+            self._given_way.namespaces[namespace] = self._change
 
-        None stands for every node that the pod may go to.
-        """
-        for waiting in sorted(self._pods.values(), key=_urgency):
-            if waiting.seen is None or waiting.woken_at is not None:
-                continue
-            if max(self._everywhere, self._namespaces.get(waiting.pod.namespace, 0)) > waiting.seen:
-                yield waiting, waiting.offered
-                continue
-            freed = frozenset(n for n, change in self._nodes.items() if change > waiting.seen)
-            if nodes := freed if waiting.offered is None else freed & waiting.offered:
-                yield waiting, nodes
+    def gave_way_everywhere(self) -> None:
+        """Whoever was found not to fit may fit now: the rules have changed."""
+        self._change += 1
+        self._given_way.everywhere = self._change
+
+    def new_for(self, kind: Kind) -> int:
+        """Nodes that may take one of the kind and were not tried since they changed."""
+        since = kind.tried
+        if kind.disturbed > since:
+            return kind.offered
+        namespace = kind.namespace
+        changed = self._freed.after(since, namespace) | self._given_way.after(since, namespace)
+        return changed & kind.offered
+
+    def freed_for(self, waiting: Waiting) -> int:
+        """Nodes that it was offered and where there is something that it was not tried with."""
+        assert waiting.seen is not None
+        return waiting.offered & self._freed.after(waiting.seen, waiting.pod.namespace)
 
 
-def _urgency(waiting: Waiting) -> tuple[int, str, str, str]:
-    about = waiting.pod.metadata
-    return (
-        -(waiting.pod.spec.priority or 0),
-        about.creation_timestamp or "",
-        about.namespace,
-        about.name,
-    )
+@dataclass(slots=True, eq=False)
+class _Log:
+    """The last change on each node, of each namespace's quota, and of all."""
+
+    nodes: Changes = field(default_factory=Changes)
+    namespaces: dict[str, int] = field(default_factory=dict)
+    everywhere: int = 0
+
+    def after(self, change: int, namespace: str) -> int:
+        if max(self.everywhere, self.namespaces.get(namespace, 0)) > change:
+            return ANYWHERE
+        return self.nodes.since(change)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A pod to be tried on these nodes."""
+
+    waiting: Waiting
+    kind: Kind
+    nodes: int
+
+
+class Round:
+    """One look at every pod that there is something new for, the most urgent first.
+
+    It goes on where it stopped, whatever has changed meanwhile.
+    """
+
+    def __init__(self, pods: WaitingPods, now: float) -> None:
+        """``now``: monotonic seconds."""
+        self._pods = pods
+        self._now = now
+        self._left: dict[Kind, int] = {}
+        self.again: float | None = None
+        """When the first of those may be woken who are left alone for now."""
+
+    def refuse(self, attempt: Attempt) -> None:
+        """No pod of this kind is tried on these nodes any more."""
+        self._left[attempt.kind] &= ~attempt.nodes
+
+    def steps(self) -> Iterator[Attempt | None]:
+        """None for a step that found nobody: every step is short."""
+        pods, change = self._pods, self._pods.change
+        heap: list[tuple[Urgency, int, Kind]] = []
+        for order, kind in enumerate(pods.kinds):
+            if kind.queue and (nodes := pods.new_for(kind)):
+                self._left[kind] = nodes
+                heap.append((kind.queue[0].urgency, order, kind))
+            else:
+                kind.tried = max(kind.tried, change)
+            yield None
+        heapq.heapify(heap)
+        waits: set[Kind] = set()
+        while heap:
+            least, order, kind = heapq.heappop(heap)
+            if kind.absent and kind.coming:
+                continue  # One at a time, until one of them comes.
+            waiting, behind = kind.first(least)
+            nodes = self._nodes_for(waiting, kind, waits) if waiting is not None else 0
+            yield Attempt(waiting, kind, nodes) if waiting is not None and nodes else None
+            if behind is not None and self._left[kind]:
+                heapq.heappush(heap, (behind, order, kind))
+            elif kind not in waits:
+                kind.tried = max(kind.tried, change)
+
+    def _nodes_for(self, waiting: Waiting, kind: Kind, waits: set[Kind]) -> int:
+        if waiting.woken_at is not None:
+            return 0
+        nodes = self._left[kind] & waiting.offered
+        if nodes:
+            nodes &= self._pods.freed_for(waiting)
+        if nodes & waiting.vain and waiting.not_before > self._now:
+            waits.add(kind)
+            self.again = min(self.again or waiting.not_before, waiting.not_before)
+            nodes &= ~waiting.vain
+        return nodes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
+from hami.kube import events
+from hami.kube.errors import ApiError
 from hami.kube.events import QUEUED, EventLimits, EventRecorder
 
 from .fake_api import running, until
@@ -208,3 +211,94 @@ async def test_a_long_message_and_a_long_name_are_cut_to_what_the_server_takes(a
 
 async def test_flush_without_anything_recorded_returns(recorder):
     await recorder.flush(20)
+
+
+# What happens during a write.
+
+
+class Writing:
+    """The client, whose creates do nothing until they may go on."""
+
+    def __init__(self, client, monkeypatch):
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.faults = []
+        self._create = client.create
+        monkeypatch.setattr(client, "create", self)
+
+    async def __call__(self, *arguments, **options):
+        self.begun.set()
+        await self.go_on.wait()
+        if self.faults:
+            raise self.faults.pop(0)
+        return await self._create(*arguments, **options)
+
+
+@pytest.fixture
+def writing(client, monkeypatch):
+    return Writing(client, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("faults", "dropped", "left"),
+    [
+        pytest.param([], 0, [("p", "R", 2)], id="and the write succeeds"),
+        pytest.param([403], 1, [("p", "R", 2)], id="and the write is refused"),
+        pytest.param([404, 404], 2, [], id="and both are refused"),
+        pytest.param([500], 0, [("p", "R", 2)], id="and the write is tried again"),
+        pytest.param([500] * 3, 1, [], id="and it is tried in vain"),
+    ],
+)
+async def test_the_same_event_recorded_during_its_write(
+    api, recorder, writing, problems, faults, dropped, left
+):
+    writing.faults = [ApiError("no", status=status) for status in faults]
+    async with running(recorder.run()):
+        recorder.record(POD, "R", "m", warning=True)
+        await writing.begun.wait()
+        recorder.record(POD, "R", "m", warning=True)
+        writing.go_on.set()
+        await recorder.flush(20)
+        assert (written(api), recorder.dropped, len(problems)) == (left, dropped, dropped)
+        recorder.record(OTHER, "R", "m", warning=True)
+        await recorder.flush(20)
+    assert ("q", "R", 1) in written(api)
+
+
+@pytest.mark.parametrize("faults", [[], [403], [500]])
+async def test_an_event_forgotten_during_its_write_harms_no_other(
+    api, recorder, writing, monkeypatch, faults
+):
+    monkeypatch.setattr(events, "REMEMBERED", 2)
+    writing.faults = [ApiError("no", status=status) for status in faults]
+    async with running(recorder.run()):
+        recorder.record(POD, "R", "m", warning=True)
+        await writing.begun.wait()
+        for i in range(5):
+            recorder.record(OTHER, "R", f"message {i}", warning=True)
+        recorder.record(POD, "R", "m", warning=True)
+        writing.go_on.set()
+        await recorder.flush(20)
+    others = [event for event in written(api) if event[0] == "q"]
+    assert others == [("q", "R", 1)] * 5
+    assert ("p", "R", 1) in written(api)
+
+
+async def test_a_failure_that_nobody_expected_costs_one_event_and_is_told(
+    api, recorder, writing, problems
+):
+    writing.faults = [RuntimeError("broken")]
+    writing.go_on.set()
+    async with running(recorder.run()):
+        recorder.record(POD, "R", "m", warning=True)
+        recorder.record(OTHER, "R", "m", warning=True)
+        await recorder.flush(20)
+    assert (written(api), recorder.dropped) == ([("q", "R", 1)], 1)
+    assert problems == ["event R about Pod ns/p: RuntimeError: broken"]
+
+
+async def test_a_message_that_is_no_unicode_is_written_as_far_as_it_goes(api, recorder):
+    recorder.record(POD, "R", "half \ud800", warning=True)
+    async with running(recorder.run()):
+        await recorder.flush(20)
+    assert [event["message"] for event in api.objects["events"].values()] == ["half ?"]

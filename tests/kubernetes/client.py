@@ -13,6 +13,12 @@ from urllib.parse import quote, urlencode, urlsplit
 
 Object = dict[str, Any]
 
+CLOSED = (
+    http.client.RemoteDisconnected,
+    ConnectionResetError,
+    BrokenPipeError,
+    ssl.SSLEOFError,
+)
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 
@@ -65,9 +71,7 @@ class Client:
                 return answer.status, answer.read()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                closed = isinstance(
-                    error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError
-                )
+                closed = isinstance(error, CLOSED)
                 if attempt == 2 or not closed:
                     raise
         raise AssertionError("unreachable")

@@ -136,7 +136,11 @@ class TestBesideKubeScheduler:
         cluster.bound("p")
         holder = cluster.admin.get(f"{LEASES}/kube-scheduler")["spec"]["holderIdentity"]
         assert holder.startswith(f"{socket.gethostname()}_")
-        ours = [w for w in cluster.plane.writes() if w.user == "hami" and w.what == "leases"]
+        ours = [
+            w
+            for w in cluster.plane.writes()
+            if (w.user, w.what, w.name) == ("hami", "leases", "kube-scheduler")
+        ]
         assert ours == [], "it is kube-scheduler's"
 
     def test_another_hosts_refuses_and_says_who_leads(self, cluster, electing):

@@ -251,6 +251,36 @@ async def test_a_quota_that_is_gone_is_forgotten():
     assert published.problems == []
 
 
+class Fleeting(Patches):
+    """The quota is deleted while it is written."""
+
+    cluster: Cluster
+
+    async def patch(self, resource, name, patch, *, namespace="", subresource=""):
+        await asyncio.sleep(0)
+        if quota := self.cluster.state.quotas.get((namespace, name)):
+            self.cluster.state.quota_gone(quota)
+        return await super().patch(
+            resource, name, patch, namespace=namespace, subresource=subresource
+        )
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 500])
+async def test_a_quota_deleted_during_its_write_stops_nothing(status):
+    published = Published(a_quota("q1"))
+    fleeting = Fleeting([refused(status), refused(404)])
+    fleeting.cluster = published.cluster
+    async with published.at_work() as client:
+        published.status._client = fleeting
+        await fleeting.until(1)
+        await settled()
+        published.status._client = client
+        published.cluster.state.quota_changed(a_quota("q2"))
+        published.status.touch("default")
+        await client.until(1)
+    assert [call.name for call in client.calls] == ["q2"]
+
+
 # Units.
 
 

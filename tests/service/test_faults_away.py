@@ -34,6 +34,25 @@ async def test_it_waits_for_an_api_server_that_is_not_there_yet(world):
     await world.filter_until(service, await world.add_pod("p", gpu=1, mem=9000))
 
 
+async def test_it_waits_for_its_signing_keys_in_a_secret(world):
+    """Nothing is bound unsigned meanwhile."""
+    await world.add_nodes("n1")
+    missing = world.fault(resource="secrets", status=503)
+    service = world.replica(signing_key_secret="kube-system/keys")
+    await service.launch()
+
+    async def names_it():
+        return await service.text("/readyz") == (503, "waiting for signing keys\n")
+
+    await until("only the keys are missing", names_it, story=service.last_lines)
+    pod = await world.add_pod("p", gpu=1, mem=9000)
+    assert "waiting for signing keys" in (await world.filter(service, pod)).error
+    world.faults.remove(missing)
+    await service.ready()
+    await world.place(service, "q", gpu=1, mem=1000)
+    assert world.annotation(world.pod("q"), "allocation-signature")
+
+
 @pytest.mark.parametrize("resource", ["nodes", "pods", "resourcequotas"])
 async def test_it_is_not_ready_without_one_of_its_lists(world, resource):
     """A role that forbids one of them must not look like an empty cluster."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 from fastapi import APIRouter
 
 from hami.domain.errors import ConfigError
+from hami.scheduler.app import Limits, whole_app
 from hami.scheduler.binds import Bind, address_of, open_socket, parse_bind
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.listeners import Served, listeners_of
@@ -27,6 +29,9 @@ from .http_builders import (
     a_public_app,
     an_extender_app,
     calling,
+    connected,
+    request,
+    served,
 )
 
 ALLOWED = AdmissionReview(
@@ -77,6 +82,56 @@ async def test_a_bug_gets_500_so_that_the_failure_policy_decides(logged):
         assert answer.status == 500
         assert "failed at /webhook: KeyError: 'gone'" in await answer.text()
     assert [(e["log_level"], e["route"]) for e in logged] == [("error", "webhook")]
+
+
+async def test_a_review_may_be_shorter_than_a_filter():
+    app = a_public_app(Reviewing(ALLOWED))
+    async with calling(app) as client:
+        async with client.post("/webhook", data=io.BytesIO(b" " * (1 << 22))) as answer:
+            assert answer.status == 200
+        async with client.post("/webhook", data=io.BytesIO(b" " * ((1 << 22) + 1))) as answer:
+            assert (answer.status, await answer.text()) == (
+                413,
+                "the body is longer than 4194304 bytes\n",
+            )
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
+async def test_no_more_is_held_at_once_than_the_limit_of_all_requests(chunked):
+    async def pieces():
+        for _ in range(5):
+            yield b" " * 100
+
+    app = a_public_app(Reviewing(ALLOWED), limits=Limits(review=1000, held=1000))
+    async with served(app) as url, aiohttp.ClientSession(url) as client:
+        async with connected(url) as (_, begun):
+            begun.write(request("/webhook", b" " * 1000)[:-1])
+            await begun.drain()
+            async with asyncio.timeout(20):
+                status = 200
+                while status == 200:  # Until what the first one has sent is there.
+                    data = pieces() if chunked else b" " * 500
+                    async with client.post("/webhook", data=data) as answer:
+                        status, text = answer.status, await answer.text()
+            assert (status, answer.headers["retry-after"]) == (503, "1")
+            assert text == "requests of 999 bytes wait for their answers; try again later\n"
+            async with client.post("/webhook", data=b" ") as answer:
+                assert answer.status == 200
+        async with asyncio.timeout(20):
+            while status != 200:
+                async with client.post("/webhook", data=b" " * 1000) as answer:
+                    status = answer.status
+
+
+async def test_what_the_webhook_holds_keeps_no_filter_out():
+    limits = Limits(review=1000, held=1000)
+    app = whole_app(Answering(), Reviewing(ALLOWED), State(), NoMetrics(), limits=limits)
+    async with served(app) as url, aiohttp.ClientSession(url) as client:
+        async with connected(url) as (_, begun):
+            begun.write(request("/webhook", b" " * 1000)[:-1])
+            await begun.drain()
+            async with client.post("/filter", data=b"{}" + b" " * 900) as answer:
+                assert answer.status == 200
 
 
 # Health, metrics, API.

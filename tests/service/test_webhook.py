@@ -16,6 +16,7 @@ from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
+from hami.hookspecs import hookimpl
 from hami.plugins import Vendors, load_vendors
 from hami.policy.admission import AdmissionSettings
 from hami.policy.quota import QuotaLedger
@@ -238,6 +239,27 @@ def test_the_patch_leaves_fields_alone_that_we_do_not_read():
     changed["metadata"]["annotations"] = forged["annotations"]
     changed["spec"]["schedulerName"] = "default-scheduler"
     assert changed == pod
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_pod_of_more_containers_than_anybody_needs_is_denied_before_a_vendor_sees_them(kind):
+    shown: list[Any] = []
+
+    def hami_admit(container: Any) -> Admission:
+        shown.append(container)
+        return Admission()
+
+    vendors = Vendors.of({"acme": a_plugin(hookimpl(hami_admit))})
+    pod = a_pod({GPU: "1"})
+    pod["spec"].setdefault(kind, []).extend({"name": f"c{i}"} for i in range(1000))
+    assert denial_of(a_webhook(vendors=vendors), a_review(pod)) == (
+        "the pod has 1001 containers, and 1000 are the most that is admitted; divide it into "
+        "several pods"
+    )
+    assert not shown
+    pod["spec"][kind].pop()
+    assert answer_of(a_webhook(vendors=vendors), a_review(pod))["response"]["allowed"]
+    assert len(shown) == 1000
 
 
 SETTING = Admission(

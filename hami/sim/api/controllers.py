@@ -63,6 +63,11 @@ class Controllers:
                 del body["spec"]["taints"]
             self._storage.put(_NODES, body)
 
+    def restore(self) -> None:
+        """Make the resources of stored CRDs available again."""
+        for item in self._storage.collection(_CRDS).within():
+            self.serve(Record("ADDED", item, None))
+
     def serve(self, record: Record) -> None:
         """Make a CRD's resource available, or take it away with all its objects."""
         before = record.previous

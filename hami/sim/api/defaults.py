@@ -57,7 +57,7 @@ def begin(storage: tuple[str, str], body: Json) -> None:
         case ("", "pods"):
             begin_pod(body)
         case ("", "namespaces"):
-            body.setdefault("spec", {})["finalizers"] = ["kubernetes"]
+            body["spec"] = {"finalizers": ["kubernetes"]}
             body["status"] = {"phase": "Active"}
             name = body["metadata"].get("name", "")
             labels = body["metadata"].get("labels") or {}
@@ -277,9 +277,9 @@ def _job_selector(body: Json) -> None:
         return
     labels = {
         "batch.kubernetes.io/controller-uid": metadata["uid"],
-        "batch.kubernetes.io/job-name": metadata["name"],
+        "batch.kubernetes.io/job-name": metadata.get("name", ""),
         "controller-uid": metadata["uid"],
-        "job-name": metadata["name"],
+        "job-name": metadata.get("name", ""),
     }
     template = spec.setdefault("template", {}).setdefault("metadata", {})
     template["labels"] = {**(template.get("labels") or {}), **labels}

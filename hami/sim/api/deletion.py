@@ -39,8 +39,6 @@ def delete_options(body: Json, query: dict[str, str]) -> DeleteOptions:
     propagation = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
     if propagation not in _POLICIES:
         raise bad_request(f'invalid propagationPolicy "{propagation}"')
-    if not isinstance(preconditions, dict):
-        raise bad_request("preconditions is no object")
     if grace is not None:
         try:
             grace = int(grace)

@@ -15,6 +15,7 @@ from hami.sim.api.defaults import begin, fill
 from hami.sim.api.deletion import Deleted, DeleteOptions, Deletion
 from hami.sim.api.disruption import Disruption
 from hami.sim.api.kinds import Kind, Kinds
+from hami.sim.api.persistence import ObjectFile
 from hami.sim.api.quotas import Quotas
 from hami.sim.api.refusals import (
     Cause,
@@ -65,6 +66,22 @@ class Operations:
         self.disruption = Disruption(self.storage)
         self.deletion = Deletion(self.kinds, self.storage)
         self._applied: dict[tuple[str, str], Json] = {}
+
+    def keep_in(self, file: ObjectFile) -> ObjectFile:
+        """Take in what a file holds, and write every later change there.
+
+        Raises:
+            ConfigError: the file is broken.
+        """
+        storage = self.storage
+        for resource, item in file.load():
+            storage.restore(resource, item)
+        storage.version = max(storage.version, file.version())
+        storage.forget_history()
+        self.controllers.restore()
+        self.quotas.restore()
+        storage.on_change.append(file.write)
+        return file
 
     def find(self, kind: Kind, namespace: str, name: str) -> Item:
         """One object.

@@ -40,6 +40,8 @@ def json_patch(body: Json, operations: Any) -> Any:
     holder: Json = {"": body}
     for operation in operations:
         _operate(holder, operation)
+    if "" not in holder:
+        raise DoesNotApply("nothing is left")
     return holder[""]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hami.sim.api import shapes
 from hami.sim.api.deletion import DeleteOptions, delete_options
 from hami.sim.api.kinds import Kind
 from hami.sim.api.operations import Operations
@@ -57,6 +58,7 @@ class Placing:
         """
         request.check_options()
         operations = self._operations
+        _check_shape(shapes.Eviction, eviction, "Eviction")
         name = (eviction.get("metadata") or {}).get("name")
         if name not in (None, "", request.name):
             raise bad_request("name in URL does not match name in Eviction object")
@@ -89,9 +91,8 @@ def _checked_binding(request: Request, binding: Json) -> tuple[str, Json]:
     Raises:
         Refusal: 400. A real server answers some of these with 500; the texts are its own.
     """
+    _check_shape(shapes.Binding, binding, "Binding")
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
-    if not isinstance(metadata, dict) or not isinstance(target, dict):
-        raise bad_request("Binding cannot be handled: metadata and target are objects")
     if metadata.get("name") not in (None, "", request.name):
         raise bad_request("name in URL does not match name in Binding object")
     if metadata.get("namespace") not in (None, "", request.namespace):
@@ -103,13 +104,16 @@ def _checked_binding(request: Request, binding: Json) -> tuple[str, Json]:
         raise bad_request(
             f'target.kind: Unsupported value: "{kind}": supported values: "Node", "<empty>"'
         )
-    if not isinstance(node, str) or not node:
+    if not node:
         raise bad_request("target.name: Required value")
-    for field in ("annotations", "labels"):
-        entries = metadata.get(field) or {}
-        if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
-            raise bad_request(f"Binding cannot be handled: metadata.{field} is a map of texts")
     return node, metadata
+
+
+def _check_shape(shape: type[shapes.Shape], body: Json, kind: str) -> None:
+    try:
+        shapes.check_as(shape, body)
+    except shapes.WrongShape as error:
+        raise bad_request(f"the body cannot be handled as {kind}: {error}") from error
 
 
 def _check_free(request: Request, body: Json, uid: str) -> None:

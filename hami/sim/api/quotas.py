@@ -52,6 +52,12 @@ class Quotas:
                 raise forbidden(kind, name, why)
             self._refuse_excess(kind, name, item, hard, asked)
 
+    def restore(self) -> None:
+        """Count what stored objects use."""
+        for item in self._storage.collection(_QUOTAS).within():
+            spec = item.object().get("spec") or {}
+            self._used[item.key] = self._recount(item.key[0], spec)
+
     def _refuse_excess(
         self, kind: Kind, name: str, item: Item, hard: Mapping[str, str], asked: Charge
     ) -> None:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -20,6 +21,7 @@ from hami.sim.api.http import Application
 from hami.sim.api.kinds import Kind
 from hami.sim.api.operations import Operations
 from hami.sim.api.patches import merge_patch
+from hami.sim.api.persistence import ObjectFile
 from hami.sim.api.request import Request
 from hami.sim.api.storage import copied
 from hami.sim.api.tls import TlsFiles
@@ -36,7 +38,8 @@ class ApiServer:
     ``history``: changes of each resource that a watch can still go on from; an older version gets
     410. ``token``: what clients must present, empty: nothing. ``bookmark_seconds``: how often a
     watch that asks for bookmarks gets one (a real server: once a minute). ``tls``: serve HTTPS;
-    client-go, and so kubectl, sends a token over HTTPS alone.
+    client-go, and so kubectl, sends a token over HTTPS alone. ``persist``: keep the objects in
+    this SQLite file and go on from it.
     """
 
     def __init__(
@@ -47,12 +50,15 @@ class ApiServer:
         history: int = 10_000,
         bookmark_seconds: float = 60.0,
         tls: TlsFiles | None = None,
+        persist: Path | None = None,
     ) -> None:
         self.faults = faults or Faults()
         self.calls = Calls()
         self.url = ""
         self._token = token
         self._tls = tls
+        self._persist = persist
+        self._file: ObjectFile | None = None
         self._operations = Operations(history=history)
         self._application = Application(
             self._operations,
@@ -77,17 +83,15 @@ class ApiServer:
         """Listen; ``url`` says where.
 
         Raises:
-            ConfigError: the port is taken.
+            ConfigError: the port or the file is taken.
         """
         self._tls = tls = tls or self._tls
-        if tls is not None:
-            self._operations.controllers.certificate = tls.certificate.read_text()
-        for name in _NAMESPACES:
-            if self._operations.storage.get(("", "namespaces"), "", name) is None:
-                await self.create(
-                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-                )
         listener = _listen(host, port)
+        try:
+            await self._furnish(tls)
+        except BaseException:
+            listener.close()
+            raise
         config = uvicorn.Config(
             self._application,
             http=_Protocol,
@@ -112,6 +116,18 @@ class ApiServer:
         scheme = "https" if tls else "http"
         self.url = f"{scheme}://{shown}:{listener.getsockname()[1]}"
 
+    async def _furnish(self, tls: TlsFiles | None) -> None:
+        """What was kept in the file, and what every cluster has."""
+        if tls is not None:
+            self._operations.controllers.certificate = tls.certificate.read_text()
+        if self._persist is not None and self._file is None:
+            self._file = self._operations.keep_in(ObjectFile(self._persist))
+        for name in _NAMESPACES:
+            if self._operations.storage.get(("", "namespaces"), "", name) is None:
+                await self.create(
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                )
+
     async def stop(self) -> None:
         """End all watches, close the port and what webhooks were called over."""
         if self._server is not None and self._serving is not None:
@@ -119,6 +135,10 @@ class ApiServer:
             self._application.end_watches()
             await self._serving
         self._server = self._serving = None
+        if self._file is not None:
+            self._operations.storage.on_change.remove(self._file.write)
+            self._file.close()
+            self._file = None
         await self._operations.webhooks.close()
 
     def kubeconfig(self) -> Json:

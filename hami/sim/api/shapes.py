@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -54,6 +54,17 @@ class Metadata(Shape):
 
 class Thing(Shape):
     metadata: Metadata | None = None
+
+
+class Expression(Shape):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] | None = None
+
+
+class LabelSelector(Shape):
+    match_labels: Texts = None
+    match_expressions: list[Expression] | None = None
 
 
 class EnvVar(Shape):
@@ -146,7 +157,7 @@ class WorkloadSpec(Shape):
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
-    selector: Json | None = None
+    selector: LabelSelector | None = None
     template: Template | None = None
 
 
@@ -176,9 +187,33 @@ class Node(Thing):
     status: NodeStatus | None = None
 
 
+class NamespaceSpec(Shape):
+    finalizers: list[str] | None = None
+
+
+class NamespaceStatus(Shape):
+    phase: str | None = None
+
+
+class Namespace(Thing):
+    spec: NamespaceSpec | None = None
+    status: NamespaceStatus | None = None
+
+
+class ScopeExpression(Shape):
+    scope_name: str
+    operator: str
+    values: list[str] | None = None
+
+
+class ScopeSelector(Shape):
+    match_expressions: list[ScopeExpression] | None = None
+
+
 class QuotaSpec(Shape):
     hard: Json | None = None
     scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
 
 
 class QuotaStatus(Shape):
@@ -224,7 +259,7 @@ class Event(Thing):
 class Budget(Shape):
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
-    selector: Json | None = None
+    selector: LabelSelector | None = None
 
 
 class DisruptionBudget(Thing):
@@ -274,8 +309,8 @@ class Webhook(Shape):
     rules: list[Rule] | None = None
     failure_policy: str | None = None
     match_policy: str | None = None
-    namespace_selector: Json | None = None
-    object_selector: Json | None = None
+    namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
     side_effects: str | None = None
     timeout_seconds: int | None = None
     admission_review_versions: list[str] | None = None
@@ -319,6 +354,7 @@ _SHAPES: Mapping[tuple[str, str], type[Thing]] = MappingProxyType(
     {
         ("", "pods"): Pod,
         ("", "nodes"): Node,
+        ("", "namespaces"): Namespace,
         ("", "resourcequotas"): Quota,
         ("coordination.k8s.io", "leases"): Lease,
         ("", "events"): Event,
@@ -333,6 +369,31 @@ _SHAPES: Mapping[tuple[str, str], type[Thing]] = MappingProxyType(
 )
 
 
+class BindingTarget(Shape):
+    kind: str | None = None
+    name: str | None = None
+
+
+class Binding(Thing):
+    target: BindingTarget | None = None
+
+
+class Preconditions(Shape):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class DeleteOptions(Shape):
+    grace_period_seconds: int | None = None
+    preconditions: Preconditions | None = None
+    propagation_policy: str | None = None
+    dry_run: list[str] | None = None
+
+
+class Eviction(Thing):
+    delete_options: DeleteOptions | None = None
+
+
 class WrongShape(ValueError):
     """A field has another type than its resource says."""
 
@@ -343,11 +404,40 @@ def check(storage: tuple[str, str], body: Json) -> None:
     Raises:
         WrongShape: with the field and what is wrong about it.
     """
+    shape = _shape(storage)
     try:
-        msgspec.convert(body, _shape(storage))
+        msgspec.convert(body, shape)
+        if shape is not Thing:
+            drop_nulls(body)
         _rewrite(storage, body)
     except (msgspec.ValidationError, NotAQuantity) as error:
         raise WrongShape(str(error)) from error
+
+
+def check_as(shape: type[Shape], body: Json) -> None:
+    """Whether a body that is no stored object has its types.
+
+    Raises:
+        WrongShape: with the field and what is wrong about it.
+    """
+    try:
+        msgspec.convert(body, shape)
+    except msgspec.ValidationError as error:
+        raise WrongShape(str(error)) from error
+    drop_nulls(body)
+
+
+def drop_nulls(part: Any) -> None:
+    """A null is a field that is not set, however deep."""
+    if isinstance(part, dict):
+        for name in [name for name, value in part.items() if value is None]:
+            del part[name]
+        for value in part.values():
+            if isinstance(value, dict | list):
+                drop_nulls(value)
+    elif isinstance(part, list):
+        for value in part:
+            drop_nulls(value)
 
 
 def _shape(storage: tuple[str, str]) -> type[Thing]:

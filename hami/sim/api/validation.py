@@ -15,6 +15,7 @@ Json = dict[str, Any]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_PERCENT = re.compile(r"\d{1,9}%", re.ASCII)
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 _QUOTA = _STANDARD | {
     "pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
@@ -245,6 +246,21 @@ def _lease(body: Json) -> Iterator[Cause]:
         yield Cause.invalid("spec.leaseTransitions", transitions, detail)
 
 
+def _budget(body: Json) -> Iterator[Cause]:
+    spec = body.get("spec") or {}
+    for field in ("minAvailable", "maxUnavailable"):
+        value = spec.get(field)
+        if isinstance(value, int) and value < 0:
+            detail = "must be greater than or equal to 0"
+            yield Cause.invalid(f"spec.{field}", value, detail)
+        elif isinstance(value, str) and not _PERCENT.fullmatch(value):
+            detail = "a valid percent string must be a numeric string followed by an ending '%'"
+            yield Cause.invalid(f"spec.{field}", value, detail)
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        yield Cause.invalid("spec", spec["maxUnavailable"], detail)
+
+
 def _event(body: Json) -> Iterator[Cause]:
     about = (body.get("involvedObject") or {}).get("namespace") or ""
     own = body["metadata"].get("namespace") or ""
@@ -304,6 +320,9 @@ def _crd(body: Json) -> Iterator[Cause]:
     if body["metadata"].get("name") != wanted:
         detail = f'must be spec.names.plural+"."+spec.group: {wanted}'
         yield Cause.invalid("metadata.name", body["metadata"].get("name"), detail)
+    for number, version in enumerate(spec.get("versions") or ()):
+        if not _LABEL.fullmatch(version.get("name") or ""):
+            yield Cause.invalid(f"spec.versions[{number}].name", version.get("name"), _LABEL_RULE)
     stored = [v for v in spec.get("versions") or () if v.get("storage")]
     if len(stored) != 1:
         detail = "must have exactly one version marked as storage version"
@@ -317,6 +336,7 @@ _CHECKS: Mapping[tuple[str, str], Check] = MappingProxyType(
         ("", "resourcequotas"): _quota,
         ("", "events"): _event,
         ("coordination.k8s.io", "leases"): _lease,
+        ("policy", "poddisruptionbudgets"): _budget,
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _webhooks,
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _webhooks,
         ("apiextensions.k8s.io", "customresourcedefinitions"): _crd,

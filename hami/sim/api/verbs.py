@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hami.sim.api import bodies, events_v1, patches
+from hami.sim.api import bodies, events_v1, patches, shapes
 from hami.sim.api.deletion import Deleted, delete_options
 from hami.sim.api.encoding import list_bytes, object_bytes, wants_table
 from hami.sim.api.listing import Listing, Page
@@ -163,7 +163,12 @@ def _options(body: bytes, content_type: str) -> Json:
     """DeleteOptions; there need not be any."""
     if not body:
         return {}
-    return bodies.object_of(body, content_type or "application/json", "DeleteOptions")
+    options = bodies.object_of(body, content_type or "application/json", "DeleteOptions")
+    try:
+        shapes.check_as(shapes.DeleteOptions, options)
+    except shapes.WrongShape as error:
+        raise bad_request(f"the body cannot be handled as DeleteOptions: {error}") from error
+    return options
 
 
 def _deleted(request: Request, deleted: Deleted) -> bytes:
