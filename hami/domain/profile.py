@@ -39,10 +39,15 @@ class ResourceNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnnotations:
-    """Keys on the node. ``handshake`` is empty for a vendor that uses none."""
+    """Keys on the node. ``handshake`` is empty for a vendor that uses none.
+
+    ``lock`` is the vendor's own lock, for a profile whose ``lock`` is ``private``: a bare time,
+    which its device plugin removes and two minutes end.
+    """
 
     register: str
     handshake: str = ""
+    lock: str = ""
     cordon: str = "hami.io/device-cordon"
 
 

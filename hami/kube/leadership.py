@@ -3,8 +3,9 @@
 A Binding carries no fencing token, so time is the fence. A leader starts nothing later than
 ``margin`` before its lease runs out, where ``margin`` is the longest time one write may take, and a
 new leader begins ``margin`` after its predecessor's lease ran out. All of it is counted on the
-local monotonic clock from the moment at which a renewal was seen or sent, as client-go does, so
-that clocks of different machines are never compared.
+local clock since boot from the moment at which a renewal was seen or sent, as client-go does, so
+that clocks of different machines are never compared. That clock goes on while a machine is
+suspended: whoever wakes up after an hour has lost its lease.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -26,6 +28,16 @@ FIELD_TIMES = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 _IDLE = 10.0
 """A held Lease is written every two seconds; a watch that is silent for longer is a dead one."""
+
+
+_SILENCE = 0.4
+"""Of the lease's duration without a renewal, and we take it that we are cut off: two periods and
+some more, be they kube-scheduler's own 2 of 15 s or OpenShift's 26 of 137 s."""
+
+
+def boot_seconds() -> float:
+    """Seconds since boot, suspension included; ``time.monotonic`` leaves it out."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Leadership(Protocol):
@@ -66,8 +78,10 @@ class ObservedLease:
     """We lead exactly while the kube-scheduler on this host does. Its Lease is never written.
 
     kube-scheduler names itself ``<hostname>_<uuid>``. Its clock is ours, so the age of a renewal
-    is known even when it is seen late. It releases its Lease without asking us, so a release
-    spares the next one no waiting here.
+    is known even when it is seen late. It releases its Lease without asking us, and whoever is cut
+    off hears nothing of that: so we lead for less than the lease, two periods of renewal, and
+    begin when as much and ``margin`` have passed since the predecessor's last renewal, release or
+    not.
     """
 
     def __init__(
@@ -79,7 +93,7 @@ class ObservedLease:
         *,
         margin: float,
         on_problem: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_seconds,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.term = 0
@@ -91,6 +105,7 @@ class ObservedLease:
         self._clock = clock
         self._now = now
         self._started = clock()
+        self._last: _Held | None = None
         self._informer = Informer(
             client,
             LEASES,
@@ -112,36 +127,54 @@ class ObservedLease:
         finally:
             self.leading_until = NEVER
 
-    async def release(self) -> None:
-        """It is kube-scheduler's."""
-
     def changed(self, new: Lease, old: Lease | None) -> None:  # noqa: ARG002 -- the handler's
         """A renewal, or another holder."""
-        before = self.holder
         self.holder = new.spec.holder_identity or ""
         self.term = new.spec.lease_transitions or 0
-        if not self._is_ours(self.holder):
+        if not self.holder:
+            # Released: whoever held it last may not know yet.
             self.leading_until = NEVER
             return
-        seen = self._clock()
+        before, seen = self._last, self._clock()
+        held = self._last = _Held(
+            ours=self._is_ours(self.holder),
+            term=self.term,
+            seen=seen,
+            duration=float(new.spec.lease_duration_seconds or 0),
+            relists=self._informer.relists,
+        )
+        if not held.ours:
+            self.leading_until = NEVER
+            return
+        if before is None or not before.ours or not before.is_followed_by(held):
+            self.leading_since = self._begins(new, held, before)
         renewed = seen - self._age(new.spec.renew_time)
-        if not self._is_ours(before):
-            self.leading_since = self._begins(new, seen)
-        self.leading_until = renewed + (new.spec.lease_duration_seconds or 0) - self._margin
+        self.leading_until = renewed + self._reach(held.duration)
 
     def gone(self, last: Lease) -> None:  # noqa: ARG002 -- the handler's
         """Nobody holds what is not there."""
         self.holder = ""
         self.leading_until = NEVER
 
-    def _begins(self, lease: Lease, seen: float) -> float:
-        """The predecessor's lease had run out when this one was acquired."""
-        acquired = seen - self._age(lease.spec.acquire_time)
-        begins = acquired + self._margin if self.term else acquired
+    def _begins(self, lease: Lease, held: _Held, before: _Held | None) -> float:
+        """When nothing of a predecessor can be under way any more."""
+        acquired = held.seen - self._age(lease.spec.acquire_time)
+        if before is None and not held.term:
+            begins = acquired  # The first holder of all.
+        elif before is not None and before.is_followed_by(held) and before.relists == held.relists:
+            # Every renewal of the predecessor was seen, the last one included.
+            ended = before.seen + self._reach(before.duration)
+            begins = max(ended, acquired) + self._margin
+        else:
+            begins = acquired + self._reach(held.duration) + self._margin
         if acquired < self._started:
             # Our own predecessor on this host may have led under it until just now.
             begins = max(begins, self._started + self._margin)
         return begins
+
+    def _reach(self, duration: float) -> float:
+        """How long after a renewal something new may be begun."""
+        return min(duration - self._margin, _SILENCE * duration)
 
     def _is_ours(self, holder: str) -> bool:
         host, underscore, _ = holder.rpartition("_")
@@ -154,3 +187,21 @@ class ObservedLease:
         except ValueError:
             return 0.0
         return max(0.0, (self._now() - at.astimezone(UTC)).total_seconds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A holder as the Lease showed it: when that was ``seen``, and for how long it holds.
+
+    ``relists`` counts the lists by then: what happened between two of them was not seen.
+    """
+
+    ours: bool
+    term: int
+    seen: float
+    duration: float
+    relists: int
+
+    def is_followed_by(self, other: _Held) -> bool:
+        """Nobody else has held it in between: every other holder is another transition."""
+        return 0 <= other.term - self.term <= 1

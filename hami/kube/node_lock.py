@@ -3,14 +3,15 @@
 Only for nodes whose agent finds its pod by the lock. Taken and honoured as HAMi does, so that its
 own device plugins release what we take and the other way round: annotation ``hami.io/mutex.lock``,
 expiry by the wall clock, an owner that is gone loses it, writes guarded by the resource version.
+Some vendors' own device plugins know a lock of their own instead: a bare time without an owner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import uniform
 
@@ -24,6 +25,8 @@ from hami.wire.codecs import NodeLock, decode_node_lock, encode_node_lock
 
 EXPIRY = 300.0
 """Seconds after which a lock is nobody's; HAMi's default, its flag ``--node-lock-timeout``."""
+PRIVATE_EXPIRY = 120.0
+"""The same for a vendor's own lock: Cambricon's two minutes, which are not configured."""
 RETRY = 0.1
 """Seconds between two looks of a pod that waits for the lock."""
 WRITES = 5
@@ -82,26 +85,84 @@ async def take_node_lock(
 
 
 async def release_node_lock(client: KubeClient, node: str, pod: Pod) -> bool:
-    """Remove ``node``'s lock if ``pod`` holds it, or if it names no holder; whether it was.
+    """Remove ``node``'s lock if ``pod`` holds it; whether it did.
 
     Raises:
         ApiError: the node could not be read or written. A node that is gone has no lock.
     """
-    first: str | None = None
+    owner = f",{pod.namespace},{pod.name}"
+    return await _release(client, node, keys.NODE_LOCK, lambda value: value.endswith(owner))
+
+
+def private_value(at: datetime) -> str:
+    """What to write into a vendor's own lock.
+
+    Its readers take a fraction too, and with one no two schedulers write the same.
+    """
+    return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+async def take_private_lock(
+    client: KubeClient, node: str, key: str, at: datetime, *, ours: Collection[str] = ()
+) -> Locked | Contended:
+    """Take the vendor's own lock under ``key``: write :func:`private_value` of ``at``, now.
+
+    ``ours`` are what earlier tries for the same pod wrote: that one is there is no contention.
+
+    Raises:
+        ApiError: the node could not be read, or the lock not be written.
+    """
+    value = private_value(at)
+    attempt = 0
+    while True:
+        found = await client.get(NODES, node)
+        there = found.annotations.get(key)
+        if there == value:
+            return Locked(value=value)
+        if there is not None:
+            held = decode_node_lock(there)
+            if isinstance(held, Malformed):
+                return _unreadable(node, key, held)
+            if at - held.at <= timedelta(seconds=PRIVATE_EXPIRY):
+                if there in ours:
+                    return Locked(value=there)
+                text = f"node {node} has been locked within 2 minutes ({key})"
+                return Contended(text=text, waitable=False)
+        try:
+            await _write(client, found, key, value)
+        except ApiError as error:
+            if not _worth_another(error, attempt):
+                raise
+        else:
+            return Locked(value=value)
+        attempt += 1
+        await _between(attempt)
+
+
+async def release_private_lock(
+    client: KubeClient, node: str, key: str, ours: Collection[str]
+) -> bool:
+    """Remove the vendor's own lock if it is one that we wrote; whether it was.
+
+    Raises:
+        ApiError: as :func:`release_node_lock`.
+    """
+    return await _release(client, node, key, lambda value: value in ours)
+
+
+async def _release(client: KubeClient, node: str, key: str, is_ours: Callable[[str], bool]) -> bool:
+    tried = False
     for attempt in range(WRITES):
         await _between(attempt)
         found = await _node(client, node)
-        value = found.annotations.get(keys.NODE_LOCK) if found else None
+        value = found.annotations.get(key) if found else None
         if found is None or value is None:
-            return first is not None
-        nameless = "," not in value
-        if not nameless and not value.endswith(f",{pod.namespace},{pod.name}"):
+            return tried
+        if not is_ours(value):
             return False
-        if nameless and first not in (None, value):
-            return False
-        first = value
+        tried = True
         try:
-            await _write(client, found, None)
+            await _write(client, found, key, None)
         except ApiError as error:
             if not _worth_another(error, attempt):
                 raise
@@ -124,7 +185,7 @@ async def _attempt(
             if held is not None:
                 return held
         try:
-            await _write(client, found, wanted)
+            await _write(client, found, keys.NODE_LOCK, wanted)
         except ApiError as error:
             if not _worth_another(error, attempt):
                 raise
@@ -140,11 +201,7 @@ async def _judge(
     """What a lock that is there means for us; None: it is nobody's any more."""
     held = decode_node_lock(value)
     if isinstance(held, Malformed):
-        return Contended(
-            text=f"node {node} is locked by a value that cannot be read: {held}; if no pod is "
-            f"starting there, remove it: kubectl annotate node {node} {keys.NODE_LOCK}-",
-            waitable=False,
-        )
+        return _unreadable(node, keys.NODE_LOCK, held)
     if lock.at - held.at > timedelta(seconds=expiry):
         return None
     if (held.namespace, held.pod) == (lock.namespace, lock.pod):
@@ -153,6 +210,15 @@ async def _judge(
         return None
     return Contended(
         text=f"node {node} has been locked within {_duration(expiry)}: node lock contention"
+    )
+
+
+def _unreadable(node: str, key: str, value: Malformed) -> Contended:
+    problem = replace(value, annotation=key)
+    return Contended(
+        text=f"node {node} is locked by a value that cannot be read: {problem}; if no pod is "
+        f"starting there, remove it: kubectl annotate node {node} {key}-",
+        waitable=False,
     )
 
 
@@ -175,10 +241,10 @@ async def _node(client: KubeClient, node: str) -> Node | None:
         raise
 
 
-async def _write(client: KubeClient, node: Node, value: str | None) -> None:
+async def _write(client: KubeClient, node: Node, key: str, value: str | None) -> None:
     """Over exactly what was read."""
     metadata = {
-        "annotations": {keys.NODE_LOCK: value},
+        "annotations": {key: value},
         "resourceVersion": node.metadata.resource_version,
     }
     await client.patch(NODES, node.name, {"metadata": metadata})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,10 +11,12 @@ from random import uniform
 
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
-from hami.kube.leadership import FIELD_TIMES, LONG_AGO, NEVER
+from hami.kube.leadership import FIELD_TIMES, LONG_AGO, NEVER, boot_seconds
 from hami.kube.resources import LEASES, Lease, LeaseSpec
 
 RELEASE_TIMEOUT = 3.0
+RETRY_JITTER = 1.2
+"""The time between two tries is up to so many times what is set, as client-go has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class OwnLease:
         *,
         times: LeaseTimes | None = None,
         on_problem: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_seconds,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.term = 0
@@ -86,7 +87,7 @@ class OwnLease:
                         f"lease {self._namespace}/{self._name}: no answer within "
                         f"{self._times.renew_deadline / 2:g} s"
                     )
-                await asyncio.sleep(self._times.retry * uniform(1.0, 1.2))  # noqa: S311 -- jitter
+                await asyncio.sleep(self._times.retry * uniform(1.0, RETRY_JITTER))  # noqa: S311 -- jitter
         finally:
             self._lose()
 

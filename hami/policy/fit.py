@@ -189,13 +189,14 @@ class _Walk:
         where its mode says so.
         """
         several = self.vendor.rules(state.device.mode).several_slices_per_device
-        for _ in range(self.request.count if several else 1):
+        for left in reversed(range(self.request.count if several else 1)):
             verdict = self._verdict(state, taken)
             if isinstance(verdict, Reason):
                 yield verdict
                 return
             yield state, verdict
-            state = state.taking(verdict)
+            if left:
+                state = state.taking(verdict)
 
     def _verdict(self, state: DeviceState, taken: Sequence[Grant]) -> Grant | Reason:
         """The grant on this device as it is now, or the first check that fails."""

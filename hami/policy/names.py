@@ -46,6 +46,7 @@ class NameBlock(Sequence[str]):
         self._block = block
         self._starts = starts
         self._ends = ends
+        self._words: Words | None = None
 
     @classmethod
     def read(cls, array: bytes) -> NameBlock | None:
@@ -137,7 +138,12 @@ class NameBlock(Sequence[str]):
         return max(1, -(-int((self._ends - self._starts).max(initial=0)) // _WORD))
 
     def words(self, width: int) -> Words:
-        """A row of ``width`` words for each name, zeros behind its end."""
+        """A row of ``width`` words for each name, zeros behind its end; not to be changed."""
+        if self._words is None or self._words.shape[1] != width:
+            self._words = self._rows(width)
+        return self._words
+
+    def _rows(self, width: int) -> Words:
         padded = self._block + bytes(width * _WORD)
         # Every position begins a row of its own here, most of them in the middle of a name.
         every = np.ndarray((len(self._block),), f"V{width * _WORD}", padded, 0, (1,))

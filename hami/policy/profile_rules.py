@@ -134,6 +134,7 @@ def _of_annotations(profile: VendorProfile) -> Iterator[str]:
     written: list[_Named] = [
         ("node_annotations.register", node.register),
         ("node_annotations.handshake", node.handshake),
+        ("node_annotations.lock", node.lock),
         ("pod_annotations.to_allocate", pod.to_allocate),
         ("pod_annotations.allocated", pod.allocated),
         *(("pod_annotations.also_written", key) for key in pod.also_written),
@@ -148,9 +149,11 @@ def _of_annotations(profile: VendorProfile) -> Iterator[str]:
     }
     chosen = [(f"pod_annotations.{field}", key) for field, keys in spelled.items() for key in keys]
     chosen.append(("node_annotations.cordon", node.cordon))
-    for field, key in (written[0], written[3]):
+    for field, key in (written[0], written[4]):
         if not key:
             yield f"{field} is empty, and without it nothing is found again"
+    if profile.lock == "private" and not node.lock:
+        yield "node_annotations.lock is empty, and a private lock is written there"
     for field, key in (*written, *chosen):
         if key and (problem := annotation_key_problem(key)):
             yield f"{field} is {shortened(key)!r}: {problem}"

@@ -28,9 +28,9 @@ from hami.scheduler.api_models import (
     VendorSummary,
     WhyView,
 )
+from hami.scheduler.kinds import Waiting
 from hami.scheduler.reservations import Phase
 from hami.scheduler.state import ClusterState
-from hami.scheduler.kinds import Waiting
 
 _REQUESTS = "requests."
 

@@ -304,14 +304,13 @@ class Bodies:
             raise BodyRefused(400, "the caller went away") from None
         if refusal is not None:
             raise refusal
-        return bytes(part.body)
+        return part.whole()
 
     def _take(self, part: _Part, block: bytes) -> BodyRefused | None:
         if self.held + len(block) > self._limits.held:
             text = f"requests of {self.held} bytes wait for their answers; try again later"
             return BodyRefused(_TOO_BUSY, text)
-        part.body += block
-        self.held += len(block)
+        part.take(block)
         return None
 
 
@@ -319,9 +318,19 @@ class _Part:
     """One body and its share of what is held."""
 
     def __init__(self, bodies: Bodies) -> None:
-        self.body = bytearray()
+        self._blocks: list[bytes] = []
+        self._length = 0
         self._bodies = bodies
 
+    def take(self, block: bytes) -> None:
+        self._blocks.append(block)
+        self._length += len(block)
+        self._bodies.held += len(block)
+
+    def whole(self) -> bytes:
+        """The body; it is not copied when it came in one block."""
+        return b"".join(self._blocks)
+
     def let_go(self) -> None:
-        self._bodies.held -= len(self.body)
-        self.body = bytearray()
+        self._bodies.held -= self._length
+        self._blocks, self._length = [], 0

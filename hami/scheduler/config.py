@@ -36,6 +36,8 @@ DEFAULT_KUBE_TIMEOUT = 30.0
 _LEASE_OF_KUBE_SCHEDULER = "kube-scheduler"
 _OWN_LEASE = "hami-scheduler-extender"
 _SYSTEM_NAMESPACE = "kube-system"
+RETRY_JITTER = 1.2
+"""As ``hami.kube.own_lease`` has it, which takes longer to import than commands have time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,16 +266,35 @@ class SchedulerConfig(BaseModel):
             yield "signing-key-file and signing-key-secret are both given; leave one out"
         if self.leader_elect and self.leader_mode == "none":
             yield "leader-elect contradicts leader-mode none; leave one out"
+        yield from self._time_problems()
+
+    def _time_problems(self) -> Iterator[str]:
         lease, deadline = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
-        if not self.leader_elect_retry_period < deadline < lease:
+        retry, bind = self.leader_elect_retry_period, self.bind_timeout
+        if not retry < deadline < lease:
             yield (
                 "leader-elect-retry-period, -renew-deadline and -lease-duration must rise, as in "
                 "2s, 10s, 15s"
             )
-        if self.election != "none" and self.bind_timeout >= lease:
+        if self.election != "none" and bind >= lease:
             yield (
-                f"bind-timeout {go_duration(self.bind_timeout)} leaves no time in a lease of "
+                f"bind-timeout {go_duration(bind)} leaves no time in a lease of "
                 f"{go_duration(lease)}; shorten it or lengthen leader-elect-lease-duration"
+            )
+        # What one renewal lasts, and what two of them take at the longest.
+        lasts, two = min(deadline, lease - bind), 2 * retry * RETRY_JITTER
+        if self.election == "own" and lasts <= two:
+            yield (
+                f"a renewed lease is led under for {go_duration(lasts)} (leader-elect-renew-"
+                f"deadline, or -lease-duration less bind-timeout), which two tries to renew it, "
+                f"{go_duration(two)}, do not fit into; shorten leader-elect-retry-period or "
+                f"bind-timeout, or lengthen the others"
+            )
+        if self.shutdown_grace < bind:
+            yield (
+                f"shutdown-grace {go_duration(self.shutdown_grace)} is shorter than bind-timeout "
+                f"{go_duration(bind)}, so that a bind under way could outlive us; lengthen it or "
+                f"shorten bind-timeout"
             )
 
     def _listener_problems(self) -> Iterator[str]:

@@ -24,7 +24,7 @@ from hami.policy.filter import parse_pod
 from hami.scheduler import answers
 from hami.scheduler.binding import Binder
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.simulation import simulated
+from hami.scheduler.simulation import Simulator
 from hami.scheduler.state import ClusterState
 from hami.scheduler.waiting import Refusal
 from hami.wire.extender import (
@@ -81,6 +81,7 @@ class Extender:
         refused: Callable[[Pod, str], None],
     ) -> None:
         self._state = state
+        self._simulator = Simulator(state)
         self._binder = binder
         self._leadership = leadership
         self._metrics = metrics
@@ -127,7 +128,7 @@ class Extender:
         if not args.has_pod:
             return _failed("extender args missing pod")
         if args.has_nodes:
-            return self._simulate(args)
+            return await self._simulate(args)
         if not self._leadership.leading:
             return _failed(f"this replica does not lead; {self._leadership.holder or 'none'} does")
         if args.node_names is None:
@@ -177,8 +178,8 @@ class Extender:
         if text:
             self._refused(pod, text)
 
-    def _simulate(self, args: ExtenderArgs) -> Filtered:
-        answer = simulated(self._state, args, self._policy())
+    async def _simulate(self, args: ExtenderArgs) -> Filtered:
+        answer = await self._simulator.answer(args, self._policy())
         if isinstance(answer, str):
             return _failed(answer)
         return Filtered(result=answer, outcome="simulated", words={})

@@ -15,6 +15,7 @@ from operator import attrgetter
 import msgspec
 
 from hami.domain.objects import Pod
+from hami.domain.profile import VendorProfile
 from hami.policy.ports import VendorRegistry
 from hami.scheduler.answers import Explained
 from hami.scheduler.node_sets import ANYWHERE
@@ -103,7 +104,7 @@ class KindKeys:
 
     def __init__(self, vendors: VendorRegistry) -> None:
         self._domains = frozenset(
-            name.partition("/")[0] for key in vendors for name in _names(vendors, key)
+            name.partition("/")[0] for key in vendors for name in _names(vendors[key].profile)
         )
 
     def of(self, pod: Pod) -> bytes:
@@ -127,9 +128,8 @@ class KindKeys:
         return ours and annotation != keys.WAKE_UP
 
 
-def _names(vendors: VendorRegistry, key: str) -> Iterator[str]:
-    """Everything on a pod that this vendor's profile names."""
-    profile = vendors[key].profile  # type: ignore[index]
+def _names(profile: VendorProfile) -> Iterator[str]:
+    """Everything on a pod that the profile names."""
     yield from profile.resources.all_names
     annotations = profile.pod_annotations
     yield from (annotations.allocated, annotations.to_allocate, annotations.numa_bind)

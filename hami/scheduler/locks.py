@@ -1,4 +1,4 @@
-"""HAMi's node lock, for vendors whose agent on a node still needs it.
+"""The node lock, for vendors whose agent on a node still needs it.
 
 Such an agent finds the pod it serves by "the one that is being bound here", so only one pod at a
 time may be between bind and start. Agents of ours find it through kubelet and need no lock.
@@ -6,16 +6,29 @@ time may be between bind and start. Agents of ours find it through kubelet and n
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
 from hami.domain.objects import Node, Pod
-from hami.domain.units import VendorKey
+from hami.domain.profile import VendorProfile
+from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
-from hami.kube.node_lock import Contended, release_node_lock, take_node_lock
+from hami.kube.node_lock import (
+    PRIVATE_EXPIRY,
+    Contended,
+    Locked,
+    private_value,
+    release_node_lock,
+    release_private_lock,
+    take_node_lock,
+    take_private_lock,
+    utc_now,
+)
 from hami.kube.resources import PODS
 from hami.scheduler.decision import label_of
 from hami.scheduler.state import ClusterState
@@ -34,8 +47,19 @@ class LockSettings:
     group_patience: float = 28.0
 
 
+@dataclass(slots=True, eq=False)
+class _Taken:
+    """What one pod has, or may have, of a node, until all of it has expired.
+
+    By the lock's annotation: what was written there, for a lock that does not name its owner.
+    """
+
+    until: float
+    values: dict[str, set[str]] = field(default_factory=dict)
+
+
 class NodeLocks:
-    """Takes and releases what a pod's vendors need on a node."""
+    """Takes what a pod's vendors need on a node, and releases what was taken."""
 
     def __init__(
         self, state: ClusterState, client: KubeClient, settings: Callable[[], LockSettings]
@@ -44,34 +68,97 @@ class NodeLocks:
         self._client = client
         self._settings = settings
         self._version: tuple[int, int] | None = None
+        self._taken: dict[tuple[PodUid, str], _Taken] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("hami.locks")
 
     async def take(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> str:
-        """Why the node cannot be had now; empty when it can."""
-        if not self._needed(node, vendors):
-            return ""
+        """Why the node cannot be had now; empty when it can. All its locks are taken, or none."""
+        for key in self._needed(node, vendors):
+            taken = self._taken_by(pod, node)
+            fresh = key not in taken.values
+            values = taken.values.setdefault(key, set())
+            written = False
+            try:
+                outcome = await self._take(pod, node, key, values)
+                if isinstance(outcome, Locked):
+                    continue
+                problem = outcome.text
+            except ApiError as error:
+                problem, written = f"cannot lock node {node}: {error}", error.outcome_unknown
+            if fresh and not written:
+                del taken.values[key]
+            await self.release(pod, node, vendors)
+            return problem
+        return ""
+
+    async def release(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> None:  # noqa: ARG002 -- what was taken counts, not what is needed by now
+        """The pod will not start there. The agent releases the locks of one that does."""
+        taken = self._taken.pop((pod.uid, node), None)
+        for key, values in taken.values.items() if taken else ():
+            try:
+                if key == keys.NODE_LOCK:
+                    await release_node_lock(self._client, node, pod)
+                else:
+                    await release_private_lock(self._client, node, key, values)
+            except ApiError as error:
+                self._log.warning(
+                    "cannot release a node lock; it expires by itself",
+                    node=node,
+                    annotation=key,
+                    error=str(error),
+                )
+
+    async def bound(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> None:  # noqa: ARG002 -- as above
+        """Where HAMi's components are at work, give the pod the label that its monitor reads.
+
+        That goes on beside the answer to kube-scheduler.
+        """
+        taken = self._taken.pop((pod.uid, node), None)
+        if taken is None or not (labels := label_of(node)):
+            return
+        task = asyncio.create_task(self._label(pod, labels))
+        self._tasks.add(task)
+        task.add_done_callback(self._labelled)
+
+    async def close(self, patience: float = 1.0) -> None:
+        """Wait for what goes on still, ``patience`` seconds at most."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=patience)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    async def _take(self, pod: Pod, node: str, key: str, values: set[str]) -> Locked | Contended:
+        if key != keys.NODE_LOCK:
+            at, ours = utc_now(), frozenset(values)
+            values.add(private_value(at))
+            return await take_private_lock(self._client, node, key, at, ours=ours)
         settings = self._settings()
         patience = settings.group_patience if keys.POD_GROUP in pod.labels else 0.0
-        try:
-            outcome = await take_node_lock(
-                self._client, node, pod, expiry=settings.expiry, patience=patience
-            )
-        except ApiError as error:
-            return f"cannot lock node {node}: {error}"
-        return outcome.text if isinstance(outcome, Contended) else ""
+        return await take_node_lock(
+            self._client, node, pod, expiry=settings.expiry, patience=patience
+        )
 
-    async def release(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> None:
-        """The pod will not start there. The agent releases the lock of one that does."""
-        if self._needed(node, vendors):
-            try:
-                await release_node_lock(self._client, node, pod)
-            except ApiError as error:
-                self._log.warning("cannot release a node lock", node=node, error=str(error))
+    def _taken_by(self, pod: Pod, node: str) -> _Taken:
+        """The entry of this pod; those of pods of which nobody has heard again are dropped."""
+        now = time.monotonic()
+        for old in [old for old, taken in self._taken.items() if taken.until < now]:
+            del self._taken[old]
+        taken = self._taken.setdefault((pod.uid, node), _Taken(until=now))
+        taken.until = now + max(self._settings().expiry, PRIVATE_EXPIRY)
+        return taken
 
-    async def bound(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> None:
-        """Where HAMi's components are at work, give the pod the label that its monitor reads."""
-        if not self._needed(node, vendors) or not (labels := label_of(node)):
-            return
+    def _needed(self, name: str, vendors: frozenset[VendorKey]) -> list[str]:
+        """The annotations of the locks, HAMi's first: only for that one pods wait."""
+        node = self._state.nodes.get(name)
+        if node is None:
+            return []
+        found = {_annotation(node, self._state.vendors[key].profile) for key in vendors}
+        return sorted(found - {""}, key=lambda key: (key != keys.NODE_LOCK, key))
+
+    async def _label(self, pod: Pod, labels: Mapping[str, str]) -> None:
         try:
             self._version = self._version or await self._client.server_version()
             if self._version < BINDING_LABELS_SINCE:
@@ -80,9 +167,18 @@ class NodeLocks:
         except ApiError as error:
             self._log.warning("cannot label a pod", pod=pod.full_name, error=str(error))
 
-    def _needed(self, name: str, vendors: frozenset[VendorKey]) -> bool:
-        node = self._state.nodes.get(name)
-        return node is not None and any(self._lock(node, key) for key in vendors)
+    def _labelled(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("labelling a pod failed", exc_info=error)
 
-    def _lock(self, node: Node, vendor: VendorKey) -> bool:
-        return lock_of(node, self._state.vendors[vendor].profile) != "none"
+
+def _annotation(node: Node, profile: VendorProfile) -> str:
+    """Where the lock of this vendor is on this node; empty when it needs none."""
+    match lock_of(node, profile):
+        case "mutex":
+            return keys.NODE_LOCK
+        case "private":
+            return profile.node_annotations.lock
+        case "none":
+            return ""

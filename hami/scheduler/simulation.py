@@ -1,12 +1,19 @@
 """Filter requests that carry whole nodes: a question of a planner, answered without any effect.
 
 Cluster Autoscaler asks whether a pod would fit on nodes that do not exist yet. Such nodes count as
-empty; quota counts as it is.
+empty; quota counts as it is. Thousands of nodes take a second, so that is done in a thread, one
+question after the other, while the loop goes on answering kube-scheduler.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -17,11 +24,21 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, decide, parse_pod
 from hami.policy.liveness import alive
+from hami.policy.ports import VendorRegistry
+from hami.policy.quota import PodGate
 from hami.scheduler import answers
 from hami.scheduler.state import ClusterState
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
 
+T = TypeVar("T")
+
+MOST_NODES = 5000
+"""Of one question; a planner sends one node per group of equal ones."""
+
 _BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00")
+_WORK, _PAUSE = 0.001, 0.0001
+"""Seconds in which the thread works, and then lets go of the interpreter: otherwise the loop waits
+for sys.getswitchinterval, 5 ms, whenever it has something to do."""
 
 
 class _NodeList(msgspec.Struct):
@@ -30,31 +47,87 @@ class _NodeList(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-def simulated(
-    state: ClusterState, args: ExtenderArgs, policy: SchedulingPolicy
-) -> ExtenderFilterResult | str:
-    """The best node as a list of one, or why none; a text when the body cannot be read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    pod: Pod
+    nodes: Sequence[Node]
+    raw: Sequence[msgspec.Raw]
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.nodes]
+
+
+class Simulator:
+    """Answers such requests, one at a time; the others wait."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="simulation")
+
+    async def answer(
+        self, args: ExtenderArgs, policy: SchedulingPolicy
+    ) -> ExtenderFilterResult | str:
+        """The best node as a list of one, or why none; a text when the body is no such question."""
+        loop = asyncio.get_running_loop()
+        question = await loop.run_in_executor(self._thread, _read, args)
+        if isinstance(question, str):
+            return question
+        # The loop owns the ledger; the gate is what it says at this moment.
+        vendors, gate = self._state.vendors, self._state.ledger.gate(question.pod)
+        return await loop.run_in_executor(
+            self._thread, _decide, question, args, vendors, gate, policy
+        )
+
+
+def _read(args: ExtenderArgs) -> _Question | str:
     try:
         pod = msgspec.json.decode(args.pod, type=Pod)
         raw = msgspec.json.decode(args.nodes, type=_NodeList).items or []
-        nodes = [msgspec.json.decode(item, type=Node) for item in raw]
-    except msgspec.DecodeError as error:
+        if len(raw) > MOST_NODES:
+            return (
+                f"the request carries {len(raw)} whole nodes, and {MOST_NODES} are the most that "
+                "is simulated; kube-scheduler's extender needs nodeCacheCapable: true"
+            )
+        nodes = [msgspec.json.decode(item, type=Node) for item in _politely(raw)]
+    except (msgspec.MsgspecError, UnicodeError) as error:
         return f"the simulated pod or node cannot be read: {error}"
-    request = parse_pod(pod, state.vendors, policy)
-    names = [node.name for node in nodes]
+    except RecursionError:
+        return "the simulated pod or node cannot be read: JSON nested too deeply"
+    return _Question(pod=pod, nodes=nodes, raw=raw)
+
+
+def _decide(
+    question: _Question,
+    args: ExtenderArgs,
+    vendors: VendorRegistry,
+    gate: PodGate | None,
+    policy: SchedulingPolicy,
+) -> ExtenderFilterResult:
+    names = question.names
+    request = parse_pod(question.pod, vendors, policy)
     if isinstance(request, Invalid):
         return answers.unfit_everywhere(names, request.text)
     if not request.vendors:
         return ExtenderFilterResult(nodes=args.nodes, node_names=names)
-    table = ClusterTable(state.vendors, alive=_alive)
-    for node in nodes:
+    table = ClusterTable(vendors, alive=_alive)
+    for node in _politely(question.nodes):
         table.set_node(node)
-    outcome = decide(table, request, state.ledger.gate(pod), names)
+    outcome = decide(table, request, gate, names)
     if not isinstance(outcome, Placed):
         return answers.refusal(outcome)
     best = outcome.allocation.node
-    chosen = msgspec.json.encode({"items": [raw[names.index(best)]]})
+    chosen = msgspec.json.encode({"items": [question.raw[names.index(best)]]})
     return ExtenderFilterResult(nodes=msgspec.Raw(chosen), node_names=[best])
+
+
+def _politely(items: Iterable[T]) -> Iterator[T]:
+    end = time.perf_counter() + _WORK
+    for item in items:
+        yield item
+        if time.perf_counter() >= end:
+            time.sleep(_PAUSE)
+            end = time.perf_counter() + _WORK
 
 
 def _alive(profile: VendorProfile, node: Node) -> bool:

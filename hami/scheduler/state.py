@@ -27,6 +27,7 @@ from hami.policy.quota import QuotaLedger
 from hami.scheduler.charges import Charge, blocked, noted
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.reservations import Phase, Reservation
+from hami.scheduler.room import Room, grew, room_on
 from hami.scheduler.signing import BadSignature, Signer, Verdict, Verified
 from hami.scheduler.waiting import WaitingPods
 from hami.wire import keys
@@ -82,7 +83,7 @@ class ClusterState:
         self.quotas: dict[tuple[str, str], ResourceQuota] = {}
         self.reservations: dict[PodUid, Reservation] = {}
         self.charges: dict[PodUid, Charge] = {}
-        self.waiting = WaitingPods()
+        self.waiting = WaitingPods(vendors)
         self.scheduler_name = ""
         self.following = True
         self.freed = asyncio.Event()
@@ -119,7 +120,7 @@ class ClusterState:
             self.ledger.charge(reservation.pod, known)
         self.charges.clear()
         self.unjudged.clear()
-        self.waiting.clear()
+        self.waiting = WaitingPods(vendors)
         for pod in self.pods.values():
             self.pod_changed(pod)
         self.waiting.forget_offers()
@@ -136,10 +137,17 @@ class ClusterState:
 
     def reread_node(self, name: str) -> None:
         """Take a node's devices afresh: it changed, or a liveness ran out."""
-        node = self.nodes[name]
+        node, before = self.nodes[name], self._room_on(name)
         problems = tuple(str(problem) for problem in self.table.set_node(node))
         self._tell(node, ("Node", name), "MalformedDevices", problems)
-        self._freed_on(name)
+        if grew(before, self._room_on(name)):
+            self._freed_on(name)
+
+    def _room_on(self, name: str) -> Room:
+        """None at all where nobody waits for it."""
+        if not self.waiting.pods or name not in self.table.node_names:
+            return {}
+        return room_on(self.table.devices(name), self.vendors)
 
     def node_gone(self, node: Node) -> None:
         self.nodes.pop(node.name, None)
@@ -205,8 +213,16 @@ class ClusterState:
             return  # A bound pod does not come back; an old event is not believed.
         if (reservation := self.reservations.get(pod.uid)) is not None:
             reservation.pod = pod
-        elif self._is_ours(pod) and self.asks(pod):
-            self.waiting.arrived(pod, known_before=self.following)
+        elif (
+            self._is_ours(pod)
+            and self.asks(pod)
+            and self.waiting.arrived(pod, known_before=self.following)
+        ):
+            self.freed.set()  # It had been woken and is gated or on its way out by now.
+
+    def _waits_no_more(self, uid: PodUid) -> None:
+        if self.waiting.left(uid):
+            self.freed.set()  # It had been woken; now the next one may be.
 
     def _is_ours(self, pod: Pod) -> bool:
         return not self.scheduler_name or pod.spec.scheduler_name == self.scheduler_name
@@ -220,7 +236,7 @@ class ClusterState:
         )
 
     def _runs(self, pod: Pod) -> None:
-        self.waiting.left(pod.uid)
+        self._waits_no_more(pod.uid)
         known = self.charges.get(pod.uid)
         if known is not None and known.reads_alike(pod):
             return
@@ -296,7 +312,7 @@ class ClusterState:
 
     def _uses_nothing(self, uid: PodUid) -> None:
         self.unjudged.pop(uid, None)
-        self.waiting.left(uid)
+        self._waits_no_more(uid)
         self._drop_reservation(uid)
         if (charge := self.charges.pop(uid, None)) is not None:
             self._release(charge.pod, charge.account.allocation.node)
@@ -330,8 +346,7 @@ class ClusterState:
     def _promise(self, pod: Pod, allocation: PodAllocation) -> None:
         self.table.charge(pod.uid, allocation)
         self.reservations[pod.uid] = Reservation(pod, allocation, self._around.clock())
-        if self.waiting.left(pod.uid):
-            self.freed.set()  # The next one may be woken.
+        self._waits_no_more(pod.uid)
         self.usage_changed(pod.namespace)
 
     def bound(self, uid: PodUid) -> None:

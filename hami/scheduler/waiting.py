@@ -92,6 +92,7 @@ class WaitingPods:
         if waiting.kind is not None:
             waiting.kind.absent &= not woken
             self._take_out(waiting)
+        waiting.woken_at = None
         if not self._pods:
             self._begin_numbering()
         return woken

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
-import msgspec
 import structlog
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
-from hami.kube.errors import ApiError
+from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
 from hami.policy.filter import Placed, decide, parse_pod
 from hami.policy.fit import fit_pod
+from hami.scheduler.kinds import Waiting
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.state import ClusterState
-from hami.scheduler.waiting import Waiting
+from hami.scheduler.waiting import Attempt, Round
 from hami.wire import keys
 
 AT_ONCE = 32
@@ -36,14 +38,32 @@ AT_ONCE = 32
 COALESCING = 0.005
 """Seconds in which changes of capacity are gathered before anybody is woken for them."""
 
-FORGOTTEN = 5.0
+FORGOTTEN = 0.5
 """Seconds after which a woken pod that was not filtered again takes nobody's place any more."""
 
-TURN = 0.002
-"""Seconds that choosing takes of the loop before a filter may come in between."""
+TURN = 0.001
+"""Seconds after which choosing begins no further step before a filter may come in between."""
 
 FEW = 16
 """Up to so many nodes are fitted one by one; more go through the vectorised pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taker:
+    """A pod that was woken ``at`` (monotonic seconds) because this would do for it.
+
+    ``seen`` is what it had seen before. It ``blocks`` others, unless its kind did not come before.
+    """
+
+    waiting: Waiting
+    allocation: PodAllocation
+    at: float
+    seen: int
+    blocks: bool
+
+    @property
+    def under_way(self) -> bool:
+        return self.waiting.woken_at == self.at
 
 
 class WakeUp:
@@ -65,106 +85,110 @@ class WakeUp:
         self._metrics = metrics
         self._policy = policy
         self._clock = clock
-        self._takers: dict[PodUid, PodAllocation] = {}
+        self._takers: dict[PodUid, Taker] = {}
+        self._again: float | None = None
+        self._followed = policy()
         self._log = structlog.get_logger("hami.wakeup")
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FORGOTTEN if self._takers else None):
+                async with asyncio.timeout(self._patience()):
                     await self._state.freed.wait()
             await asyncio.sleep(COALESCING)
             self._state.freed.clear()
+            self._again = None
             if self._leadership.leading:
                 await self._round()
+            else:
+                self._takers.clear()
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do, whether or not anything comes free."""
+        ends = [taker.at + FORGOTTEN for taker in self._takers.values()]
+        if self._again is not None:
+            ends.append(self._again)
+        return max(min(ends) - self._clock(), 0.0) if ends else None
 
     async def _round(self) -> None:
         """Wake as many as fit together now."""
-        refused: set[bytes] = set()
-        looked_at: set[PodUid] = set()
-        while True:
-            chosen, more = self._choose(refused, looked_at)
+        if (policy := self._policy()) != self._followed:
+            self._followed = policy
+            self._state.waiting.gave_way_everywhere()
+        round_ = Round(self._state.waiting, self._clock())
+        steps = round_.steps()
+        more = arrived = True
+        while more and arrived:
+            chosen, more = self._choose(round_, steps)
             if chosen:
-                await asyncio.gather(*(self._touch(waiting.pod) for waiting in chosen))
-                self._metrics.woken(len(chosen))
-            if not more:
-                return
+                touched = await asyncio.gather(*map(self._touch, chosen))
+                self._metrics.woken(sum(touched))
+                arrived = all(touched)
             await asyncio.sleep(0)
+        self._look_again(round_.again)
 
-    def _choose(
-        self, refused: set[bytes], looked_at: set[PodUid]
-    ) -> tuple[Sequence[Waiting], bool]:
-        """The next pods that fit, and whether to go on: one turn of the loop.
-
-        ``refused`` are the kinds of pods that did not fit in this round, ``looked_at`` all pods
-        that were tried in it.
-        """
+    def _choose(self, round_: Round, steps: Iterator[Attempt | None]) -> tuple[list[Taker], bool]:
+        """The next pods that fit, and whether to go on: one turn of the loop."""
         end = self._clock() + TURN
-        chosen: list[Waiting] = []
+        chosen: list[Taker] = []
         self._forget_takers()
-        with self._takers_charged():
-            for waiting, nodes in self._state.waiting.worth_trying():
-                if waiting.pod.uid in looked_at:
-                    continue
-                if len(self._takers) >= AT_ONCE:
-                    return chosen, False
+        with _Charges(self._state) as charges:
+            while len(self._takers) < AT_ONCE:
                 if self._clock() > end:
                     return chosen, True
-                looked_at.add(waiting.pod.uid)
-                if (allocation := self._fits(waiting.pod, nodes, refused)) is not None:
-                    self._take(waiting, allocation)
-                    chosen.append(waiting)
+                try:
+                    attempt = next(steps)
+                except StopIteration:
+                    break
+                if attempt is None:
+                    continue
+                charges.add(self._takers.values())
+                if (allocation := self._fits(attempt)) is None:
+                    round_.refuse(attempt)
+                    continue
+                chosen.append(self._take(attempt, allocation))
         return chosen, False
 
-    def _take(self, waiting: Waiting, allocation: PodAllocation) -> None:
-        pod = waiting.pod
-        self._takers[pod.uid] = allocation
-        self._charge(pod, allocation)
-        self._state.waiting.woken(pod.uid, self._clock())
+    def _take(self, attempt: Attempt, allocation: PodAllocation) -> Taker:
+        waiting = attempt.waiting
+        taker = Taker(
+            waiting=waiting,
+            allocation=allocation,
+            at=self._clock(),
+            seen=waiting.seen or 0,
+            blocks=not attempt.kind.absent,
+        )
+        self._takers[waiting.pod.uid] = taker
+        self._state.waiting.woken(waiting, taker.at)
+        return taker
 
     def _forget_takers(self) -> None:
         """Those that were filtered since, are gone, or never came."""
-        waiting, oldest = self._state.waiting.pods, self._clock() - FORGOTTEN
-        for uid in list(self._takers):
-            known = waiting.get(uid)
-            if known is None or known.woken_at is None:
-                del self._takers[uid]
-            elif known.woken_at < oldest:
-                known.woken_at = None
-                del self._takers[uid]
+        waiting, now = self._state.waiting, self._clock()
+        for uid, taker in list(self._takers.items()):
+            if taker.under_way:
+                if now < taker.at + FORGOTTEN:
+                    continue
+                waiting.did_not_come(taker.waiting, taker.allocation.node, now)
+            del self._takers[uid]
+            if taker.blocks and self._given(uid) != taker.allocation:
+                waiting.gave_way(taker.allocation.node, taker.waiting.pod.namespace)
 
-    @contextmanager
-    def _takers_charged(self) -> Iterator[None]:
-        """For this turn alone, the woken pods have what they were woken for."""
-        for uid, allocation in self._takers.items():
-            self._charge(self._state.waiting.pods[uid].pod, allocation)
-        try:
-            yield
-        finally:
-            for uid in self._takers:
-                self._state.table.release(uid)
-                self._state.ledger.release(uid)
+    def _given(self, uid: PodUid) -> PodAllocation | None:
+        if (reservation := self._state.reservations.get(uid)) is not None:
+            return reservation.allocation
+        charge = self._state.charges.get(uid)
+        return charge.account.allocation if charge is not None else None
 
-    def _charge(self, pod: Pod, allocation: PodAllocation) -> None:
-        self._state.table.charge(pod.uid, allocation)
-        self._state.ledger.charge(pod, allocation)
-
-    def _fits(
-        self, pod: Pod, nodes: frozenset[str] | None, refused: set[bytes]
-    ) -> PodAllocation | None:
-        kind = _kind(pod, nodes)
-        if kind in refused:
+    def _fits(self, attempt: Attempt) -> PodAllocation | None:
+        state, pod = self._state, attempt.waiting.pod
+        request = parse_pod(pod, state.vendors, self._followed)
+        if isinstance(request, Invalid) or not request.vendors:
             return None
-        request = parse_pod(pod, self._state.vendors, self._policy())
-        if not isinstance(request, Invalid) and request.vendors:
-            candidates = self._state.nodes if nodes is None else nodes & self._state.nodes.keys()
-            if (found := self._place(request, sorted(candidates))) is not None:
-                return found
-        refused.add(kind)
-        return None
+        return self._place(request, state.waiting.names(attempt.nodes, state.nodes))
 
-    def _place(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | None:
+    def _place(self, request: PodRequest, candidates: list[str]) -> PodAllocation | None:
         state = self._state
         gate = state.ledger.gate(request.pod)
         if len(candidates) > FEW:
@@ -176,7 +200,9 @@ class WakeUp:
                 return found
         return None
 
-    async def _touch(self, pod: Pod) -> None:
+    async def _touch(self, taker: Taker) -> bool:
+        """Whether the pod was changed."""
+        pod = taker.waiting.pod
         count = pod.annotations.get(keys.WAKE_UP, "0")
         number = int(count) + 1 if count.isdecimal() and len(count) < 10 else 1
         patch = {"metadata": {"uid": pod.uid, "annotations": {keys.WAKE_UP: str(number)}}}
@@ -184,11 +210,50 @@ class WakeUp:
             await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace)
         except ApiError as error:
             self._log.warning("cannot wake a pod", pod=pod.full_name, error=str(error))
+            self._failed(taker, error)
+            return False
+        return True
+
+    def _failed(self, taker: Taker, error: ApiError) -> None:
+        """Try it again in a while, unless it is gone, which the informer is about to say."""
+        now = self._clock()
+        if error.status in (NOT_FOUND, CONFLICT):
+            self._look_again(now)
+        elif taker.under_way:
+            least = error.retry_after or 0.0
+            self._state.waiting.not_woken(taker.waiting, taker.seen, now, least)
+            self._look_again(taker.waiting.not_before)
+
+    def _look_again(self, at: float | None) -> None:
+        if at is not None:
+            self._again = at if self._again is None else min(self._again, at)
 
 
-def _kind(pod: Pod, nodes: frozenset[str] | None) -> bytes:
-    """Pods of one kind fit, or do not, alike."""
-    about = pod.metadata
-    annotations = {k: v for k, v in pod.annotations.items() if k != keys.WAKE_UP}
-    offered = None if nodes is None else (len(nodes), hash(nodes))
-    return msgspec.json.encode((pod.namespace, about.labels, annotations, pod.spec, offered))
+class _Charges:
+    """For one turn alone, woken pods have what they were woken for."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._uids: set[PodUid] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for uid in self._uids:
+            self._state.table.release(uid)
+            self._state.ledger.release(uid)
+
+    def add(self, takers: Iterable[Taker]) -> None:
+        """Charge those that block others, each once."""
+        for taker in takers:
+            pod = taker.waiting.pod
+            if taker.blocks and pod.uid not in self._uids:
+                self._uids.add(pod.uid)
+                self._state.table.charge(pod.uid, taker.allocation)
+                self._state.ledger.charge(pod, taker.allocation)

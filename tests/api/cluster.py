@@ -26,7 +26,7 @@ GROUPS = {
     "poddisruptionbudgets": "policy/v1",
     "deployments": "apps/v1",
 }
-SECONDS = 20.0
+SECONDS = 60.0
 """How long to wait for what controllers do; they take milliseconds, a busy machine does not."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -360,20 +361,31 @@ def test_we_lead_when_the_scheduler_of_this_very_host_does(observer, clock, hold
     assert observer.leading is leads
 
 
-def test_it_ends_a_margin_before_the_last_renewal_runs_out(observer, clock):
+@pytest.mark.parametrize(
+    ("duration", "margin", "ends"),
+    [
+        pytest.param(15, 5.0, 6, id="two periods of renewal after the last one"),
+        pytest.param(137, 5.0, 54.8, id="two of longer ones"),
+        pytest.param(15, 12.0, 3, id="a margin before the lease runs out"),
+    ],
+)
+def test_it_ends_soon_after_the_last_renewal_that_was_heard_of(
+    client, clock, problems, duration, margin, ends
+):
+    observer = an_observer(client, clock, problems, margin=margin)
     clock.now += 1
-    observer.changed(a_lease(clock, "host-1_x"), None)
-    clock.now += 9.9
+    observer.changed(a_lease(clock, "host-1_x", duration=duration), None)
+    clock.now += ends - 0.1
     assert observer.leading
     clock.now += 0.2
     assert not observer.leading
-    observer.changed(a_lease(clock, "host-1_x", acquired=11, renewed=0), None)
+    observer.changed(a_lease(clock, "host-1_x", acquired=ends + 0.1, duration=duration), None)
     assert observer.leading
 
 
 def test_a_renewal_seen_late_counts_from_when_it_was_made(observer, clock):
     clock.now += 20
-    observer.changed(a_lease(clock, "host-1_x", acquired=19, renewed=9), None)
+    observer.changed(a_lease(clock, "host-1_x", acquired=19, renewed=5), None)
     assert observer.leading
     clock.now += 1.1
     assert not observer.leading
@@ -398,11 +410,96 @@ def test_after_another_host_led_we_wait_for_the_margin(observer, clock):
     assert (observer.leading, observer.holder) == (False, "host-2_z")
 
 
-def test_a_new_scheduler_on_this_host_is_not_waited_for(observer, clock):
+@pytest.mark.parametrize("released", [False, True])
+def test_a_new_scheduler_on_this_host_is_not_waited_for(observer, clock, released):
     clock.now += 100
     observer.changed(a_lease(clock, "host-1_x"), None)
+    if released:
+        observer.changed(a_lease(clock, "", duration=1), None)
+        assert not observer.leading
     observer.changed(a_lease(clock, "host-1_y", transitions=1), None)
     assert (observer.leading, observer.term) == (True, 1)
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["cut off", "hears of it"])
+def test_after_a_release_nobody_begins_before_the_last_one_can_have_nothing_under_way(
+    client, clock, problems, heard
+):
+    ours, theirs = (an_observer(client, clock, problems, f"host-{n}") for n in (1, 2))
+    clock.now += 100
+    held = a_lease(clock, "host-2_x", acquired=90, transitions=1)
+    for observer in (ours, theirs):
+        observer.changed(held, None)
+    assert theirs.leading
+    clock.now += 1
+    released = a_lease(clock, "", duration=1, transitions=1)
+    for observer in (ours, theirs) if heard else (ours,):
+        observer.changed(released, held)
+    over = 0.0
+    acquired = clock.now + 1
+    while not ours.leading:
+        clock.now += 0.125
+        assert clock.now < acquired + 15
+        if theirs.leading:
+            over = clock.now + 5  # A bind that is begun now may take the whole margin.
+        if clock.now >= acquired:
+            ours.changed(
+                a_lease(clock, "host-1_x", acquired=clock.now - acquired, transitions=2), None
+            )
+    assert over <= clock.now
+    assert not theirs.leading
+    assert heard is (over == 0.0)
+
+
+def test_a_predecessor_never_seen_may_have_renewed_until_the_lease_was_taken(observer, clock):
+    clock.now += 100
+    observer.changed(a_lease(clock, "host-1_x", acquired=1, transitions=3), None)
+    clock.now += 9.9
+    observer.changed(a_lease(clock, "host-1_x", acquired=10.9, transitions=3), None)
+    assert not observer.leading
+    clock.now += 0.2
+    assert observer.leading
+
+
+def test_a_holder_that_was_missed_between_two_of_ours_is_waited_for(observer, clock):
+    clock.now += 100
+    observer.changed(a_lease(clock, "host-1_x", transitions=1), None)
+    clock.now += 50
+    observer.changed(a_lease(clock, "host-1_x", transitions=3), None)
+    assert not observer.leading
+    clock.now += 10.9
+    observer.changed(a_lease(clock, "host-1_x", acquired=10.9, transitions=3), None)
+    assert not observer.leading
+    clock.now += 0.2
+    assert observer.leading
+
+
+def test_renewals_that_fell_between_two_lists_are_taken_for_made(observer, clock):
+    clock.now += 100
+    observer.changed(a_lease(clock, "host-2_x", transitions=1), None)
+    clock.now += 50
+    observer._informer.relists += 1
+    observer.changed(a_lease(clock, "host-1_x", transitions=2), None)
+    clock.now += 10.9
+    observer.changed(a_lease(clock, "host-1_x", acquired=10.9, transitions=2), None)
+    assert not observer.leading
+    clock.now += 0.2
+    assert observer.leading
+
+
+def test_by_default_the_clock_goes_on_while_the_machine_sleeps(client, problems, monkeypatch):
+    now = {time.CLOCK_BOOTTIME: 1e6}
+    monkeypatch.setattr(time, "clock_gettime", now.__getitem__)
+    own = OwnLease(client, "ns", "hami", "a", on_problem=problems.append)
+    observed = ObservedLease(
+        client, "kube-system", "kube-scheduler", "host-1", margin=5.0, on_problem=problems.append
+    )
+    for lease in (own, observed):
+        lease.leading_until = 1e6 + 10
+        assert lease.leading
+    now[time.CLOCK_BOOTTIME] += 3600
+    assert not own.leading
+    assert not observed.leading
 
 
 def test_a_lease_held_since_before_we_started_is_led_after_the_margin(observer, clock):
@@ -425,7 +522,10 @@ async def test_the_lease_is_followed_on_the_server_and_never_written(api, client
     clock = Clock()
     observer = an_observer(client, clock, problems, margin=0.0)
     clock.now += 1
-    spec = {"holderIdentity": "host-1_x", "leaseDurationSeconds": 15, "leaseTransitions": 3}
+    spec = {
+        "holderIdentity": "host-1_x", "leaseDurationSeconds": 15, "leaseTransitions": 3,
+        "acquireTime": "2001-01-01T00:00:00.000000Z",
+    }  # fmt: skip
     api.put("leases", "kube-scheduler", "kube-system", spec=spec)
     api.put("leases", "other", "kube-system", spec={**spec, "holderIdentity": "host-9_x"})
     async with running(observer.run()):

@@ -9,7 +9,15 @@ import pytest
 
 from hami.domain.objects import Metadata, Pod
 from hami.kube.errors import ApiError
-from hami.kube.node_lock import Contended, Locked, release_node_lock, take_node_lock
+from hami.kube.node_lock import (
+    Contended,
+    Locked,
+    private_value,
+    release_node_lock,
+    release_private_lock,
+    take_node_lock,
+    take_private_lock,
+)
 
 LOCK = "hami.io/mutex.lock"
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -185,7 +193,7 @@ async def test_a_node_that_is_not_there_is_an_error(client):
         pytest.param(
             ago(10, "other,p"), False, ago(10, "other,p"), id="a pod of our name elsewhere"
         ),
-        pytest.param(ago(10), True, None, id="of old, without an owner"),
+        pytest.param(ago(10), False, ago(10), id="of old, without an owner"),
         pytest.param("yesterday,ns,p", True, None, id="ours with a time nobody can read"),
     ],
 )
@@ -209,20 +217,6 @@ async def test_a_lock_that_another_took_meanwhile_stays(api, client, node, monke
     assert on_node(api) == ago(1, "ns,holder")
 
 
-async def test_an_ownerless_lock_that_changed_meanwhile_stays(api, client, node, monkeypatch):
-    node(ago(10))
-    patch = client.patch
-
-    async def late(*arguments, **options):
-        if on_node(api) == ago(10):
-            node(ago(1))
-        return await patch(*arguments, **options)
-
-    monkeypatch.setattr(client, "patch", late)
-    assert await release_node_lock(client, "n1", a_pod()) is False
-    assert on_node(api) == ago(1)
-
-
 async def test_a_release_whose_answer_was_lost_counts(api, client, node):
     node(ago(10, "ns,p"))
     api.refuse("nodes/n1", 500, method="PATCH", after=True)
@@ -232,3 +226,114 @@ async def test_a_release_whose_answer_was_lost_counts(api, client, node):
 
 async def test_a_node_that_is_gone_has_no_lock_to_release(client):
     assert await release_node_lock(client, "none", a_pod()) is False
+
+
+# A vendor's own lock.
+
+
+OWN = "acme.com/own.lock"
+
+
+@pytest.fixture
+def owned(api):
+    """Give ``n1`` this value of the vendor's own lock."""
+
+    def put(value: str | None = None) -> None:
+        api.put(
+            "nodes",
+            "n1",
+            metadata={"annotations": {"other": "kept"} | ({OWN: value} if value else {})},
+        )
+
+    put()
+    return put
+
+
+def own_lock(api) -> str | None:
+    annotations = api.objects["nodes"]["", "n1"]["metadata"]["annotations"]
+    assert annotations["other"] == "kept"
+    return annotations.get(OWN)
+
+
+async def take_own(client, **options):
+    return await take_private_lock(client, "n1", OWN, NOW, **options)
+
+
+WRITTEN = "2026-01-01T12:00:00.000000Z"
+
+
+def test_an_own_locks_value_is_a_bare_time_with_a_fraction():
+    at = NOW.replace(microsecond=1234)
+    assert private_value(at) == "2026-01-01T12:00:00.001234Z"
+
+
+@pytest.mark.parametrize(
+    ("held", "left"),
+    [
+        pytest.param(None, WRITTEN, id="a free node"),
+        pytest.param(ago(121), WRITTEN, id="an expired lock"),
+        pytest.param("2026-01-01T19:57:00+08:00", WRITTEN, id="an expired lock in another zone"),
+        pytest.param(WRITTEN, WRITTEN, id="what an earlier write of ours has left"),
+    ],
+)
+async def test_an_own_lock_is_taken(api, client, owned, held, left):
+    owned(held)
+    assert await take_own(client) == Locked(value=left)
+    assert own_lock(api) == left
+
+
+async def test_an_own_lock_that_the_same_pod_took_before_is_kept_as_long_as_it_holds(
+    api, client, owned
+):
+    owned(ago(120))
+    assert await take_own(client, ours={"x", ago(120)}) == Locked(value=ago(120))
+    owned(ago(121))
+    assert await take_own(client, ours={ago(121)}) == Locked(value=WRITTEN)
+    assert own_lock(api) == WRITTEN
+
+
+@pytest.mark.parametrize("held", [ago(0), ago(120), ago(-3600)])
+async def test_an_own_lock_of_another_is_contention(api, client, owned, held):
+    owned(held)
+    assert await take_own(client, ours={"x"}) == Contended(
+        text=f"node n1 has been locked within 2 minutes ({OWN})", waitable=False
+    )
+    assert (own_lock(api), api.calls("PATCH")) == (held, [])
+
+
+async def test_an_own_lock_that_cannot_be_read_is_contention_with_its_remedy(client, owned):
+    owned("yesterday")
+    outcome = await take_own(client)
+    assert isinstance(outcome, Contended)
+    assert f"annotation {OWN}" in outcome.text
+    assert outcome.text.endswith(f"remove it: kubectl annotate node n1 {OWN}-")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not written", "answer lost"])
+async def test_an_own_lock_is_written_once_whatever_becomes_of_the_answer(
+    api, client, owned, after
+):
+    api.refuse("nodes/n1", 500, method="PATCH", after=after)
+    assert await take_own(client) == Locked(value=WRITTEN)
+    assert own_lock(api) == WRITTEN
+    assert len(api.calls("PATCH")) == 2 - after
+
+
+async def test_of_many_takers_one_gets_the_own_lock(client, owned):
+    times = [NOW + timedelta(microseconds=i) for i in range(8)]
+    outcomes = await asyncio.gather(*(take_private_lock(client, "n1", OWN, at) for at in times))
+    assert [isinstance(o, Locked) for o in outcomes].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "released", "left"),
+    [
+        pytest.param(WRITTEN, True, None, id="ours"),
+        pytest.param(None, False, None, id="none"),
+        pytest.param(ago(1), False, ago(1), id="another's"),
+    ],
+)
+async def test_an_own_lock_is_released_by_who_wrote_it(api, client, owned, held, released, left):
+    owned(held)
+    assert await release_private_lock(client, "n1", OWN, {WRITTEN, "x"}) is released
+    assert own_lock(api) == left

@@ -51,6 +51,9 @@ def with_node_keys(**keys: object) -> VendorProfile:
             id="the largest defaults",
         ),
         pytest.param(a_profile(modes={"mig": ModeRules(placements=True)}), id="a mode"),
+        pytest.param(
+            replace(with_node_keys(lock="acme.com/own.lock"), lock="private"), id="its own lock"
+        ),
     ],
 )
 def test_a_profile_that_may_be_has_no_problem(profile):
@@ -198,6 +201,17 @@ def test_a_profile_that_may_be_has_no_problem(profile):
             a_profile(whole_device=1),
             "whole_device is 1, not True or False",
             id="a number for a yes",
+        ),
+        pytest.param(
+            a_profile(lock="private"),
+            "node_annotations.lock is empty, and a private lock is written there",
+            id="its own lock nowhere",
+        ),
+        pytest.param(
+            with_node_keys(lock="acme.com/register"),
+            "node_annotations.register and node_annotations.lock are both 'acme.com/register', "
+            "and each needs its own",
+            id="its own lock in place of its devices",
         ),
         pytest.param(
             a_profile(lock="mutexx"),

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+import pytest
+
+from hami.domain.objects import SchedulingGate
 from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import PodUid
+from hami.kube.errors import ApiError
 from hami.policy.filter import Refused
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.waiting import Refusal
@@ -17,13 +24,16 @@ from .builders import Cluster, a_node, a_pod, a_quota, ended, granted
 
 
 class Patches:
-    """The API server as far as a wake-up sees it; ``filtered`` plays kube-scheduler."""
+    """The API server as far as a wake-up sees it; it fails with ``errors`` first."""
 
     def __init__(self) -> None:
         self.woken: list[str] = []
+        self.errors: list[ApiError] = []
 
     async def patch(self, _resource: Any, name: str, patch: Any, *, namespace: str) -> None:
         assert patch["metadata"]["annotations"]["hami.io/wake-up"]
+        if self.errors:
+            raise self.errors.pop(0)
         self.woken.append(name)
 
 
@@ -58,12 +68,23 @@ def refuse(cluster: Cluster, *pods: Any, nodes: list[str] | None = None) -> None
             cluster.state.freed.set()
 
 
-async def settled(patches: Patches) -> list[str]:
-    before = -1
-    while before != len(patches.woken):
-        before = len(patches.woken)
-        await asyncio.sleep(0.03)
-    return patches.woken
+async def woken(patches: Patches, *names: str) -> None:
+    """These and no others, in this order, since the beginning."""
+    end = time.monotonic() + 10
+    while patches.woken != list(names) and time.monotonic() < end:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert patches.woken == list(names)
+
+
+def gated(pod: Any) -> Any:
+    spec = msgspec.structs.replace(pod.spec, scheduling_gates=[SchedulingGate(name="wait")])
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def deleting(pod: Any) -> Any:
+    about = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    return msgspec.structs.replace(pod, metadata=about)
 
 
 def full(cluster: Cluster, node: str = "n1", name: str = "full") -> Any:
@@ -78,7 +99,7 @@ async def test_a_pod_is_woken_when_the_pod_in_its_way_ends() -> None:
     refuse(cluster, a_pod("waits", mem=3000))
     async with waking(cluster) as patches:
         cluster.sees(ended(holder))
-        assert await settled(patches) == ["waits"]
+        await woken(patches, "waits")
 
 
 async def test_as_many_are_woken_as_fit_together_the_most_urgent_first() -> None:
@@ -92,7 +113,7 @@ async def test_as_many_are_woken_as_fit_together_the_most_urgent_first() -> None
     )
     async with waking(cluster) as patches:
         cluster.state.pod_gone(holder)
-        assert await settled(patches) == ["urgent", "early"]
+        await woken(patches, "urgent", "early")
 
 
 async def test_what_is_free_afterwards_is_what_was_free_before() -> None:
@@ -102,7 +123,7 @@ async def test_what_is_free_afterwards_is_what_was_free_before() -> None:
     refuse(cluster, a_pod("waits", mem=3000))
     async with waking(cluster) as patches:
         cluster.state.pod_gone(holder)
-        await settled(patches)
+        await woken(patches, "waits")
         assert cluster.used() == (0, 0)
         assert cluster.state.ledger.used("default", "q") == {"acme.com/mem": 0}
 
@@ -114,13 +135,13 @@ async def test_the_next_one_is_tried_when_the_woken_one_is_refused_again() -> No
     refuse(cluster, first, second)
     async with waking(cluster) as patches:
         cluster.state.pod_gone(holder)
-        assert await settled(patches) == ["first"]
+        await woken(patches, "first")
         # A plugin of kube-scheduler keeps the first away from the node by now.
         names = ["n2"]
         outcome = cluster.reserve(first, *names)
         cluster.state.waiting.refused(first, names, Refusal(at=0, outcome=outcome))
         cluster.state.freed.set()
-        assert await settled(patches) == ["first", "second"]
+        await woken(patches, "first", "second")
 
 
 async def test_a_woken_pod_that_never_comes_stops_to_be_in_the_way() -> None:
@@ -129,10 +150,10 @@ async def test_a_woken_pod_that_never_comes_stops_to_be_in_the_way() -> None:
     refuse(cluster, a_pod("first", mem=8000, created="1"), a_pod("second", mem=8000, created="2"))
     async with waking(cluster) as patches:
         cluster.state.pod_gone(holder)
-        assert await settled(patches) == ["first"]
+        await woken(patches, "first")
         cluster.clock.now += 60
         cluster.state.freed.set()
-        assert await settled(patches) == ["first", "second"]
+        await woken(patches, "first", "second")
 
 
 async def test_one_wake_up_for_each_change() -> None:
@@ -142,11 +163,10 @@ async def test_one_wake_up_for_each_change() -> None:
     refuse(cluster, pod)
     async with waking(cluster) as patches:
         cluster.state.pod_gone(holder)
-        await settled(patches)
+        await woken(patches, "waits")
         for _ in range(5):
             cluster.state.freed.set()
-            await settled(patches)
-        assert patches.woken == ["waits"]
+            await woken(patches, "waits")
 
 
 async def test_capacity_on_a_node_that_was_not_offered_is_not_for_the_pod() -> None:
@@ -155,9 +175,9 @@ async def test_capacity_on_a_node_that_was_not_offered_is_not_for_the_pod() -> N
     refuse(cluster, a_pod("waits", mem=3000), nodes=["n1"])
     async with waking(cluster) as patches:
         cluster.state.pod_gone(second)
-        assert await settled(patches) == []
+        await woken(patches)
         cluster.state.pod_gone(first)
-        assert await settled(patches) == ["waits"]
+        await woken(patches, "waits")
 
 
 async def test_after_a_restart_every_node_counts_as_offered() -> None:
@@ -167,9 +187,9 @@ async def test_after_a_restart_every_node_counts_as_offered() -> None:
     cluster.sees(holder, a_pod("waits", mem=3000))
     cluster.state.node_changed(a_node())
     async with waking(cluster) as patches:
-        assert await settled(patches) == []
+        await woken(patches)
         cluster.state.pod_gone(holder)
-        assert await settled(patches) == ["waits"]
+        await woken(patches, "waits")
 
 
 async def test_a_new_pod_is_left_to_kube_scheduler() -> None:
@@ -178,7 +198,7 @@ async def test_a_new_pod_is_left_to_kube_scheduler() -> None:
     cluster.sees(a_pod("new", mem=3000))
     async with waking(cluster) as patches:
         cluster.state.pod_gone(holder)
-        assert await settled(patches) == []
+        await woken(patches)
 
 
 async def test_quota_that_frees_wakes_and_quota_that_is_still_spent_does_not() -> None:
@@ -191,21 +211,21 @@ async def test_quota_that_frees_wakes_and_quota_that_is_still_spent_does_not() -
     cluster.sees(other)
     async with waking(cluster) as patches:
         cluster.state.pod_gone(other)
-        assert await settled(patches) == []
+        await woken(patches)
         cluster.state.pod_gone(holder)
-        assert await settled(patches) == ["waits"]
+        await woken(patches, "waits")
 
 
 async def test_a_raised_quota_and_a_new_node_wake() -> None:
     cluster = Cluster(a_node())
     cluster.state.quota_changed(a_quota(mem="1000"))
-    refuse(cluster, a_pod("poor", mem=2000), a_pod("rich", mem=9000, namespace="rich"))
+    refuse(cluster, a_pod("poor", mem=2000))
+    refuse(cluster, a_pod("rich", mem=9000, namespace="rich"), nodes=["n1", "n2"])
     async with waking(cluster) as patches:
         cluster.state.quota_changed(a_quota(mem="2000"))
-        assert await settled(patches) == ["poor"]
-        cluster.state.waiting.pods["uid-rich-rich"].offered = None
+        await woken(patches, "poor")
         cluster.state.node_changed(a_node("n2", memory=10000))
-        assert await settled(patches) == ["poor", "rich"]
+        await woken(patches, "poor", "rich")
 
 
 async def test_a_storm_is_woken_in_portions() -> None:
@@ -219,9 +239,269 @@ async def test_a_storm_is_woken_in_portions() -> None:
             cluster.state.pod_gone(holder)
         done: list[str] = []
         while len(done) < 100:
-            woken = (await settled(patches))[len(done) :]
-            assert 0 < len(woken) <= AT_ONCE
-            for name in woken:
+            await asyncio.sleep(0.02)
+            names = patches.woken[len(done) :]
+            assert len(names) <= AT_ONCE
+            for name in names:
                 cluster.reserve(next(p for p in pods if p.name == name))
-            done += woken
+            done += names
         assert sorted(done) == [p.name for p in pods]
+
+
+# Those that do not come.
+
+
+def filtered(cluster: Cluster, pod: Any, *nodes: str) -> None:
+    """kube-scheduler tries it with these nodes, and it is refused."""
+    outcome = cluster.reserve(pod, *nodes)
+    assert isinstance(outcome, Refused), pod.name
+    if cluster.state.waiting.refused(pod, nodes, Refusal(at=0, outcome=outcome)):
+        cluster.state.freed.set()
+
+
+def passes(cluster: Cluster, seconds: float) -> None:
+    cluster.clock.now += seconds
+    cluster.state.freed.set()
+
+
+async def given_up(cluster: Cluster, name: str) -> None:
+    """Nobody counts on it to come any more."""
+    async with asyncio.timeout(10):
+        while cluster.state.waiting.pods[PodUid(f"uid-default-{name}")].woken_at is not None:
+            await asyncio.sleep(0.01)
+
+
+def rivals(cluster: Cluster) -> tuple[Any, Any, Any]:
+    """Who holds the node, and two pods of different kinds that wait for it."""
+    holder = full(cluster)
+    pods = a_pod("first", mem=8000, created="1"), a_pod("second", mem=7999, created="2")
+    refuse(cluster, *pods)
+    return holder, *pods
+
+
+@pytest.mark.parametrize("leaves", ["deleted", "ended", "gated", "deleting"])
+async def test_a_woken_pod_that_will_not_come_makes_way_at_once(leaves: str) -> None:
+    cluster = Cluster(a_node())
+    holder, first, _ = rivals(cluster)
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(holder)
+        await woken(patches, "first")
+        match leaves:
+            case "deleted":
+                cluster.state.pod_gone(first)
+            case "ended":
+                cluster.sees(ended(first, "Failed"))
+            case "gated":
+                cluster.sees(gated(first))
+            case "deleting":
+                cluster.sees(deleting(first))
+        await woken(patches, "first", "second")
+
+
+@pytest.mark.parametrize("change", [gated, deleting])
+async def test_a_pod_that_kube_scheduler_does_not_try_is_not_woken(change: Any) -> None:
+    cluster = Cluster(a_node())
+    holder, first, _ = rivals(cluster)
+    cluster.sees(change(first))
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(holder)
+        await woken(patches, "second")
+
+
+async def test_the_next_one_need_not_wait_a_second_for_one_that_never_comes() -> None:
+    cluster = Cluster(a_node())
+    holder, *_ = rivals(cluster)
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(holder)
+        await woken(patches, "first")
+        passes(cluster, 0.6)
+        await woken(patches, "first", "second")
+
+
+async def test_one_that_did_not_come_is_in_nobodys_way_the_next_time() -> None:
+    cluster = Cluster(a_node())
+    holder, _, second = rivals(cluster)
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(holder)
+        await woken(patches, "first")
+        passes(cluster, 0.6)
+        await woken(patches, "first", "second")
+        allocation = cluster.reserve(second)
+        assert allocation.node == "n1"
+        passes(cluster, 2)
+        refuse(cluster, a_pod("third", mem=7999, created="3"))
+        cluster.state.pod_gone(second)
+        await woken(patches, "first", "second", "first", "third")
+
+
+async def test_of_pods_whose_kind_does_not_come_one_is_woken_at_a_time() -> None:
+    cluster = Cluster(a_node())
+    holder = full(cluster)
+    refuse(cluster, *(a_pod(f"alike-{n}", mem=100, created=str(n)) for n in range(4)))
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(holder)
+        await woken(patches, *(f"alike-{n}" for n in range(4)))
+        passes(cluster, 0.6)
+        await given_up(cluster, "alike-3")
+        passes(cluster, 10)
+        cluster.sees(holder)
+        cluster.state.pod_gone(holder)
+        await woken(patches, *(f"alike-{n}" for n in range(4)), "alike-0")
+
+
+async def test_one_that_never_comes_is_woken_ever_more_rarely_for_the_same_node() -> None:
+    cluster = Cluster(a_node("n1"), a_node("n2"))
+    holders = [full(cluster, "n1", "full-1"), full(cluster, "n2", "full-2")]
+    refuse(cluster, a_pod("waits", mem=3000))
+    async with waking(cluster) as patches:
+        for seconds, wakes in ((0, 1), (1.1, 2), (2.1, 3), (1.1, 3), (3.1, 4), (4.1, 4)):
+            passes(cluster, seconds)
+            cluster.sees(holders[0])
+            cluster.state.pod_gone(holders[0])
+            await woken(patches, *["waits"] * wakes)
+            passes(cluster, 0.6)
+            await given_up(cluster, "waits")
+        cluster.state.pod_gone(holders[1])
+        await woken(patches, *["waits"] * 5)
+
+
+async def test_one_that_came_after_all_is_woken_at_once_again() -> None:
+    cluster = Cluster(a_node())
+    holder = full(cluster)
+    waits = a_pod("waits", mem=3000)
+    refuse(cluster, waits)
+    async with waking(cluster) as patches:
+        for wakes in (1, 2, 3):
+            cluster.state.pod_gone(holder)
+            await woken(patches, *["waits"] * wakes)
+            passes(cluster, 0.6)
+            await given_up(cluster, "waits")
+            cluster.sees(holder)
+            filtered(cluster, waits, "n1")
+
+
+# A patch that fails.
+
+
+@pytest.mark.parametrize("status", [0, 403, 429, 500])
+async def test_a_patch_that_fails_is_tried_again_a_while_later(status: int) -> None:
+    cluster = Cluster(a_node())
+    holder = full(cluster)
+    refuse(cluster, a_pod("waits", mem=3000))
+    async with waking(cluster) as patches:
+        patches.errors = [ApiError("not now", status=status) for _ in range(2)]
+        cluster.state.pod_gone(holder)
+        await tried(patches, left=1)
+        cluster.state.freed.set()
+        await asyncio.sleep(0.05)
+        assert len(patches.errors) == 1, "not before a second has passed"
+        passes(cluster, 1.1)
+        await tried(patches, left=0)
+        passes(cluster, 2.1)
+        await woken(patches, "waits")
+
+
+async def tried(patches: Patches, *, left: int) -> None:
+    async with asyncio.timeout(10):
+        while len(patches.errors) > left:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+
+
+async def test_a_patch_is_tried_again_when_the_server_says_not_before() -> None:
+    cluster = Cluster(a_node())
+    holder = full(cluster)
+    refuse(cluster, a_pod("waits", mem=3000))
+    async with waking(cluster) as patches:
+        patches.errors = [ApiError("slower", status=429, retry_after=30)]
+        cluster.state.pod_gone(holder)
+        await tried(patches, left=0)
+        passes(cluster, 20)
+        await woken(patches)
+        passes(cluster, 11)
+        await woken(patches, "waits")
+
+
+async def test_a_pod_whose_patch_fails_is_in_nobodys_way() -> None:
+    cluster = Cluster(a_node())
+    holder, *_ = rivals(cluster)
+    async with waking(cluster) as patches:
+        patches.errors = [ApiError("denied by a webhook", status=403)]
+        cluster.state.pod_gone(holder)
+        await tried(patches, left=0)
+        passes(cluster, 0.1)
+        await woken(patches, "second")
+
+
+@pytest.mark.parametrize("status", [404, 409])
+async def test_a_patch_of_a_pod_that_is_gone_is_not_tried_again(status: int) -> None:
+    cluster = Cluster(a_node())
+    holder, first, _ = rivals(cluster)
+    async with waking(cluster) as patches:
+        patches.errors = [ApiError("gone", status=status)]
+        cluster.state.pod_gone(holder)
+        await tried(patches, left=0)
+        cluster.state.pod_gone(first)
+        await woken(patches, "second")
+
+
+# Nodes that change.
+
+
+def node_with(usage: str, **annotations: str) -> Any:
+    """A node whose annotations and labels say something beside its devices."""
+    node = a_node(**annotations)
+    return msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, labels={"usage": usage})
+    )
+
+
+def sick() -> Any:
+    node = a_node()
+    about = node.metadata
+    text = node.annotations["acme.com/register"].replace('"health":true', '"health":false')
+    assert "false" in text
+    about = msgspec.structs.replace(about, annotations={"acme.com/register": text})
+    return msgspec.structs.replace(node, metadata=about)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wakes"),
+    [
+        (a_node(), sick(), False),
+        (sick(), a_node(), True),
+        (a_node(), a_node(**{"hami.io/node-handshake": "Requesting"}), False),
+        (a_node(), a_node(**{"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,p"}), False),
+        (a_node(), a_node(**{"hami.io/device-cordon": "n1-d0"}), False),
+        (a_node(devices=2), a_node(devices=1), False),
+        (a_node(memory=8000), a_node(memory=7000), False),
+        (a_node(devices=1), a_node(devices=2), True),
+        (a_node(**{"hami.io/device-cordon": "n1-d0"}), a_node(), True),
+        (a_node(memory=7000), a_node(memory=8000), True),
+        (node_with("test"), node_with("production"), True),
+    ],
+    ids=[
+        "sick",
+        "healthy",
+        "handshake",
+        "lock",
+        "cordoned",
+        "fewer",
+        "smaller",
+        "more",
+        "uncordoned",
+        "larger",
+        "label",
+    ],
+)
+async def test_only_a_node_that_has_more_to_give_wakes(
+    before: Any, after: Any, wakes: bool
+) -> None:
+    """The pod is refused for something that is not of the node, so it always fits."""
+    cluster = Cluster(before)
+    waits = a_pod("waits", mem=100)
+    cluster.sees(waits)
+    cluster.state.waiting.refused(waits, ["n1"], Refusal(at=0))
+    async with waking(cluster) as patches:
+        cluster.state.node_changed(after)
+        await woken(patches, *["waits"] * wakes)

@@ -10,8 +10,9 @@ import yaml
 from hami.cli.scheduler import as_yaml
 from hami.domain.errors import ConfigError
 from hami.domain.scheduling import NodePolicy
+from hami.kube import own_lease
 from hami.plugins import installed_plugins, load_vendors
-from hami.scheduler.config import SchedulerConfig
+from hami.scheduler.config import RETRY_JITTER, SchedulerConfig
 from hami.scheduler.config_source import FLAG_FIELDS, ConfigSource, key_of, variable_of
 from hami.scheduler.config_watch import ConfigWatcher
 from hami.scheduler.durations import go_duration, seconds_of
@@ -135,6 +136,9 @@ def bad(problem: str, text: str = "", environment=None, id: str = "", **flags):
         bad("leader-elect contradicts leader-mode none; leave one out", leader_elect="true", leader_mode="none"),
         bad("leader-elect-retry-period, -renew-deadline and -lease-duration must rise, as in 2s, 10s, 15s", leader_elect_renew_deadline="15s"),
         bad("bind-timeout 15s leaves no time in a lease of 15s; shorten it or lengthen leader-elect-lease-duration", leader_mode="own", bind_timeout="15s"),
+        bad("a renewed lease is led under for 4s (leader-elect-renew-deadline, or -lease-duration less bind-timeout), which two tries to renew it, 4.8s, do not fit into; shorten leader-elect-retry-period or bind-timeout, or lengthen the others", leader_mode="own", bind_timeout="11s", shutdown_grace="11s"),
+        bad("a renewed lease is led under for 4.8s (", leader_mode="own", leader_elect_renew_deadline="4.8s"),
+        bad("shutdown-grace 4.9s is shorter than bind-timeout 5s, so that a bind under way could outlive us; lengthen it or shorten bind-timeout", shutdown_grace="4.9s"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_one_sentence_with_its_place_and_remedy(
@@ -197,6 +201,23 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, problem, which):
 def test_hamis_leader_flag_observes_the_kube_scheduler_beside_us(tmp_path, flags, election, lease):
     config = loaded(tmp_path, **flags)
     assert (config.election, config.lease) == (election, lease)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"leader_mode": "own", "leader_elect_renew_deadline": "4.9s"},
+        {"leader_mode": "own", "bind_timeout": "10s"},
+        {"leader_mode": "colocated", "leader_elect_renew_deadline": "4.8s"},
+        {"leader_mode": "none", "bind_timeout": "20s", "shutdown_grace": "20s"},
+    ],
+)
+def test_times_that_leave_room_for_two_renewals_are_taken(tmp_path, flags):
+    assert loaded(tmp_path, **flags)
+
+
+def test_the_rule_for_renewals_knows_how_long_one_waits():
+    assert own_lease.RETRY_JITTER == RETRY_JITTER
 
 
 @pytest.mark.parametrize(

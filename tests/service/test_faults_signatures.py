@@ -101,10 +101,10 @@ async def test_a_broken_key_file_changes_nothing(world):
     """Three services, for they look every ten seconds."""
     await world.add_nodes("n1")
     contents = {"empty": b"", "nonsense": b"nonsense", "cut": b"-----BEGIN PRIVATE KEY-----\nAAAA\n"}
-    services = {}
+    services, key = {}, a_key()
     for name in contents:
         file = world.folder / f"{name}.pem"
-        file.write_bytes(a_key())
+        file.write_bytes(key)
         services[name] = await world.service(name, signing_key_file=file)
     before = {name: await world.place(services[name], f"{name}-1", gpu=1, mem=100) for name in contents}
     for name, content in contents.items():

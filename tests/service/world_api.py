@@ -1,4 +1,4 @@
-"""The embedded API server, with troubles that only a wire can have: requests held on their way.
+"""The embedded API server, with troubles that only a wire has: requests held on their way.
 
 What it does by itself (refusals, latency, dropped connections, bad watches) its ``Faults`` say.
 """
@@ -14,17 +14,20 @@ from typing import Any
 from hami.sim.api import ApiServer
 
 Json = dict[str, Any]
-Bind = Callable[[str], bool]
 
 
 @dataclass(eq=False)
 class Gate:
-    """Stops bindings whose path ends with ``suffix``, ``late``: once they are carried out.
+    """Stops requests whose path ends with ``suffix`` and whose body ``contains`` something.
 
-    ``times`` None: all of them. ``reached`` counts those that came.
+    ``late``: they are carried out, and the answer is held. ``status`` is answered instead of being
+    carried out; ``late``, instead of the true answer. ``times`` None: all of them. ``reached``
+    counts those that came.
     """
 
+    method: str = "POST"
     suffix: str = "/binding"
+    contains: bytes = b""
     late: bool = False
     status: int = 0
     times: int | None = 1
@@ -40,8 +43,10 @@ class Gate:
     def release(self) -> None:
         self._open.set()
 
-    def takes(self, path: str) -> bool:
-        if not path.endswith(self.suffix) or self.times == 0:
+    def takes(self, method: str, path: str, body: bytes) -> bool:
+        if self.times == 0 or (self.method, self.suffix) != (method, path[-len(self.suffix) :]):
+            return False
+        if self.contains not in body:
             return False
         if self.times is not None:
             self.times -= 1
@@ -50,7 +55,8 @@ class Gate:
 
     async def pass_through(self) -> None:
         self._came.set()
-        await self._open.wait()
+        if not self.status:
+            await self._open.wait()
 
 
 class Front:
@@ -66,30 +72,31 @@ class Front:
         return getattr(self._application, name)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["method"] not in ("POST", "PATCH"):
             await self._application(scope, receive, send)
             return
-        gates = [gate for gate in self.gates if gate.takes(scope["path"])]
         binding = scope["path"].endswith("/binding")
         self.bindings += binding
         try:
-            if gates:
-                await self._through(gates, scope, receive, send)
-            else:
-                await self._application(scope, receive, send)
+            await self._through(scope, receive, send)
         finally:
             self.bindings -= binding
 
-    async def _through(self, gates: list[Gate], scope: Any, receive: Any, send: Any) -> None:
+    async def _through(self, scope: Any, receive: Any, send: Any) -> None:
         # Its body is read before the client may leave: then it is on its way.
         body = b""
         while (message := await receive())["type"] == "http.request":
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
+        gates = [gate for gate in self.gates if gate.takes(scope["method"], scope["path"], body)]
+        status = next((gate.status for gate in gates if gate.status), 0)
         for gate in gates:
             if not gate.late:
                 await gate.pass_through()
+        if any(gate.status and not gate.late for gate in gates):
+            await _answer(send, _refusal(status))
+            return
         answer: list[Any] = []
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -99,13 +106,17 @@ class Front:
         async def keep(message: Any) -> None:
             answer.append(message)
 
-        await self._application(scope, replay, keep)
+        late = any(gate.late for gate in gates)
+        await self._application(scope, replay, keep if late else send)
         for gate in gates:
             if gate.late:
                 await gate.pass_through()
-        status = next((gate.status for gate in gates if gate.status), 0)
-        for message in _refusal(status) if status else answer:
-            await send(message)
+        await _answer(send, _refusal(status) if status else answer)
+
+
+async def _answer(send: Any, messages: list[Any]) -> None:
+    for message in messages:
+        await send(message)
 
 
 def _refusal(status: int) -> list[Any]:
@@ -118,7 +129,7 @@ def _refusal(status: int) -> list[Any]:
 
 
 class GatedServer(ApiServer):
-    """``gate`` holds bindings; ``changed`` sees every change at the moment it is made."""
+    """``gate`` holds requests; ``on_change`` tells every change at the moment it is made."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -132,9 +143,7 @@ class GatedServer(ApiServer):
 
     def fail_late(self, status: int, **rule: Any) -> Gate:
         """The binding is carried out, and the answer says that something went wrong."""
-        gate = self.gate(status=status, late=True, **rule)
-        gate.release()
-        return gate
+        return self.gate(status=status, late=True, **rule)
 
     def on_change(self, told: Callable[[str, str, Json, Json | None], None]) -> None:
         """``told(plural, ADDED|MODIFIED|DELETED, object, object before)``."""

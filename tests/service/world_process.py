@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -122,7 +123,8 @@ class Service:
         return await self._end(signal.SIGTERM)
 
     async def _end(self, how: signal.Signals) -> int:
-        self.signal(how)
+        with suppress(ProcessLookupError):  # It may have ended by itself.
+            self.signal(how)
         async with asyncio.timeout(PATIENCE):
             while (code := self._code()) is None:
                 await asyncio.sleep(0.005)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hami.sim.api import shapes
+from hami.sim.api import typed
 from hami.sim.api.controllers import not_ready_taint
 from hami.sim.api.defaults import fill, fill_pod_admission, tolerate
 from hami.sim.api.kinds import Kind
@@ -155,8 +155,8 @@ class Admission:
         try:
             operations = msgspec.json.decode(base64.b64decode(response["patch"], validate=True))
             patched = json_patch(shown, operations)
-            shapes.check(request.storage, patched)
-        except (msgspec.DecodeError, binascii.Error, DoesNotApply, shapes.WrongShape) as error:
+            typed.check(request.storage, patched)
+        except (msgspec.DecodeError, binascii.Error, DoesNotApply, typed.WrongShape) as error:
             raise Refusal(
                 500, "InternalError", f"Internal error occurred: webhook {hook.name!r}: {error}"
             ) from error

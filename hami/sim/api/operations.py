@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hami.sim.api import shapes
+from hami.sim.api import typed
 from hami.sim.api.admission import Admission
 from hami.sim.api.controllers import Controllers
 from hami.sim.api.defaults import begin, fill
@@ -181,8 +181,8 @@ class Operations:
             if not isinstance(patched.get("metadata"), dict):
                 raise rejected_patch("the result is no object with metadata")
             try:
-                shapes.check(kind.storage, patched)
-            except shapes.WrongShape as error:
+                typed.check(kind.storage, patched)
+            except typed.WrongShape as error:
                 raise rejected_patch(str(error)) from error
             metadata = patched["metadata"]
             if metadata.get("name") != request.name:
@@ -286,8 +286,8 @@ class Operations:
 
     def _check_shape(self, kind: Kind, body: Json) -> None:
         try:
-            shapes.check(kind.storage, body)
-        except shapes.WrongShape as error:
+            typed.check(kind.storage, body)
+        except typed.WrongShape as error:
             raise bad_request(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                 f"{error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami.sim.api import shapes
+from hami.sim.api import shapes, typed
 from hami.sim.api.deletion import DeleteOptions, delete_options
 from hami.sim.api.kinds import Kind
 from hami.sim.api.operations import Operations
@@ -111,8 +111,8 @@ def _checked_binding(request: Request, binding: Json) -> tuple[str, Json]:
 
 def _check_shape(shape: type[shapes.Shape], body: Json, kind: str) -> None:
     try:
-        shapes.check_as(shape, body)
-    except shapes.WrongShape as error:
+        typed.check_as(shape, body)
+    except typed.WrongShape as error:
         raise bad_request(f"the body cannot be handled as {kind}: {error}") from error
 
 

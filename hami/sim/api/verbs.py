@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hami.sim.api import bodies, events_v1, patches, shapes
+from hami.sim.api import bodies, events_v1, patches, shapes, typed
 from hami.sim.api.deletion import Deleted, delete_options
 from hami.sim.api.encoding import list_bytes, object_bytes, wants_table
 from hami.sim.api.listing import Listing, Page
@@ -165,8 +165,8 @@ def _options(body: bytes, content_type: str) -> Json:
         return {}
     options = bodies.object_of(body, content_type or "application/json", "DeleteOptions")
     try:
-        shapes.check_as(shapes.DeleteOptions, options)
-    except shapes.WrongShape as error:
+        typed.check_as(shapes.DeleteOptions, options)
+    except typed.WrongShape as error:
         raise bad_request(f"the body cannot be handled as DeleteOptions: {error}") from error
     return options
 
