@@ -127,6 +127,9 @@ class ObservedLease:
         finally:
             self.leading_until = NEVER
 
+    async def release(self) -> None:
+        """It is kube-scheduler's to give back."""
+
     def changed(self, new: Lease, old: Lease | None) -> None:  # noqa: ARG002 -- the handler's
         """A renewal, or another holder."""
         self.holder = new.spec.holder_identity or ""

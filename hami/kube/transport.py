@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -65,6 +66,14 @@ class Status(msgspec.Struct):
     details: _Details | None = None
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Pool:
+    """Connections made with one client certificate, and how many calls are under way on them."""
+
+    session: aiohttp.ClientSession
+    users: int = 0
+
+
 class Transport:
     """Sends requests over one pool of connections; made and closed within a running loop."""
 
@@ -84,13 +93,13 @@ class Transport:
         self._proxy = credentials.proxy
         self._server_name = credentials.server_name
         self._certificate = credentials.certificate
-        self._session = self._open()
-        self._replaced: list[aiohttp.ClientSession] = []
+        self._pool = self._open()
+        self._replaced: set[_Pool] = set()
 
     async def close(self) -> None:
         await self._credentials.close()
-        for session in (*self._replaced, self._session):
-            await session.close()
+        for pool in (*self._replaced, self._pool):
+            await pool.session.close()
 
     async def send(self, request: Request, *, timeout: float | None = None) -> bytes:
         """The body of a 2xx answer. ``timeout`` in seconds includes waiting for our own pace.
@@ -125,7 +134,7 @@ class Transport:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle)
         if request.paced:
             await self._pace.wait()
-        async with await self._ask(request, timeout) as response:
+        async with self._asked(request, timeout) as response:
             parts: list[bytes] = []
             try:
                 async for chunk in response.content.iter_any():
@@ -141,7 +150,7 @@ class Transport:
         """Send, and again after a 429 that names a time before the deadline."""
         while True:
             try:
-                async with await self._ask(request, _UNTIL_DEADLINE) as response:
+                async with self._asked(request, _UNTIL_DEADLINE) as response:
                     return await self._read(request, response)
             except ApiError as error:
                 wait = error.retry_after
@@ -157,29 +166,64 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(request, f"the answer broke off: {_words(error)}") from error
 
+    @asynccontextmanager
+    async def _asked(
+        self, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A 2xx response to read from, and its connection given back at the end."""
+        pool, response = await self._ask(request, timeout)
+        try:
+            async with response:
+                yield response
+        finally:
+            await self._leave(pool)
+
     async def _ask(
         self, request: Request, timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        """A 2xx response to read from; credentials that were refused are renewed once."""
+    ) -> tuple[_Pool, aiohttp.ClientResponse]:
+        """Credentials that were refused are renewed once."""
         try:
-            return await self._once(request, timeout)
+            return await self._enter(request, timeout)
         except ApiError as error:
             if error.status != UNAUTHORIZED or not await self._credentials.renew():
                 raise
         if self._certificate != self._credentials.certificate:
             # Whoever follows a watch over the old connections may go on doing so.
-            self._replaced.append(self._session)
-            self._session = self._open()
+            former, self._pool = self._pool, self._open()
             self._certificate = self._credentials.certificate
-        return await self._once(request, timeout)
+            self._replaced.add(former)
+            await self._close_idle(former)
+        return await self._enter(request, timeout)
+
+    async def _enter(
+        self, request: Request, timeout: aiohttp.ClientTimeout
+    ) -> tuple[_Pool, aiohttp.ClientResponse]:
+        """One more user of the present connections, unless it fails."""
+        pool = self._pool
+        pool.users += 1
+        try:
+            return pool, await self._once(pool.session, request, timeout)
+        except BaseException:
+            await self._leave(pool)
+            raise
+
+    async def _leave(self, pool: _Pool) -> None:
+        pool.users -= 1
+        await self._close_idle(pool)
+
+    async def _close_idle(self, pool: _Pool) -> None:
+        """Replaced connections end with their last user: certificates may change every hour."""
+        if pool in self._replaced and not pool.users:
+            self._replaced.discard(pool)
+            await pool.session.close()
 
     async def _once(
-        self, request: Request, timeout: aiohttp.ClientTimeout
+        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         started = time.perf_counter()
         status = NO_ANSWER
         try:
-            response = await self._session.request(
+            response = await session.request(
                 request.method,
                 self._url(request),
                 data=request.body,
@@ -211,7 +255,7 @@ class Transport:
     def _refusal(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         try:
             said = msgspec.json.decode(body, type=Status)
-        except msgspec.DecodeError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             said = Status(message=body[:500].decode(errors="replace").strip())
         message = said.message or response.reason or ""
         if response.status == UNAUTHORIZED:
@@ -238,15 +282,16 @@ class Transport:
             headers["Authorization"] = authorization
         return headers
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> _Pool:
         connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=CONNECTIONS)
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             # Unpacking 24 MB of nodes on the loop costs more than the network between us.
             headers={"User-Agent": f"hami/{hami.__version__}", "Accept-Encoding": "identity"},
             read_bufsize=1 << 18,
         )
+        return _Pool(session=session)
 
 
 def _retry_after(header: str | None, said: Status) -> float | None:

@@ -318,19 +318,21 @@ class _Part:
     """One body and its share of what is held."""
 
     def __init__(self, bodies: Bodies) -> None:
-        self._blocks: list[bytes] = []
-        self._length = 0
+        self._first = b""
+        self._more = bytearray()
         self._bodies = bodies
 
     def take(self, block: bytes) -> None:
-        self._blocks.append(block)
-        self._length += len(block)
+        if self._first:
+            self._more += block
+        else:
+            self._first = block
         self._bodies.held += len(block)
 
     def whole(self) -> bytes:
-        """The body; it is not copied when it came in one block."""
-        return b"".join(self._blocks)
+        """The body; it is not copied when it came in one block, as most do."""
+        return self._first + self._more if self._more else self._first
 
     def let_go(self) -> None:
-        self._bodies.held -= self._length
-        self._blocks, self._length = [], 0
+        self._bodies.held -= len(self._first) + len(self._more)
+        self._first, self._more = b"", bytearray()

@@ -67,13 +67,13 @@ def blocked(account: Account, problem: str) -> Account:
     return replace(
         account,
         unknown=tuple(dict.fromkeys((*account.unknown, *unknown))),
-        problems=(*account.problems, problem),
+        problems=tuple(dict.fromkeys((*account.problems, problem))),
     )
 
 
 def noted(account: Account, problem: str) -> Account:
     """The account as it is, with something for its owner to know."""
-    return replace(account, problems=(*account.problems, problem))
+    return replace(account, problems=tuple(dict.fromkeys((*account.problems, problem))))
 
 
 def _at_least(old: ContainerAllocation, new: ContainerAllocation) -> ContainerAllocation:

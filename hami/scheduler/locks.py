@@ -85,7 +85,8 @@ class NodeLocks:
                     continue
                 problem = outcome.text
             except ApiError as error:
-                problem, written = f"cannot lock node {node}: {error}", error.outcome_unknown
+                # Whatever the last of several calls came to, an earlier one may have written.
+                problem, written = f"cannot lock node {node}: {error}", True
             if fresh and not written:
                 del taken.values[key]
             await self.release(pod, node, vendors)

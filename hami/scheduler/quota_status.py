@@ -184,9 +184,7 @@ class QuotaStatus:
         if not error.outcome_unknown and error.status not in _PASSING:
             self._on_problem(f"what is used of ResourceQuota {key[0]}/{key[1]}: {error}")
 
-    async def _write(
-        self, quota: ResourceQuota, used: Mapping[str, str]
-    ) -> ResourceQuota | None:
+    async def _write(self, quota: ResourceQuota, used: Mapping[str, str]) -> ResourceQuota | None:
         """What the object has become; None when there was nothing to write."""
         until = self._forbidden.get(quota.namespace)
         if until is not None and self._clock() < until:

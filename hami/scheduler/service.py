@@ -19,6 +19,7 @@ import structlog
 from hami.domain.objects import Node, Pod, ResourceQuota
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
+from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.informer import Informer
 from hami.kube.leadership import AlwaysLeads, ObservedLease
@@ -45,13 +46,16 @@ from hami.scheduler.server import serving
 from hami.scheduler.signing import KeyFile, KeySecret, KeySource, SigningKeys
 from hami.scheduler.state import ClusterState, Problem, Surroundings
 from hami.scheduler.takeover import Takeover
-from hami.scheduler.verification import verify_signatures
+from hami.scheduler.verification import judge_anew, verify_signatures
 from hami.scheduler.wakeup import WakeUp
 from hami.scheduler.webhook import Webhook
 from hami.vendor import VendorFailure
 
 Ready = Callable[[Mapping[str, str]], None]
 """Told the listeners' URLs by name, once they listen."""
+
+FIRST_KEYS = 3.0
+"""Seconds that a start waits for the signing keys before it listens without them."""
 
 SWEEP = 5.0
 """Seconds between looks at what has expired."""
@@ -138,7 +142,7 @@ class Service:
         """Listen first, so that probes have an answer; then read the cluster."""
         # By default a start with 20 000 pods stops for 100 ms, again and again.
         gc.set_threshold(50_000, 20, 100)
-        await self._keys.reload()
+        await self._first_keys()
         served = Served(
             extender=self._extender,
             webhook=self._webhook(),
@@ -165,6 +169,14 @@ class Service:
                     await self._lease.release()
                 await self._events.flush()
 
+    async def _first_keys(self) -> None:
+        """A start without the API server goes on without them: they are awaited like the rest."""
+        try:
+            async with asyncio.timeout(FIRST_KEYS):
+                await self._keys.reload()
+        except (ApiError, TimeoutError) as error:
+            self._problem(f"no signing keys yet: {error or 'no answer'}; trying again")
+
     # Health, as the listeners ask for it.
 
     def missing(self) -> Sequence[str]:
@@ -173,6 +185,8 @@ class Service:
 
     def _awaited(self) -> list[str]:
         waiting = [following.what for following in self._followings if not following.ready]
+        if not self._keys.known:
+            waiting.append("signing keys")
         return waiting + (["signatures"] if self._state.unjudged else [])
 
     async def _begin(self) -> None:
@@ -196,7 +210,7 @@ class Service:
             *(following.run() for following in self._followings),
             self._events.run(),
             self._wakeup.run(),
-            self._keys.run(self._problem),
+            self._keys.run(self._problem, changed=lambda: judge_anew(self._state)),
             watcher.run(),
             self._quota_status.run(),
             *([self._role.run()] if self._role else []),

@@ -194,7 +194,13 @@ def _read_private(pem: bytes) -> object:
 
 
 class KeySource(Protocol):
-    """Where PEM blocks come from; ``str()`` of it names the place."""
+    """Where PEM blocks come from; ``str()`` of it names the place.
+
+    ``every``: seconds between two looks at it.
+    """
+
+    @property
+    def every(self) -> float: ...
 
     async def read(self) -> bytes:
         """All PEM blocks."""
@@ -203,6 +209,8 @@ class KeySource(Protocol):
 
 class KeyFile:
     """A file that somebody else writes, or a mounted Secret."""
+
+    every = 1.0
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -234,6 +242,8 @@ class SecretClient(Protocol):
 
 class KeySecret:
     """The Secret that all replicas share; whoever finds it missing or empty fills it."""
+
+    every = 10.0
 
     def __init__(self, client: SecretClient, namespace: str, name: str) -> None:
         self._client = client
@@ -291,6 +301,13 @@ class KeySecret:
 
 
 _MOST_RACES = 5
+_SOON = 1.0
+_NEVER = 3600.0
+"""Without a source there is nothing to look at."""
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class SigningKeys:
@@ -308,6 +325,11 @@ class SigningKeys:
     def signer(self) -> Signer:
         return self._signer
 
+    @property
+    def known(self) -> bool:
+        """They have been read, or there are none to read."""
+        return self._source is None or self._signer.verifies
+
     async def reload(self) -> bool:
         """Read the keys again; whether they have changed.
 
@@ -324,13 +346,25 @@ class SigningKeys:
         self._pem = pem
         return True
 
-    async def run(self, report: Callable[[str], None], *, every: float = 10.0) -> None:
-        """Reload every ``every`` seconds until cancelled; each problem is reported once."""
+    async def run(
+        self,
+        report: Callable[[str], None],
+        *,
+        changed: Callable[[], None] = _nothing,
+        every: float | None = None,
+    ) -> None:
+        """Reload every ``every`` seconds, the source's by default; each problem is reported once.
+
+        Until cancelled. ``changed`` is called after each reload that made a difference. Keys that
+        were never read are tried more often.
+        """
+        pause = every or (self._source.every if self._source else _NEVER)
         told = ""
         while True:
-            await asyncio.sleep(every)
+            await asyncio.sleep(pause if self.known else min(pause, _SOON))
             try:
-                await self.reload()
+                if await self.reload():
+                    changed()
             except HamiError as error:
                 if str(error) != told:
                     report(f"{error}; the keys read before stay in use")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from hami.policy.accounting import account_of
 from hami.scheduler.signing import Signer, Verdict
 from hami.scheduler.state import ClusterState, Unjudged
+from hami.wire import keys
 
 PORTION = 64
 """Signatures verified before the loop is told."""
@@ -23,6 +25,18 @@ async def verify_signatures(state: ClusterState, signer: Callable[[], Signer]) -
             verdicts = await asyncio.to_thread(_verify, signer(), portion)
             for about, verdict in zip(portion, verdicts, strict=True):
                 state.judged(about, verdict)
+
+
+def judge_anew(state: ClusterState) -> None:
+    """Other keys: signatures that nobody could vouch for may be good by those of now."""
+    for uid, charge in state.charges.items():
+        text = charge.pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
+        if not text or text == charge.signature or uid in state.unjudged:
+            continue
+        if (account := account_of(charge.pod, state.vendors)) is not None:
+            first = not charge.generation
+            state.unjudged[uid] = Unjudged(uid, account, text, first=first)
+    state.to_judge.set()
 
 
 def _verify(signer: Signer, portion: list[Unjudged]) -> list[Verdict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import ssl
@@ -320,14 +321,25 @@ class Secured:
         self.tokens: list[str | None] = []
         self.peers: list[str | None] = []
         self.refused: set[str] = set()
+        self.end_watch = asyncio.Event()
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         peer = request.transport.get_extra_info("peercert") if request.transport else None
         self.peers.append(dict(x[0] for x in peer["subject"])["commonName"] if peer else None)
         self.tokens.append(request.headers.get("Authorization"))
         if self.peers[-1] in self.refused:
             return web.json_response({"message": "expired"}, status=401)
+        if "watch" in request.query:
+            return await self._watch(request)
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
+        await response.write(json.dumps(bookmark).encode() + b"\n")
+        await self.end_watch.wait()
+        return response
 
 
 @pytest.fixture
@@ -415,6 +427,36 @@ async def test_a_plugins_new_certificate_replaces_the_old_one(secured, authority
         secured.refused = {"first"}
         await client.list(NODES)
     assert secured.peers == ["first", "first", "second"]
+
+
+async def test_connections_that_a_new_certificate_replaces_end_with_their_last_call(
+    secured, authority, tmp_path
+):
+    for n in range(1, 5):
+        authority.issue(f"peer{n}")
+    stem = f"{str(authority.folder)!r} + f'/peer{{n}}'"
+    pair = ", ".join(
+        f"'client{part}Data': open({stem} + '.{suffix}').read()"
+        for part, suffix in (("Certificate", "crt"), ("Key", "key"))
+    )
+    user = a_plugin(tmp_path, f"{{{pair}}}")
+    path = tls_config(tmp_path, secured.url, user, **{"certificate-authority": str(authority.path)})
+    async with await connect(path) as client:
+        transport = client._transport
+        pools = [transport._pool]
+        watch = client.watch(NODES, "1")
+        assert (await anext(watch)).resource_version == "7"
+        for n in range(1, 4):
+            secured.refused.add(f"peer{n}")
+            await client.list(NODES)
+            pools.append(transport._pool)
+        # The first one's watch goes on; of the others only the last is of use.
+        assert [pool.session.closed for pool in pools] == [False, True, True, False]
+        secured.end_watch.set()
+        assert [event async for event in watch] == []
+        assert [pool.session.closed for pool in pools] == [True, True, True, False]
+    assert secured.peers[-1] == "peer4"
+    assert pools[-1].session.closed
 
 
 @pytest.fixture

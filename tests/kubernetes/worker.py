@@ -16,7 +16,7 @@ from pathlib import Path
 from .client import node_path
 from .image import BUSYBOX, write_image
 from .plane import ControlPlane
-from .processes import free_port
+from .processes import free_port, until
 
 IMAGE = "docker.io/local/busybox:1"
 CNI = Path("/usr/lib/cni")
@@ -54,16 +54,19 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.plane.processes.running("kubelet"):
-            self.stop_kubelet()
-        if self.plane.processes.running("containerd"):
-            for task in self.ctr("tasks", "ls", "-q").split():
-                self.ctr("tasks", "delete", "-f", task)
-            self.plane.processes.stop("containerd")
-        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-            mount = line.split()[1]
-            if mount.startswith(f"{self.plane.state}/"):
-                subprocess.run(["umount", "-l", mount], check=False)
+        processes = self.plane.processes
+        try:
+            if processes.running("kubelet"):
+                self.stop_kubelet()
+            if processes.running("containerd"):
+                until("no container is left", self._no_tasks)
+        finally:
+            if processes.running("containerd"):
+                processes.stop("containerd")
+            for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+                mount = line.split()[1]
+                if mount.startswith(f"{self.plane.state}/"):
+                    subprocess.run(["umount", "-l", mount], check=False)
 
     def start_kubelet(self) -> None:
         """(Re)starts kubelet, under running pods too."""
@@ -137,6 +140,15 @@ class Worker:
             "healthzPort": 0,
             "clusterDNS": ["10.96.0.10"],
         }
+
+    def _no_tasks(self) -> bool:
+        tasks = self.ctr("tasks", "ls", "-q").split()
+        for task in tasks:
+            try:
+                self.ctr("tasks", "delete", "-f", task)
+            except subprocess.CalledProcessError:
+                continue  # it ended by itself meanwhile; the next look tells
+        return not tasks
 
     def _answers(self) -> bool:
         try:

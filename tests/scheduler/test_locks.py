@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from hami.domain.objects import Pod
 from hami.domain.units import VendorKey
@@ -57,6 +59,14 @@ class World:
 
 
 @pytest.fixture
+def logged():
+    """The log's entries."""
+    structlog.reset_defaults()
+    with capture_logs() as entries:
+        yield entries
+
+
+@pytest.fixture
 async def world(tmp_path):
     async with serving() as api, connected(tmp_path, api) as client:
         api.put("pods", "holder", "ns")
@@ -98,19 +108,20 @@ async def test_who_cannot_have_all_locks_keeps_none(world, held, problem):
     assert world.held == before
 
 
+@pytest.mark.parametrize("status", ["500 Internal Server Error: no", "403 Forbidden: no"])
 @pytest.mark.parametrize("vendor", sorted(BOTH))
-async def test_a_lock_whose_write_may_have_happened_is_released(world, monkeypatch, vendor):
+async def test_a_lock_whose_write_may_have_happened_is_released(world, monkeypatch, vendor, status):
     patch = world.client.patch
 
     async def lost(*arguments, **options):
         monkeypatch.setattr(world.client, "patch", patch)
         await patch(*arguments, **options)
-        world.api.refuse("nodes/n1", 500, method="GET")
+        world.api.refuse("nodes/n1", int(status[:3]), method="GET")
         raise ApiError("reset")
 
     monkeypatch.setattr(world.client, "patch", lost)
     problem = await world.locks.take(POD, "n1", frozenset({vendor}))
-    assert problem == "cannot lock node n1: get nodes n1: 500: no"
+    assert problem == f"cannot lock node n1: get nodes n1: {status}"
     assert world.held == {}
 
 

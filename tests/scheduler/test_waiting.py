@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain import reasons
-from hami.domain.objects import Resources
+from hami.domain.objects import Resources, SchedulingGate
 from hami.domain.reasons import Rejected
 from hami.domain.units import PodUid
 from hami.policy.filter import Refused
 from hami.policy.names import NameBlock
 from hami.scheduler.answers import MOST_TEXTS, explained
+from hami.scheduler.api_views import why_view
 from hami.scheduler.kinds import KindKeys
 from hami.scheduler.node_sets import ANYWHERE, NodeSets
 from hami.scheduler.waiting import Refusal, Round, WaitingPods
@@ -295,3 +296,13 @@ def test_a_few_texts_are_kept_as_they_are() -> None:
         ("1/1000 CardInsufficientMemory", 2, ("n0000", "n0001")),
         ("2/1000 CardInsufficientMemory", 2, ("n0002", "n0003")),
     ]
+
+
+def test_a_gated_pod_says_which_gates_it_waits_for() -> None:
+    cluster = Cluster(a_node())
+    gates = [SchedulingGate(name="example.com/quota"), SchedulingGate(name="example.com/data")]
+    pod = spec(a_pod("p"), scheduling_gates=gates)
+    cluster.sees(pod)
+    answer = why_view(cluster.state, pod)
+    assert answer.phase == "waiting"
+    assert answer.message.endswith("scheduling gates: example.com/quota, example.com/data")

@@ -97,8 +97,31 @@ async def test_keys_are_rotated_while_it_runs(world, signing):
     assert not any("default/second" in text for text in world.events("UnknownUsage"))
 
 
+async def test_a_replica_that_gets_the_new_key_later_takes_back_what_it_thought(world):
+    """A mounted Secret reaches one machine a minute before the other."""
+    await world.add_nodes("n1")
+    old, new = a_key(), a_key()
+    for name, pems in {"early": new + old, "late": old}.items():
+        (world.folder / f"{name}.pem").write_bytes(pems)
+    early = await world.service("early", signing_key_file=world.folder / "early.pem")
+    late = await world.service("late", signing_key_file=world.folder / "late.pem")
+    pod = await world.place(early, "p", gpu=1, mem=1000)
+    await said(world, "default/p")
+    other = await world.add_pod("other", gpu=1, mem=1000)
+    await until("it is not believed", lambda: _closed(world, late, other))
+    (world.folder / "late.pem").write_bytes(new + old)
+    await world.filter_until(late, other)
+    assert (await late.used())["n1", "GPU-n1-0"] == Amount(2, 2000, 0)
+    await world.remove(other)
+    await world.agree(late)
+    assert world.node_of(pod) == "n1"
+
+
+async def _closed(world, service, pod):
+    return "UnknownUsage" in (await world.filter(service, pod)).reasons.get("n1", "")
+
+
 async def test_a_broken_key_file_changes_nothing(world):
-    """Three services, for they look every ten seconds."""
     await world.add_nodes("n1")
     contents = {"empty": b"", "nonsense": b"nonsense", "cut": b"-----BEGIN PRIVATE KEY-----\nAAAA\n"}
     services, key = {}, a_key()
@@ -171,12 +194,8 @@ async def test_after_a_restart_an_edited_allocation_closes_its_node_until_its_po
     await restarted(service)
     await said(world, "default/p")
 
-    async def closed():
-        other = await world.filter(service, small)
-        return "UnknownUsage" in other.reasons.get("n1", "")
-
     small = await world.add_pod("small", gpu=1, mem=1)
-    await until("the node takes no new pod", closed, story=service.last_lines)
+    await until("the node takes no new pod", lambda: _closed(world, service, small), story=service.last_lines)
     await world.remove(pod)
     await world.filter_until(service, small)
 

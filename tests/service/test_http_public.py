@@ -126,12 +126,20 @@ async def test_no_more_is_held_at_once_than_the_limit_of_all_requests(chunked):
 async def test_what_the_webhook_holds_keeps_no_filter_out():
     limits = Limits(review=1000, held=1000)
     app = whole_app(Answering(), Reviewing(ALLOWED), State(), NoMetrics(), limits=limits)
-    async with served(app) as url, aiohttp.ClientSession(url) as client:
-        async with connected(url) as (_, begun):
-            begun.write(request("/webhook", b" " * 1000)[:-1])
-            await begun.drain()
-            async with client.post("/filter", data=b"{}" + b" " * 900) as answer:
-                assert answer.status == 200
+    async with (
+        served(app) as url,
+        aiohttp.ClientSession(url) as client,
+        connected(url) as (_, begun),
+        asyncio.timeout(20),
+    ):
+        begun.write(request("/webhook", b" " * 1000)[:-1])
+        status = 200
+        while status == 200:
+            async with client.post("/webhook", data=b" " * 500) as answer:
+                status = answer.status
+        assert status == 503
+        async with client.post("/filter", data=b"{}" + b" " * 900) as answer:
+            assert answer.status == 200
 
 
 # Health, metrics, API.

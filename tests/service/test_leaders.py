@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
@@ -203,46 +204,66 @@ async def test_a_burst_across_a_change_of_leader(world, pair):
 class TestBesideKubeScheduler:
     """The chart's way: whoever shares a host with the kube-scheduler that leads."""
 
-    async def lease(self, world, holder):
-        now = "2099-01-01T00:00:00.000000Z"
-        body = {
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
-            "spec": {
-                "holderIdentity": holder, "leaseDurationSeconds": 60, "acquireTime": now, "renewTime": now,
-                "leaseTransitions": 0,
-            },
-        }  # fmt: skip
-        await world.server.create(body)
+    @pytest.fixture
+    async def lease(self, world):
+        """Made by and renewed for whoever holds it, as kube-scheduler does, three times a second."""
+        where = {"namespace": "kube-system", "group": "coordination.k8s.io"}
+        held = {}
 
-    async def give(self, world, holder, transitions):
-        spec = {"spec": {"holderIdentity": holder, "leaseTransitions": transitions}}
-        await world.server.patch(
-            "leases", "kube-scheduler", spec, namespace="kube-system", group="coordination.k8s.io"
-        )
+        async def hold(holder):
+            held["holderIdentity"] = holder
+            held["leaseTransitions"] = held.get("leaseTransitions", -1) + 1
+            held["acquireTime"] = now()
+            spec = {**held, "leaseDurationSeconds": 2, "renewTime": now()}
+            if not held["leaseTransitions"]:
+                await world.server.create(
+                    {
+                        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+                        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
+                    }
+                )  # fmt: skip
+            else:
+                await world.server.patch("leases", "kube-scheduler", {"spec": spec}, **where)
 
-    async def test_the_one_on_the_holders_host_leads(self, world):
+        async def renew():
+            while True:
+                await asyncio.sleep(0.3)
+                if held:
+                    spec = {"spec": {"renewTime": now()}}
+                    await world.server.patch("leases", "kube-scheduler", spec, **where)
+
+        renewing = asyncio.create_task(renew())
+        yield hold
+        renewing.cancel()
+
+    async def test_the_one_on_the_holders_host_leads(self, world, lease):
         await world.add_nodes("n1")
-        await self.lease(world, "a_1234")
+        await lease("a_1234")
         flags = {"leader_mode": "colocated", "bind_timeout": "500ms"}
         on_a = await world.service("a", hostname="a", **flags)
         on_b = await world.service("b", hostname="b", **flags)
         await takes_over(on_a)
         pod = await filtered(world, on_a, "p")
         await is_refused(world, on_b, pod, "a_1234")
-        await self.give(world, "b_5678", 1)
+        await lease("b_5678")
         await takes_over(on_b)
+        assert not await leads(on_a)
         await is_refused(world, on_a, pod, "b_5678")
         assert await world.bind(on_b, pod, "n1") == ""
         await world.agree(on_b)
         leases = world.calls.count(resource="leases", user_agent="hami/", writes=True)
         assert leases == 0, "it is kube-scheduler's"
 
-    async def test_nobody_leads_without_a_lease(self, world):
+    async def test_nobody_leads_without_a_lease(self, world, lease):
         await world.add_nodes("n1")
-        service = await world.service(leader_mode="colocated", hostname="a")
+        service = await world.service(leader_mode="colocated", hostname="a", bind_timeout="500ms")
         pod = await world.add_pod("p", gpu=1, mem=9000)
         await is_refused(world, service, pod, "none")
-        await self.lease(world, "a_1234")
+        await lease("a_1234")
         await takes_over(service)
         await filtered(world, service, "q")
+        assert await service.stop() == 0
+
+
+def now():
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
