@@ -2,7 +2,7 @@
 
 One keep-alive connection, as kube-scheduler has; bodies of 152 KB, a pod and 5000 node names in
 another order each time. Echo and filter take turns, so that whatever else the machine does
-hits both alike.
+hits both alike. The echo reads the arguments and writes them back.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import gc
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from benchmarks.http_calls import Connection, a_post
 from benchmarks.population import (
@@ -38,28 +39,66 @@ PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 1
 def measure() -> list[Row]:
     with Stage(LARGE) as large, Stage(SMALL) as small, ExitStack() as stack:
         service = large.service()
-        echo = stack.enter_context(Connection(large.echo()))
-        extender = stack.enter_context(Connection(service.extender))
-        rows: list[Row] = []
-        bodies = _bodies(large, LARGE, "placed", A_SLICE)
-        echoed, placed = _in_turns([(echo, "/echo", bodies), (extender, "/filter", bodies)])
-        rows += _placed(echoed, placed)
+        url = large.echo()
+        at = _Asked(
+            echo=stack.enter_context(Connection(url)),
+            unread=stack.enter_context(Connection(url)),
+            extender=stack.enter_context(Connection(service.extender)),
+        )
+        placed = _bodies(large, LARGE, "placed", A_SLICE)
+        rows = _placed(at.compared(placed))
         for what, name, limits in (
             ("for one reason", "memory", TOO_MUCH_MEMORY),
             ("for several reasons", "whole", WHOLE_NODE),
         ):
-            bodies = _bodies(large, LARGE, name, limits)
-            echoed, refused = _in_turns([(echo, "/echo", bodies), (extender, "/filter", bodies)])
-            rows.append(
-                _row(f"Filter refuses every node {what}, p50", p50(refused), echoed, REFUSED_P50)
-            )
-        bodies = _bodies(large, LARGE, "busy", A_SLICE)
-        rows.append(_busy(large, service, echo, extender, bodies))
+            refused = at.compared(_bodies(large, LARGE, name, limits))
+            rows.append(refused.row(f"Filter refuses every node {what}, p50", p50, REFUSED_P50))
+        rows.append(_busy(large, service, at, placed))
         less = stack.enter_context(Connection(small.service().extender))
         few = _bodies(small, SMALL, "placed", A_SLICE)
-        of_small, of_large = _in_turns([(less, "/filter", few), (extender, "/filter", bodies)])
+        of_small, of_large = _in_turns([(less, "/filter", few), (at.extender, "/filter", placed)])
         rows.append(_growth(p50(of_small), p50(of_large)))
         return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """Seconds of each call."""
+
+    echoed: Sequence[float]
+    unread: Sequence[float]
+    filtered: Sequence[float]
+
+    def row(self, what: str, of: Callable[[Sequence[float]], float], most: float) -> Row:
+        echo, mine = p50(self.echoed), of(self.filtered)
+        return Row(
+            what=what,
+            value=ratio(mine, echo),
+            unit="x echo",
+            most=most,
+            seen=f"{ms(mine)}; echo p50 {ms(echo)}, p99 {ms(p99(self.echoed))}; "
+            f"bytes sent back unread p50 {ms(p50(self.unread))}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    echo: Connection
+    unread: Connection
+    extender: Connection
+
+    def compared(self, bodies: Sequence[bytes], *, until: float = 0.0) -> _Compared:
+        """All three in turns; ``until`` may end it."""
+        asked = [
+            (self.unread, "/bytes", bodies),
+            (self.echo, "/echo", bodies),
+            (self.extender, "/filter", bodies),
+        ]
+        if until:
+            unread, echoed, filtered = _in_turns(asked, calls=1 << 30, warm_up=0, until=until)
+        else:
+            unread, echoed, filtered = _in_turns(asked)
+        return _Compared(echoed=echoed, unread=unread, filtered=filtered)
 
 
 def _bodies(stage: Stage, size: Size, name: str, limits: Limits) -> list[bytes]:
@@ -97,54 +136,32 @@ def _in_turns(
     return [seconds[warm_up:] for seconds in taken]
 
 
-def _row(what: str, seconds: float, echoed: Sequence[float], most: float) -> Row:
-    echo = p50(echoed)
-    return Row(
-        what=what,
-        value=ratio(seconds, echo),
-        unit="x echo",
-        most=most,
-        seen=f"{ms(seconds)}; echo p50 {ms(echo)}, p99 {ms(p99(echoed))}",
-    )
-
-
-def _placed(echoed: Sequence[float], placed: Sequence[float]) -> list[Row]:
+def _placed(compared: _Compared) -> list[Row]:
     cluster = f"{LARGE.nodes} nodes x 8 devices, {LARGE.pods} slices"
     return [
-        _row(f"Filter over HTTP, {cluster}, p50", p50(placed), echoed, PLACED_P50),
-        _row("Filter over HTTP, p99", p99(placed), echoed, PLACED_P99),
+        compared.row(f"Filter over HTTP, {cluster}, p50", p50, PLACED_P50),
+        compared.row("Filter over HTTP, p99", p99, PLACED_P99),
     ]
 
 
-def _busy(
-    stage: Stage,
-    service: ServiceProcess,
-    echo: Connection,
-    extender: Connection,
-    bodies: Sequence[bytes],
-) -> Row:
+def _busy(stage: Stage, service: ServiceProcess, at: _Asked, bodies: Sequence[bytes]) -> Row:
     """While metrics are read each second and every node has changed behind the watch's back."""
     stage.api.told("relist")
     window = _applied_after(service)
     scraper = stage.child("scrape_process", f"{service.metrics}/metrics")
-    echoed: list[float] = []
-    placed: list[float] = []
+    turns = []
     for _ in range(RELISTS):
         stage.api.told("relist")
-        turn = _in_turns(
-            [(echo, "/echo", bodies), (extender, "/filter", bodies)],
-            calls=1_000_000,
-            warm_up=0,
-            until=time.monotonic() + window,
-        )
-        echoed += turn[0]
-        placed += turn[1]
+        turns.append(at.compared(bodies, until=time.monotonic() + window))
         _applied_after(service)
     scraper.close()
-    return _row(
-        f"Filter p99 during a relist of {LARGE.nodes} nodes and a scrape each second",
-        p99(placed),
-        echoed,
+    return _Compared(
+        echoed=[taken for turn in turns for taken in turn.echoed],
+        unread=[taken for turn in turns for taken in turn.unread],
+        filtered=[taken for turn in turns for taken in turn.filtered],
+    ).row(
+        f"Filter p99 during relists of {LARGE.nodes} nodes and a scrape each second",
+        p99,
         BUSY_P99,
     )
 

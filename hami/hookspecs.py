@@ -45,7 +45,12 @@ _one = hookspec(firstresult=True)
 class SchedulerHooks:
     """Asked by whoever decides: the scheduler, the webhook, ``hami simulate``.
 
-    Pure functions: the same arguments give the same answer.
+    Pure functions: the same arguments give the same answer, in whatever thread they are asked.
+
+    The scheduler asks again for a waiting pod only when something changes that it knows of. Of a
+    pod they may read the namespace, the containers' names and resources, the priority class, the
+    deadline, the affinity, and annotations under ``hami.io`` or under a domain that the profile
+    names. Of a node, what is not in the devices themselves is read as it was at the last change.
     """
 
     @_one

@@ -128,7 +128,7 @@ def parsed(decoder: msgspec.json.Decoder[D], request: Request, body: msgspec.Raw
     """Raises ApiError with status 200: whatever was asked for has happened."""
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         begin = shortened(bytes(body)[:200].decode(errors="replace"))
         raise ApiError(
             f"the answer cannot be read: {error}: {begin}",
@@ -180,7 +180,7 @@ def read_event(resource: Resource[T], request: Request, line: bytes) -> WatchEve
         )
     try:
         found = resource.decoder.decode(event.object)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         parsed(_HEADS, request, event.object)
         return Undecodable(
             head=head_of(event.object), deleted=event.type == "DELETED", problem=str(error)

@@ -109,12 +109,12 @@ class Service:
             began=self._begin_leading,
             ended=self._end_leading,
         )
-        locks = NodeLocks(self._state, client, self._lock_settings)
+        self._locks = NodeLocks(self._state, client, self._lock_settings)
         self._binder = Binder(
             self._state,
             client,
             self._leadership,
-            locks,
+            self._locks,
             settings=self._bind_settings,
             signer=lambda: self._keys.signer,
             failed=lambda pod, text: self._events.record(pod, "BindingFailed", text, warning=True),
@@ -162,6 +162,7 @@ class Service:
                     await servers.failed()
             finally:
                 await self._binder.close()
+                await self._locks.close()
                 leading.cancel()
                 await asyncio.wait([leading])
                 if self._binder.quiet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami.domain.objects import Lean
+from hami.domain.objects import Lean, SchedulingGate
 from hami.sim.decode import decode
 from hami.sim.documents import Document
 
@@ -12,10 +12,6 @@ from hami.sim.documents import Document
 class Condition(Lean, frozen=True):
     type: str = ""
     status: str = ""
-
-
-class SchedulingGate(Lean, frozen=True):
-    name: str = ""
 
 
 class LifeSpec(Lean, frozen=True):

@@ -10,7 +10,6 @@ import msgspec
 from hami.domain.allocations import ContainerKind
 from hami.domain.objects import Container, Lean, Metadata, Pod, PodSpec, PodStatus
 from hami.kube.resources import Resource
-from hami.sim.lifecycle import SchedulingGate
 
 
 class LiveMetadata(Metadata, frozen=True):
@@ -26,7 +25,6 @@ class LiveSpec(PodSpec, frozen=True):
     init_containers: list[LiveContainer] | None = None  # type: ignore[assignment]
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None
-    scheduling_gates: list[SchedulingGate] | None = None
 
 
 class LiveCondition(Lean, frozen=True):

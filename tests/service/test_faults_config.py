@@ -129,7 +129,9 @@ async def test_a_waiting_pod_is_woken_when_it_fits_now(world, configured):
     [
         pytest.param("nvidia: [", "devices.yaml", id="no YAML"),
         pytest.param("nvidia: {memoryFactor: many}", "memoryFactor", id="a wrong value"),
-        pytest.param("nvidia: {resourceMemoryName: nvidia.com/gpu}", "two resources", id="a contradiction"),
+        pytest.param(
+            "nvidia: {resourceMemoryName: nvidia.com/gpu}", "two resources", id="a contradiction"
+        ),
     ],
 )
 async def test_a_broken_file_is_refused_and_the_old_one_stays(world, configured, text, says):

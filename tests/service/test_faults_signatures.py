@@ -50,7 +50,9 @@ async def edit(world, pod, change):
 
 
 async def said(world, text):
-    await until(f"an event says {text!r}", lambda: any(text in e for e in world.events("UnknownUsage")))
+    await until(
+        f"an event says {text!r}", lambda: any(text in e for e in world.events("UnknownUsage"))
+    )
 
 
 async def restarted(service):
@@ -123,13 +125,19 @@ async def _closed(world, service, pod):
 
 async def test_a_broken_key_file_changes_nothing(world):
     await world.add_nodes("n1")
-    contents = {"empty": b"", "nonsense": b"nonsense", "cut": b"-----BEGIN PRIVATE KEY-----\nAAAA\n"}
+    contents = {
+        "empty": b"",
+        "nonsense": b"nonsense",
+        "cut": b"-----BEGIN PRIVATE KEY-----\nAAAA\n",
+    }
     services, key = {}, a_key()
     for name in contents:
         file = world.folder / f"{name}.pem"
         file.write_bytes(key)
         services[name] = await world.service(name, signing_key_file=file)
-    before = {name: await world.place(services[name], f"{name}-1", gpu=1, mem=100) for name in contents}
+    before = {
+        name: await world.place(services[name], f"{name}-1", gpu=1, mem=100) for name in contents
+    }
     for name, content in contents.items():
         (world.folder / f"{name}.pem").write_bytes(content)
     for name, service in services.items():
@@ -150,7 +158,11 @@ def smaller(annotations):
 
 def elsewhere(annotations):
     text = annotations[ALLOCATED]
-    other = text.replace("GPU-n1-0", "GPU-n1-9").replace("GPU-n1-1", "GPU-n1-0").replace("GPU-n1-9", "GPU-n1-1")
+    other = (
+        text.replace("GPU-n1-0", "GPU-n1-9")
+        .replace("GPU-n1-1", "GPU-n1-0")
+        .replace("GPU-n1-9", "GPU-n1-1")
+    )
     return {ALLOCATED: other}
 
 
@@ -185,7 +197,9 @@ async def test_an_edit_lowers_nothing_and_is_told(world, signing, change):
 
 
 @pytest.mark.parametrize("change", EDITS)
-async def test_after_a_restart_an_edited_allocation_closes_its_node_until_its_pod_is_gone(world, signing, change):
+async def test_after_a_restart_an_edited_allocation_closes_its_node_until_its_pod_is_gone(
+    world, signing, change
+):
     """Nobody remembers what it was: no new pod may rely on what it says."""
     service, _, _ = signing
     pod = await world.place(service, "p", gpu=1, mem=9000)
@@ -195,7 +209,11 @@ async def test_after_a_restart_an_edited_allocation_closes_its_node_until_its_po
     await said(world, "default/p")
 
     small = await world.add_pod("small", gpu=1, mem=1)
-    await until("the node takes no new pod", lambda: _closed(world, service, small), story=service.last_lines)
+    await until(
+        "the node takes no new pod",
+        lambda: _closed(world, service, small),
+        story=service.last_lines,
+    )
     await world.remove(pod)
     await world.filter_until(service, small)
 

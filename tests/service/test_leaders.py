@@ -140,7 +140,11 @@ async def test_a_leader_that_cannot_renew_stops_before_the_next_one_begins(world
     first, second = pair
     pod = await filtered(world, first, "p")
     world.server.gate(
-        method="PATCH", suffix="/hami-scheduler-extender", contains=b'"first"', status=503, times=None
+        method="PATCH",
+        suffix="/hami-scheduler-extender",
+        contains=b'"first"',
+        status=503,
+        times=None,
     )
     both: list[bool] = []
     while not await leads(second):

@@ -66,7 +66,9 @@ async def test_the_very_list_is_refused_in_its_middle(world):
     assert (await service.summary())["pods"]["waiting"] == 300
 
 
-@pytest.mark.parametrize("how", [{"duplicate": True}, {"reorder": True}, {"duplicate": True, "reorder": True}])
+@pytest.mark.parametrize(
+    "how", [{"duplicate": True}, {"reorder": True}, {"duplicate": True, "reorder": True}]
+)
 async def test_events_twice_and_backwards(world, how):
     await world.add_nodes("n1", "n2", devices=2)
     world.fault(**WATCH, **how)

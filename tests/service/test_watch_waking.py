@@ -27,7 +27,11 @@ def wakes(world, pod):
 
 async def woken(world, service, *pods):
     for pod in pods:
-        await until(f"{pod['metadata']['name']} is woken", lambda pod=pod: wakes(world, pod), story=service.last_lines)
+        await until(
+            f"{pod['metadata']['name']} is woken",
+            lambda pod=pod: wakes(world, pod),
+            story=service.last_lines,
+        )
 
 
 async def asleep(world, *pods):
@@ -47,7 +51,9 @@ class TestWhatFrees:
         """A device with 16000 MiB, a pod that has 12000 of them after its start, and one that waits."""
         await world.add_nodes("n1")
         service = await world.service()
-        runs = await world.place(service, "runs", gpu=1, mem=4000, inits=[a_container("once", gpu=1, mem=12000)])
+        runs = await world.place(
+            service, "runs", gpu=1, mem=4000, inits=[a_container("once", gpu=1, mem=12000)]
+        )
         waits = await waiting(world, service, "waits", gpu=1, mem=9000)
         await asleep(world, waits)
         return service, runs, waits
@@ -152,7 +158,12 @@ class TestQuota:
 
 
 async def add_priority(world):
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 10}
+    body = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 10,
+    }
     await world.server.create(body)
 
 

@@ -38,7 +38,9 @@ class Filtered:
 class World:
     """Open with :func:`a_world`."""
 
-    def __init__(self, folder: Path, forge: Forge, session: aiohttp.ClientSession, seed: int) -> None:
+    def __init__(
+        self, folder: Path, forge: Forge, session: aiohttp.ClientSession, seed: int
+    ) -> None:
         self.folder = folder
         self.server = GatedServer(faults=Faults(seed))
         self.faults = self.server.faults
@@ -81,13 +83,17 @@ class World:
         return await self.server.create(a_pod(name, **asks))
 
     async def add_namespace(self, name: str) -> None:
-        await self.server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await self.server.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
 
     async def remove(self, pod: Json, *, grace: int | None = 0) -> None:
         about = pod["metadata"]
         await self.server.delete("pods", about["name"], namespace=about["namespace"], grace=grace)
 
-    async def annotate(self, plural: str, name: str, *, namespace: str = "", **more: str | None) -> None:
+    async def annotate(
+        self, plural: str, name: str, *, namespace: str = "", **more: str | None
+    ) -> None:
         """Names as in :func:`a_node`; None removes."""
         annotations = {f"hami.io/{key.replace('_', '-')}": text for key, text in more.items()}
         patch = {"metadata": {"annotations": annotations}}
@@ -96,7 +102,11 @@ class World:
     async def set_status(self, pod: Json, **status: Any) -> None:
         about = pod["metadata"]
         await self.server.patch(
-            "pods", about["name"], {"status": status}, namespace=about["namespace"], subresource="status"
+            "pods",
+            about["name"],
+            {"status": status},
+            namespace=about["namespace"],
+            subresource="status",
         )
 
     async def set_quota(self, name: str, namespace: str = "default", **hard: int) -> None:
@@ -166,7 +176,9 @@ class World:
         """Of all nodes by default."""
         names = list(nodes) or [node["metadata"]["name"] for node in self.nodes()]
         self.books.asked(pod)
-        answer = await self._post(service, "filter", {"Pod": pod, "Nodes": None, "NodeNames": names})
+        answer = await self._post(
+            service, "filter", {"Pod": pod, "Nodes": None, "NodeNames": names}
+        )
         if answer["Error"]:
             return Filtered(error=answer["Error"])
         if answer["NodeNames"]:

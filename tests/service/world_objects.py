@@ -34,7 +34,10 @@ def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10,
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "annotations": {REGISTER: json.dumps(register), **identity, **more}},
+        "metadata": {
+            "name": name,
+            "annotations": {REGISTER: json.dumps(register), **identity, **more},
+        },
         "status": {"capacity": capacity, "allocatable": capacity},
     }
 

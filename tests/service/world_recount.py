@@ -48,7 +48,9 @@ def against_quota(pod: Json) -> Amount:
         return Amount()
     inits = pod["spec"].get("initContainers", ())
     running = peak = Amount()
-    for container, slot in zip([*inits, *pod["spec"]["containers"]], allocated(pod).split(";"), strict=False):
+    for container, slot in zip(
+        [*inits, *pod["spec"]["containers"]], allocated(pod).split(";"), strict=False
+    ):
         held = sum((amount for _, amount in granted(slot)), Amount())
         once = container in inits and container.get("restartPolicy") != "Always"
         if not once:
@@ -61,10 +63,14 @@ def against_quota(pod: Json) -> Amount:
 def _ended(pod: Json, init: str) -> bool:
     """All plain init containers have, and with exit 0: only then is anything free again."""
     once = {
-        c["name"] for c in pod["spec"].get("initContainers", ()) if c.get("restartPolicy") != "Always"
+        c["name"]
+        for c in pod["spec"].get("initContainers", ())
+        if c.get("restartPolicy") != "Always"
     }
     statuses = pod.get("status", {}).get("initContainerStatuses", ())
-    good = {s["name"] for s in statuses if s.get("state", {}).get("terminated", {}).get("exitCode") == 0}
+    good = {
+        s["name"] for s in statuses if s.get("state", {}).get("terminated", {}).get("exitCode") == 0
+    }
     return init in once and once <= good
 
 
@@ -79,7 +85,9 @@ def used_of_devices(pods: Iterable[Json], nodes: Iterable[Json]) -> dict[Key, Am
 
 
 def used_in(namespace: str, pods: Iterable[Json]) -> Amount:
-    return sum((against_quota(p) for p in pods if p["metadata"]["namespace"] == namespace), Amount())
+    return sum(
+        (against_quota(p) for p in pods if p["metadata"]["namespace"] == namespace), Amount()
+    )
 
 
 def limits(quota: Json) -> dict[str, int]:
@@ -96,7 +104,11 @@ def number(text: str) -> int:
 
 def beyond(used: Amount, limit: Mapping[str, int]) -> list[str]:
     amounts = zip(LIMITS, (used.slots, used.memory, used.cores), strict=True)
-    return [f"{key}: {amount} > {limit[key]}" for key, amount in amounts if amount > limit.get(key, amount)]
+    return [
+        f"{key}: {amount} > {limit[key]}"
+        for key, amount in amounts
+        if amount > limit.get(key, amount)
+    ]
 
 
 @dataclass
@@ -214,4 +226,6 @@ class Books:
         )
         used = sum(counted, Amount())
         since = self.decided.get(uid, 0)
-        self.violations += [f"{about(pod)}: {p}" for p in self.ceilings.exceeded(namespace, used, since)]
+        self.violations += [
+            f"{about(pod)}: {p}" for p in self.ceilings.exceeded(namespace, used, since)
+        ]

@@ -77,7 +77,7 @@ class Storm:
         for drop in ("before", "after"):
             self.world.fault(**bind, drop=drop, probability=chance(0.0, 0.08))
         # Longer than the bind's timeout: carried out when nobody waits for it any more, or never.
-        self.world.fault(**bind, latency=0.7, probability=chance(0.0, 0.06))
+        self.world.fault(**bind, latency=0.7, probability=chance(0.0, 0.25))
         self.world.fault(**bind, latency=0.7, drop="before", probability=chance(0.0, 0.04))
         self.world.fault(**bind, latency=0.03, probability=0.3)
         self.world.fault(verb="get", status=500, probability=chance(0.0, 0.2))
@@ -90,7 +90,9 @@ class Storm:
         if self.random.random() < 0.5:
             self.world.fault(verb="watch", reorder=True, probability=chance(0.0, 1.0))
         else:
-            self.world.fault(verb="watch", cut_after=self.random.randint(3, 30), probability=0.5, times=6)
+            self.world.fault(
+                verb="watch", cut_after=self.random.randint(3, 30), probability=0.5, times=6
+            )
         self._fail_late()
 
     def _fail_late(self) -> None:
@@ -146,7 +148,9 @@ class Storm:
         elif there:
             await self.world.set_quota("q", "team", mem=memory, gpu=slots + self._limit)
         else:
-            quota = a_quota("q", "team", mem=memory, gpu=slots + self._limit, cores=250 + self._limit)
+            quota = a_quota(
+                "q", "team", mem=memory, gpu=slots + self._limit, cores=250 + self._limit
+            )
             await self.world.server.create(quota)
 
     async def _look(self) -> None:
@@ -166,7 +170,9 @@ class Storm:
         if self.random.random() < 0.3:
             inits.append(a_container("once", gpu=1, mem=choose([500, 9000])))
         if self.random.random() < 0.15:
-            inits.insert(choose([0, len(inits)]), a_container("side", policy="Always", gpu=1, mem=800))
+            inits.insert(
+                choose([0, len(inits)]), a_container("side", policy="Always", gpu=1, mem=800)
+            )
         return a_pod(name, namespace=choose(NAMESPACES), inits=inits, **asks)
 
     async def _pod(self, number: int) -> None:
@@ -210,7 +216,9 @@ class Storm:
         if not pods:
             return
         pod = self.random.choice(pods)
-        match self.random.choice(["init", "init", "ended", "deleted", "deleted", "nothing", "nothing"]):
+        match self.random.choice(
+            ["init", "init", "ended", "deleted", "deleted", "nothing", "nothing"]
+        ):
             case "init":
                 await self._end_init(pod)
             case "ended":

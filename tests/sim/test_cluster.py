@@ -111,7 +111,7 @@ async def test_what_does_not_come_in_time_is_told_with_the_pods_story():
     told = str(caught.value)
     assert "pod default/p bound: not within 0.2 s" in told
     assert "PodScheduled=False Unschedulable 0/1 nodes are available" in told
-    assert '"pod": "default/p"' in told
+    assert '"pod":"default/p"' in told
 
 
 async def test_objects_are_changed_by_applying_them_again(tmp_path):
