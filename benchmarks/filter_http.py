@@ -39,6 +39,7 @@ PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 1
 def measure() -> list[Row]:
     with Stage(LARGE) as large, Stage(SMALL) as small, ExitStack() as stack:
         service = large.service()
+        _applied_after(service)  # Signatures are verified beside the work.
         url = large.echo()
         at = _Asked(
             echo=stack.enter_context(Connection(url)),
@@ -54,7 +55,9 @@ def measure() -> list[Row]:
             refused = at.compared(_bodies(large, LARGE, name, limits))
             rows.append(refused.row(f"Filter refuses every node {what}, p50", p50, REFUSED_P50))
         rows.append(_busy(large, service, at, placed))
-        less = stack.enter_context(Connection(small.service().extender))
+        lesser = small.service()
+        _applied_after(lesser)
+        less = stack.enter_context(Connection(lesser.extender))
         few = _bodies(small, SMALL, "placed", A_SLICE)
         of_small, of_large = _in_turns([(less, "/filter", few), (at.extender, "/filter", placed)])
         rows.append(_growth(p50(of_small), p50(of_large)))

@@ -12,7 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -145,6 +145,36 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
+class _OneWrite:
+    """A transport that sends in one call what is written in one turn of the loop.
+
+    uvicorn writes an answer's head and its body apart; a system call for each is a tenth of a
+    filter.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self._written.append(data)
+        if len(self._written) == 1:
+            self._loop.call_soon(self._send)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._written:
+            written, self._written = self._written, []
+            self._transport.write(b"".join(written))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _Protocol(HttpToolsProtocol):
     """uvicorn's, with bounds on the headers of a request."""
 
@@ -155,7 +185,7 @@ class _Protocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _OneWrite(transport, self.loop)))
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
