@@ -61,6 +61,10 @@ class Filled:
         self._server.forget_history()
         return len(nodes)
 
+    async def lists(self) -> int:
+        """How many pages of nodes were read so far."""
+        return self._server.calls.count(verb="list", resource="nodes")
+
     async def writes(self) -> list[list[Any]]:
         """Every sort of write since the last question: verb, resource, subresource, count."""
         counted = [
@@ -73,7 +77,7 @@ class Filled:
 
     async def obey(self) -> None:
         """Until standard input ends."""
-        orders = {"relist": self.relist, "writes": self.writes}
+        orders = {"relist": self.relist, "lists": self.lists, "writes": self.writes}
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             say(await orders[line.strip()]())

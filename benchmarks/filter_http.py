@@ -27,9 +27,12 @@ from benchmarks.population import (
 )
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from benchmarks.stage import ServiceProcess, Stage
+from hami.kube.informer import PAGE
 
 LARGE, SMALL = Size(), Size(nodes=500, pods=2000)
 CALLS, WARM_UP, BODIES = 600, 50, 16
+REST = 0.5
+"""Seconds without work after which the service counts as idle."""
 RELISTS = 4
 """Turns under load; a relist is applied in each."""
 
@@ -39,7 +42,7 @@ PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 1
 def measure() -> list[Row]:
     with Stage(LARGE) as large, Stage(SMALL) as small, ExitStack() as stack:
         service = large.service()
-        _applied_after(service)  # Signatures are verified beside the work.
+        _come_to_rest(service)  # Signatures are verified beside the work.
         url = large.echo()
         at = _Asked(
             echo=stack.enter_context(Connection(url)),
@@ -56,7 +59,7 @@ def measure() -> list[Row]:
             rows.append(refused.row(f"Filter refuses every node {what}, p50", p50, REFUSED_P50))
         rows.append(_busy(large, service, at, placed))
         lesser = small.service()
-        _applied_after(lesser)
+        _come_to_rest(lesser)
         less = stack.enter_context(Connection(lesser.extender))
         few = _bodies(small, SMALL, "placed", A_SLICE)
         of_small, of_large = _in_turns([(less, "/filter", few), (at.extender, "/filter", placed)])
@@ -149,14 +152,19 @@ def _placed(compared: _Compared) -> list[Row]:
 
 def _busy(stage: Stage, service: ServiceProcess, at: _Asked, bodies: Sequence[bytes]) -> Row:
     """While metrics are read each second and every node has changed behind the watch's back."""
-    stage.api.told("relist")
-    window = _applied_after(service)
+    before = stage.api.told("lists")
+    pages = -(-stage.api.told("relist") // PAGE)
+    begin = time.monotonic()
+    while stage.api.told("lists") < before + pages:
+        time.sleep(0.02)
+    _come_to_rest(service)
+    window = time.monotonic() - begin - REST
     scraper = stage.child("scrape_process", f"{service.metrics}/metrics")
     turns = []
     for _ in range(RELISTS):
         stage.api.told("relist")
         turns.append(at.compared(bodies, until=time.monotonic() + window))
-        _applied_after(service)
+        _come_to_rest(service)
     scraper.close()
     return _Compared(
         echoed=[taken for turn in turns for taken in turn.echoed],
@@ -169,16 +177,15 @@ def _busy(stage: Stage, service: ServiceProcess, at: _Asked, bodies: Sequence[by
     )
 
 
-def _applied_after(service: ServiceProcess) -> float:
-    """Seconds until the service has come to rest."""
-    begin = time.monotonic()
-    last, rest = service.cpu_seconds(), 0
-    while rest < 6:
+def _come_to_rest(service: ServiceProcess) -> None:
+    """Wait until the service has done nothing for a moment."""
+    last, begin = service.cpu_seconds(), time.monotonic()
+    while time.monotonic() - begin < REST:
         time.sleep(0.05)
         now = service.cpu_seconds()
-        rest = rest + 1 if now - last < 0.015 else 0
+        if now - last > 0.01:
+            begin = time.monotonic()
         last = now
-    return time.monotonic() - begin - 6 * 0.05
 
 
 def _growth(small: float, large: float) -> Row:

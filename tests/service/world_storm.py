@@ -22,9 +22,11 @@ from .world_objects import Json, a_container, a_node, a_pod, a_quota
 from .world_process import Service, until
 from .world_recount import Amount, against_quota, beyond, holds, limits, used_in, used_of_devices
 
-NODES = ("n1", "n2", "n3")
+NODES = ("n1", "n2")
 DEVICES, MEMORY, SLOTS = 2, 16000, 4
 NAMESPACES = ("default", "team")
+BREAKS = 5
+"""Of watches: each makes an informer wait longer, up to half a minute."""
 TRIES = 400
 """Of one pod, which is enough for all that a storm lasts."""
 
@@ -38,7 +40,7 @@ class Storm:
         self._pods, self._alive = pods, alive
         self._cycle = asyncio.Lock()
         self._over = False
-        self._limit = 0
+        self._limit = self._breaks = 0
         self._shape: dict[str, dict[str, Any]] = {name: {} for name in NODES}
 
     async def run(self) -> None:
@@ -51,7 +53,7 @@ class Storm:
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(self._again(act, most)) for act, most in (
                 (self._change_node, 0.2), (self._quota, 0.25), (self._end_some, 0.05),
-                (self._break_watches, 0.8), (self._look, 0.2),
+                (self._break_watches, 0.5), (self._look, 0.2),
             )]  # fmt: skip
             pods = [group.create_task(self._pod(n)) for n in range(self._pods)]
             await asyncio.gather(*pods)
@@ -77,18 +79,19 @@ class Storm:
         for drop in ("before", "after"):
             self.world.fault(**bind, drop=drop, probability=chance(0.0, 0.08))
         # Longer than the bind's timeout: carried out when nobody waits for it any more, or never.
-        self.world.fault(**bind, latency=0.7, probability=chance(0.0, 0.25))
-        self.world.fault(**bind, latency=0.7, drop="before", probability=chance(0.0, 0.04))
+        self.world.fault(**bind, latency=0.9, probability=chance(0.0, 0.25))
+        self.world.fault(**bind, latency=0.9, drop="before", probability=chance(0.0, 0.04))
         self.world.fault(**bind, latency=0.03, probability=0.3)
         self.world.fault(verb="get", status=500, probability=chance(0.0, 0.2))
         self.world.fault(verb="patch", status=429, probability=chance(0.0, 0.3))
-        # Each makes an informer wait longer; too many in a row, for half a minute.
         self.world.fault(verb="list", status=500, probability=0.3, times=1)
         self.world.fault(verb="watch", status=429, probability=0.3, times=1)
+        # What happens meanwhile comes in one batch.
+        self.world.fault(verb="watch", latency=chance(0.0, 0.2), probability=0.5)
         self.world.fault(verb="watch", duplicate=True, probability=chance(0.0, 1.0))
         # A watch that is cut in the middle of a batch must not have sent the end of it first.
-        if self.random.random() < 0.5:
-            self.world.fault(verb="watch", reorder=True, probability=chance(0.0, 1.0))
+        if self.random.random() < 0.6:
+            self.world.fault(verb="watch", reorder=True, probability=chance(0.3, 1.0))
         else:
             self.world.fault(
                 verb="watch", cut_after=self.random.randint(3, 30), probability=0.5, times=6
@@ -101,7 +104,10 @@ class Storm:
             self.world.server.fail_late(500, suffix=f"/{name}/binding")
 
     async def _break_watches(self) -> None:
-        if self.random.random() < 0.3:
+        if self._breaks == BREAKS:
+            return
+        self._breaks += 1
+        if self.random.random() < 0.5:
             self.world.server.forget_history()
         self.world.faults.cut_watches(self.random.choice(["", "pods", "nodes", "resourcequotas"]))
 
@@ -167,7 +173,7 @@ class Storm:
         asks: dict[str, object] = {"gpu": choose([1, 1, 1, 2]), "cores": choose([0, 10, 30])}
         asks |= choose([{"mem": choose([1000, 3000, 7000])}, {"percent": choose([25, 50])}])
         inits = []
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.4:
             inits.append(a_container("once", gpu=1, mem=choose([500, 9000])))
         if self.random.random() < 0.15:
             inits.insert(
@@ -178,7 +184,7 @@ class Storm:
     async def _pod(self, number: int) -> None:
         """One name's life: pods under it, one after another."""
         await asyncio.sleep(self.random.uniform(0.0, 0.5))
-        for _ in range(self.random.choice([1, 1, 2])):
+        for _ in range(self.random.choice([1, 2, 3])):
             while sum(map(holds, self.world.books.pods.values())) >= self._alive:
                 await asyncio.sleep(0.02)
             pod = await self.world.server.create(self._manifest(f"p{number}"))
@@ -219,8 +225,8 @@ class Storm:
         match self.random.choice(
             ["init", "init", "ended", "deleted", "deleted", "nothing", "nothing"]
         ):
-            case "init":
-                await self._end_init(pod)
+            case "init" if starting := [p for p in pods if p["spec"].get("initContainers")]:
+                await self._end_init(self.random.choice(starting))
             case "ended":
                 await self.world.set_status(pod, phase=self.random.choice(["Succeeded", "Failed"]))
             case "deleted":
