@@ -150,7 +150,7 @@ class TestQuota:
         await world.agree(service)
 
     async def test_of_another_namespace(self, world, limited):
-        service, _, waits = limited
+        _, _, waits = limited
         await world.add_namespace("team")
         await world.server.create(a_quota("q", "team", mem=10000))
         await world.server.delete("resourcequotas", "q", namespace="team")
@@ -176,9 +176,11 @@ async def test_as_many_as_fit_together_by_priority_and_age(world):
     high = await waiting(world, service, "high", gpu=1, mem=8000, priority="high")
     await world.remove(runs)
     await woken(world, service, high)
-    await until("one more is woken", lambda: any(wakes(world, pod) for pod in low))
-    await asyncio.sleep(SOON)
-    assert [bool(wakes(world, pod)) for pod in (high, *low)].count(True) == 2
+    await bound(world, service, high)
+    first, second = low
+    await woken(world, service, first)
+    await bound(world, service, first)
+    await asleep(world, second)
 
 
 async def test_one_that_was_woken_for_nothing_makes_way_for_the_next(world):

@@ -42,10 +42,10 @@ class Forge:
         assert self._process.stdout
         return self._process.stdout.readline().strip()
 
-    def start(self, arguments: Sequence[str], *, log: Path, exit: Path) -> int:
+    def start(self, arguments: Sequence[str], *, log: Path, ending: Path) -> int:
         """The new process's id."""
         assert self._process.stdin
-        wanted = {"arguments": list(arguments), "log": str(log), "exit": str(exit)}
+        wanted = {"arguments": list(arguments), "log": str(log), "exit": str(ending)}
         self._process.stdin.write(json.dumps(wanted) + "\n")
         self._process.stdin.flush()
         return int(self._answer())
@@ -99,7 +99,7 @@ class Service:
             f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
             for name, value in flags.items()
         ]
-        self.process = self._forge.start(["scheduler", *words], log=self.log, exit=self._exit)
+        self.process = self._forge.start(["scheduler", *words], log=self.log, ending=self._exit)
         await self.until("it listens", self._addresses.exists)
         addresses = json.loads(self._addresses.read_text())
         self.extender, self.public = addresses["extender"], addresses["public"]
