@@ -8,6 +8,8 @@ import random
 import time
 from collections.abc import Mapping
 
+import msgspec
+
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant
@@ -18,6 +20,7 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKe
 from hami.plugins import Vendors, load_vendors
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, decide, parse_pod
+from hami.policy.names import NameBlock
 from hami.policy.quota import QuotaLedger
 
 DEVICES_PER_NODE = 8
@@ -82,10 +85,12 @@ def time_decisions(vendors: Vendors, table: ClusterTable, ask: str, runs: int) -
             metadata=Metadata(name=f"new-{number}", uid=PodUid(f"new-{number}")),
             spec=PodSpec(containers=[container]),
         )
-        # As kube-scheduler sends them: new strings, and another node first each time.
+        # As kube-scheduler sends them, another node first each time.
         start = number * 997 % len(names)
-        candidates = [name.encode().decode() for name in names[start:] + names[:start]]
+        sent = msgspec.json.encode(names[start:] + names[:start])
         begin = time.perf_counter()
+        candidates = NameBlock.read(sent)
+        assert candidates is not None
         request = parse_pod(pod, vendors, SchedulingPolicy())
         assert not isinstance(request, Invalid)
         outcome = decide(table, request, ledger.gate(pod), candidates)

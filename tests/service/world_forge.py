@@ -9,6 +9,7 @@ SIGKILL). All of them end with it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ _MODULES = (
     "hami.plugins",
     "hami.scheduler.service",
     "kubernetes.aio.config",
+    "pydantic.v1",
     "uvicorn.protocols.http.httptools_impl",
 )
 
@@ -36,6 +38,9 @@ def main() -> None:
     from hami.plugins import load_vendors
 
     load_vendors()
+    # What is shared by all need not be walked through, and so copied, by each.
+    gc.collect()
+    gc.freeze()
     exits: dict[int, Path] = {}
 
     def reap(*_: object) -> None:

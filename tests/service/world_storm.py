@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -32,12 +33,17 @@ TRIES = 400
 
 
 class Storm:
-    """One seed's; ``pods`` so many are made, at most ``alive`` at a time."""
+    """One seed's; pods of so many names are made, and at most ``alive`` of them run at a time.
 
-    def __init__(self, world: World, service: Service, seed: int, *, pods: int, alive: int) -> None:
+    ``kills``: how often the service is killed meanwhile.
+    """
+
+    def __init__(
+        self, world: World, service: Service, seed: int, *, pods: int, alive: int, kills: int
+    ) -> None:
         self.world, self.service = world, service
         self.random = random.Random(seed)
-        self._pods, self._alive = pods, alive
+        self._pods, self._alive, self._kills = pods, alive, kills
         self._cycle = asyncio.Lock()
         self._over = False
         self._limit = self._breaks = 0
@@ -56,6 +62,9 @@ class Storm:
                 (self._break_watches, 0.5), (self._look, 0.2),
             )]  # fmt: skip
             pods = [group.create_task(self._pod(n)) for n in range(self._pods)]
+            for _ in range(self._kills):
+                await asyncio.sleep(self.random.uniform(0.1, 0.6))
+                await self._kill()
             await asyncio.gather(*pods)
             for task in others:
                 task.cancel()
@@ -67,7 +76,15 @@ class Storm:
     async def _again(self, act: Callable[[], Any], most: float) -> None:
         while True:
             await asyncio.sleep(self.random.uniform(0.0, most))
-            await act()
+            # It may have been killed, and be about to be started again.
+            with suppress(aiohttp.ClientError, OSError):
+                await act()
+
+    async def _kill(self) -> None:
+        """What it had sent is done before the next one begins, as the bind's timeout sees to."""
+        await self.service.kill()
+        await until("no binding is under way", lambda: not self.world.server.front.bindings)
+        await self.service.start()
 
     # What goes wrong.
 
@@ -201,12 +218,9 @@ class Storm:
         for attempt in range(patience):
             if not self.world.there(pod) or self.world.node_of(pod):
                 return
-            try:
+            with suppress(aiohttp.ClientError, OSError):
                 await self._attempt(pod)
-            except (aiohttp.ClientError, OSError):
-                continue  # The service is about to be started again.
-            finally:
-                await asyncio.sleep(self.random.uniform(0.0, 0.02 * attempt))
+            await asyncio.sleep(self.random.uniform(0.0, 0.02 * attempt))
 
     async def _attempt(self, pod: Json) -> None:
         async with self._cycle:

@@ -52,4 +52,4 @@ def test_a_suite_gets_a_cluster_and_a_failure_shows_the_services_log(tmp_path):
     assert result.returncode == 1, result.stdout + result.stderr
     assert "to see what a failure shows" in result.stdout
     assert "- hami_cluster -" in result.stdout
-    assert '"event": "listening"' in result.stdout
+    assert '"event":"listening"' in result.stdout
