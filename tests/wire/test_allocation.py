@@ -202,6 +202,7 @@ def test_the_bind_begins_in_phase_allocating():
 
 def test_the_keys_that_only_the_scheduler_may_write():
     assert allocation_keys(BOTH) == {
+        "hami.io/scheduler-term",
         "hami.io/vgpu-node",
         "hami.io/vgpu-time",
         "hami.io/bind-phase",

@@ -12,6 +12,7 @@ SPELLED = {
     "BIND_PHASE": "hami.io/bind-phase",
     "BIND_TIME": "hami.io/bind-time",
     "ALLOCATION_SIGNATURE": "hami.io/allocation-signature",
+    "SCHEDULER_TERM": "hami.io/scheduler-term",
     "WAKE_UP": "hami.io/wake-up",
     "NODE_POLICY": "hami.io/node-scheduler-policy",
     "DEVICE_POLICY": "hami.io/gpu-scheduler-policy",
