@@ -195,7 +195,6 @@ class Service:
         while self._awaited():
             await asyncio.sleep(0.02)
         # What was read stays: the collector need not walk through a million objects again.
-        gc.collect()
         gc.freeze()
         self._complete = True
 

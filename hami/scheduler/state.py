@@ -288,6 +288,9 @@ class ClusterState:
                         generation=generation,
                         signature=about.text,
                     )
+                    if account == known.account:
+                        self.charges[about.uid] = charge  # As it was charged on trust.
+                        return
                     self._apply(known.pod, charge)
                     if before != account.running:
                         self._freed(known.pod, before.node)
