@@ -238,7 +238,7 @@ class Storm:
             return
         pod = self.random.choice(pods)
         match self.random.choice(
-            ["init", "init", "ended", "deleted", "deleted", "nothing", "nothing"]
+            ["init", "init", "init", "ended", "deleted", "nothing", "nothing"]
         ):
             case "init" if starting := [p for p in pods if p["spec"].get("initContainers")]:
                 await self._end_init(self.random.choice(starting))
@@ -272,6 +272,8 @@ class Storm:
     async def settle(self) -> None:
         """Nothing goes wrong any more: what fits is bound, and what is refused cannot fit."""
         world, service = self.world, self.service
+        for pod in filter(holds, list(world.books.pods.values())):
+            await self._end_init(pod)
         for _ in range(TRIES):
             placed = False
             for pod in self._waiting():
