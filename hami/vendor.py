@@ -156,6 +156,8 @@ class Vendor:
         return self.parse_request(container, pod) is not None
 
     def parse_request(self, container: Container, pod: Pod) -> DeviceRequest | Invalid | None:
+        if self._reads_by_default and not defaults.asks(self.profile, container):
+            return None
         try:
             answer = self._ask("hami_parse_request", container=container, pod=pod)
             parsed: DeviceRequest | Invalid | None = self._one(

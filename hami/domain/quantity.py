@@ -59,15 +59,18 @@ def parse(text: str) -> Quantity | BadQuantity:
     return Quantity(-value if sign == "-" else value, binary=bool(binary))
 
 
-def _is_plain(text: str) -> bool:
-    """Digits alone: nearly all are, and exact fractions cost ten times as much."""
-    return text.isdecimal() and text.isascii() and len(text) <= _LONGEST
+def _plain(text: str) -> int | None:
+    """Digits, and perhaps thousands: nearly all are, and exact fractions cost ten times as much."""
+    digits = text.removesuffix("k")
+    if not (digits.isdecimal() and text.isascii() and len(text) <= _LONGEST):
+        return None
+    return int(digits) * (1 if digits == text else 1000)
 
 
 def whole_number(text: str) -> int | BadQuantity:
     """A count, percentage or share: a whole number, not negative."""
-    if _is_plain(text):
-        return int(text)
+    if (number := _plain(text)) is not None:
+        return number
     quantity = parse(text)
     if isinstance(quantity, BadQuantity):
         return quantity
@@ -93,8 +96,8 @@ def limited_memory(text: str, factor: int = 1) -> MemoryMiB | BadQuantity:
 
 
 def _memory(text: str, factor: int, *, round_up: bool) -> MemoryMiB | BadQuantity:
-    if _is_plain(text):
-        return MemoryMiB(int(text) * max(factor, 1))
+    if (plain := _plain(text)) is not None:
+        return MemoryMiB(plain * max(factor, 1))
     quantity = parse(text)
     if isinstance(quantity, BadQuantity):
         return quantity

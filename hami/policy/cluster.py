@@ -387,8 +387,10 @@ class _Record:
     usage: Usage = UNUSED
     grants: dict[PodUid, tuple[Grant, ...]] = field(default_factory=dict)
     unknown: set[PodUid] = field(default_factory=set)
+    _state: DeviceState | None = None
 
     def apply(self, uid: PodUid, charge: _Charge) -> None:
+        self._state = None
         key = (self.device.vendor, self.device.id)
         if (usage := charge.usage.get(key)) is not None:
             self.usage = self.usage + usage
@@ -401,6 +403,7 @@ class _Record:
             self.unknown.add(uid)
 
     def release(self, uid: PodUid, charge: _Charge) -> None:
+        self._state = None
         key = (self.device.vendor, self.device.id)
         if (usage := charge.usage.get(key)) is not None:
             self.usage = self.usage - usage
@@ -408,8 +411,11 @@ class _Record:
         self.unknown.discard(uid)
 
     def state(self) -> DeviceState:
-        grants = tuple(grant for held in self.grants.values() for grant in held)
-        return DeviceState(self.device, self.usage, grants, known=not self.unknown)
+        """The same object as long as nothing has changed."""
+        if self._state is None:
+            grants = tuple(grant for held in self.grants.values() for grant in held)
+            self._state = DeviceState(self.device, self.usage, grants, known=not self.unknown)
+        return self._state
 
 
 @dataclass(slots=True, eq=False)

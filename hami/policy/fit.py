@@ -8,10 +8,11 @@ every container in turn, against what runs at the same time as it does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, overload
 
 from hami.domain import reasons
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
@@ -124,7 +125,7 @@ class _Walk:
         """The first grants that fit, in the order of the group."""
         taken: list[Grant] = []
         for state in group:
-            for verdict in self._slices(state, taken):
+            for verdict in self.slices(state, taken):
                 if isinstance(verdict, Reason):
                     self.refused[verdict] += 1
                 else:
@@ -147,20 +148,13 @@ class _Walk:
         return again.take_first(by_size)
 
     def _let_vendor_choose(self, group: Sequence[DeviceState]) -> Placement | Rejected | None:
-        refused: Counter[Reason] = Counter()
-        candidates: list[tuple[DeviceState, Grant]] = []
-        for state in group:
-            for verdict in self._slices(state, ()):
-                if isinstance(verdict, Reason):
-                    refused[verdict] += 1
-                else:
-                    candidates.append(verdict)
+        candidates = _Candidates(self, group)
         answer = self.vendor.choose(self.request, candidates, self.ctx)
         if answer is None:
             return None
         outcome = answer if isinstance(answer, Rejected) else self._checked(answer, candidates)
         if isinstance(outcome, Rejected):
-            self.refused.update(refused)
+            self.refused.update(candidates.refused)
             self.refused.update(dict(outcome.counts))
             self.details += outcome.details
         return outcome
@@ -180,7 +174,7 @@ class _Walk:
             return Rejected.of({reasons.QUOTA: len(candidates)})
         return Placement(tuple(grants))
 
-    def _slices(
+    def slices(
         self, state: DeviceState, taken: Sequence[Grant]
     ) -> Iterable[tuple[DeviceState, Grant] | Reason]:
         """The slices that this device can give, then (if it gave too few) why no more.
@@ -222,6 +216,50 @@ class _Walk:
             if device.cores and used.cores == device.cores and not grant.cores:
                 return reasons.CORES_EXHAUSTED
         return self.vendor.accept(request, state, taken, self.ctx) or grant
+
+
+class _Candidates(Sequence[tuple[DeviceState, Grant]]):
+    """Every slice that could be had, and why others could not; found when somebody looks.
+
+    Most vendors choose for few pods, and say so without looking.
+    """
+
+    def __init__(self, walk: _Walk, group: Sequence[DeviceState]) -> None:
+        self._walk = walk
+        self._group = group
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[DeviceState, Grant]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[DeviceState, Grant]]: ...
+
+    def __getitem__(
+        self, index: int | slice
+    ) -> tuple[DeviceState, Grant] | list[tuple[DeviceState, Grant]]:
+        return self._looked[0][index]
+
+    def __len__(self) -> int:
+        return len(self._looked[0])
+
+    def __iter__(self) -> Iterator[tuple[DeviceState, Grant]]:
+        return iter(self._looked[0])
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        return self._looked[1]
+
+    @cached_property
+    def _looked(self) -> tuple[list[tuple[DeviceState, Grant]], Mapping[Reason, int]]:
+        found: list[tuple[DeviceState, Grant]] = []
+        refused: Counter[Reason] = Counter()
+        for state in self._group:
+            for verdict in self._walk.slices(state, ()):
+                if isinstance(verdict, Reason):
+                    refused[verdict] += 1
+                else:
+                    found.append(verdict)
+        return found, refused
 
 
 def fit_pod(

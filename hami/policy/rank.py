@@ -15,7 +15,7 @@ from hami.domain.errors import shortened
 from hami.domain.objects import Pod
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
-from hami.domain.units import WHOLE_DEVICE
+from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB
 from hami.policy.defaults import asked_memory
 from hami.wire import keys
 
@@ -137,10 +137,13 @@ def in_order(
     plain_binpack = policy.device.chain == ("binpack",) and not policy.device.chained
     numa_sign = -1 if numa_bind and plain_binpack else 1
 
+    cores = min(request.cores, WHOLE_DEVICE)
+
     def after(state: DeviceState) -> float:
-        device = state.device
-        asked = Usage(1, asked_memory(request, device), min(request.cores, WHOLE_DEVICE))
-        return device_score(device, state.usage + asked, policy.weights)
+        device, used = state.device, state.usage
+        memory = MemoryMiB(used.memory_mib + asked_memory(request, device))
+        asked = Usage(used.slots + 1, memory, CorePercent(used.cores + cores))
+        return device_score(device, asked, policy.weights)
 
     terms: dict[str, Callable[[DeviceState], float]] = {
         "binpack": after,
@@ -148,10 +151,11 @@ def in_order(
         "numa": lambda state: numa_sign * state.device.numa,
         "mutex": lambda state: -state.usage.slots,
     }
-    wanted = [terms[word] for word in chain]
+    first, *others = [terms[word] for word in chain]
 
     def rank(state: DeviceState) -> tuple[Any, ...]:
         device = state.device
-        return (*(term(state) for term in wanted), device.numa, device.index, device.id)
+        more = [term(state) for term in others]
+        return (first(state), *more, device.numa, device.index, device.id)
 
     return sorted(states, key=rank, reverse=True)

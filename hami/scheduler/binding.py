@@ -206,15 +206,16 @@ class Binder:
         now, node, table = datetime.now(UTC), allocation.node, self._state.table
         annotations = annotations_of(pod, allocation, table, now)
         annotations[keys.SCHEDULER_TERM] = str(self._leadership.term)
-        annotations = signed(pod, allocation, annotations, table, self._signer())
+        decision = signed(pod, allocation, annotations, table, self._signer())
         if (reservation := self._state.reservations.get(pod.uid)) is not None:
-            reservation.signature = annotations.get(keys.ALLOCATION_SIGNATURE, "")
+            reservation.written = decision.pod, decision.account
+            reservation.signature = decision.signature
         return PodBinding(
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
             node=node,
-            annotations=annotations,
+            annotations=decision.annotations,
             labels=label_of(node),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from hami.domain.allocations import PodAllocation
 from hami.domain.errors import HamiError
 from hami.domain.objects import Pod
-from hami.policy.accounting import account_of
+from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
 from hami.scheduler.signing import Signer
 from hami.wire import keys
@@ -49,13 +50,26 @@ def annotations_of(
     return written
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """``annotations`` are what is added to the pod, ``pod`` is what it will be.
+
+    ``account`` is what the pod will be charged, ``signature`` is empty without a key to sign with.
+    """
+
+    annotations: Mapping[str, str]
+    pod: Pod
+    account: Account
+    signature: str
+
+
 def signed(
     pod: Pod,
     allocation: PodAllocation,
     annotations: Mapping[str, str],
     table: ClusterTable,
     signer: Signer,
-) -> dict[str, str]:
+) -> Signed:
     """The annotations and their signature, over what whoever reads them will decode.
 
     Raises:
@@ -72,7 +86,10 @@ def signed(
             f"{allocation.node}; remove those that its author set for the scheduler"
         )
     signature = signer.sign(pod.uid, account.allocation, FIRST_GENERATION)
-    return {**annotations, **({keys.ALLOCATION_SIGNATURE: signature} if signature else {})}
+    if signature:
+        annotations = {**annotations, keys.ALLOCATION_SIGNATURE: signature}
+        bound = _bound(pod, allocation.node, annotations)
+    return Signed(annotations=annotations, pod=bound, account=account, signature=signature)
 
 
 def label_of(node: str) -> dict[str, str]:

@@ -25,14 +25,16 @@ class Phase(Enum):
 class Reservation:
     """``since`` is when it was made, ``answered`` when its bind was; in monotonic seconds.
 
-    ``signature`` is what a bind sent of it. Until ``lost_until`` a bind that got no answer may
-    yet be carried out, whatever has been heard of the pod since.
+    ``written`` is the pod as a bind wrote it, and what it is charged then; ``signature`` what was
+    signed. Until ``lost_until`` a bind that got no answer may yet be carried out, whatever has
+    been heard of the pod since.
     """
 
     pod: Pod
     allocation: PodAllocation
     since: float
     phase: Phase = Phase.RESERVED
+    written: tuple[Pod, Account] | None = None
     signature: str = ""
     answered: float | None = None
     lost_until: float = float("-inf")
@@ -40,6 +42,20 @@ class Reservation:
     def may_be_bound(self, now: float) -> bool:
         """A bind of it is on its way or done: the pod cannot be given anything else."""
         return self.phase is not Phase.RESERVED or now < self.lost_until
+
+    def account_of(self, pod: Pod) -> Account | None:
+        """The account of a pod that is as we wrote it; None of any other."""
+        if self.written is None:
+            return None
+        written, account = self.written
+        same = (
+            pod.annotations == written.annotations
+            and pod.spec.node_name == written.spec.node_name
+            and pod.spec.containers == written.spec.containers
+            and pod.spec.init_containers == written.spec.init_containers
+            and pod.init_finished == account.init_ended
+        )
+        return account if same else None
 
     def vouches_for(self, account: Account, signature: str) -> bool:
         """This is what we have just signed ourselves."""

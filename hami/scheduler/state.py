@@ -118,6 +118,7 @@ class ClusterState:
             known = _known_part(reservation.allocation, vendors)
             self.table.charge(reservation.pod.uid, known)
             self.ledger.charge(reservation.pod, known)
+            reservation.written = None
         self.charges.clear()
         self.unjudged.clear()
         self.waiting = WaitingPods(vendors)
@@ -240,11 +241,14 @@ class ClusterState:
         known = self.charges.get(pod.uid)
         if known is not None and known.reads_alike(pod):
             return
-        account = account_of(pod, self.vendors)
+        reservation = self.reservations.get(pod.uid)
+        account = reservation.account_of(pod) if reservation else None
+        if account is None:
+            account = account_of(pod, self.vendors)
         if account is None:
             self._drop_reservation(pod.uid)
             return
-        reservation = self.reservations.pop(pod.uid, None)
+        self.reservations.pop(pod.uid, None)
         if reservation and reservation.answered is not None:
             self._around.bind_seen(self._around.clock() - reservation.answered)
         self._apply(pod, self._charge_of(pod, account, known, reservation))
@@ -310,7 +314,7 @@ class ClusterState:
         )
         self.ledger.charge(pod, account.running)
         self.charges[pod.uid] = charge
-        self.usage_changed(pod.namespace)
+        self._usage_changed(pod.namespace)
         self._tell(pod, ("Pod", pod.uid), "UnknownUsage", account.problems)
 
     def _uses_nothing(self, uid: PodUid) -> None:
@@ -350,7 +354,7 @@ class ClusterState:
         self.table.charge(pod.uid, allocation)
         self.reservations[pod.uid] = Reservation(pod, allocation, self._around.clock())
         self._waits_no_more(pod.uid)
-        self.usage_changed(pod.namespace)
+        self._usage_changed(pod.namespace)
 
     def bound(self, uid: PodUid) -> None:
         """The API server has bound it; the informer will show it, if it has not already."""
@@ -417,15 +421,22 @@ class ClusterState:
     def _freed(self, pod: Pod, node: str) -> None:
         self._freed_on(node)
         self._freed_in(pod.namespace)
-        self.usage_changed(pod.namespace)
+        self._usage_changed(pod.namespace)
 
     def _freed_on(self, node: str) -> None:
         self.waiting.freed_on(node)
         self.freed.set()
 
     def _freed_in(self, namespace: str) -> None:
-        if any(True for _ in self.ledger.constraints_of(namespace)):
+        if self._is_limited(namespace):
             self._allowed_in(namespace)
+
+    def _usage_changed(self, namespace: str) -> None:
+        if self._is_limited(namespace):
+            self.usage_changed(namespace)
+
+    def _is_limited(self, namespace: str) -> bool:
+        return any(True for _ in self.ledger.constraints_of(namespace))
 
     def _allowed_in(self, namespace: str) -> None:
         """Also where the last limit has just gone."""

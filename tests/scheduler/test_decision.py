@@ -61,9 +61,7 @@ def test_mig_instances_are_signed_with_profile_and_place() -> None:
     cluster, pod = a_mig_cluster(), a_mig_pod()
     allocation, annotations = written(cluster, pod)
     signer = Signer.from_pem(new_private_pem())
-    text = signed(pod, allocation, annotations, cluster.state.table, signer)[
-        "hami.io/allocation-signature"
-    ]
+    text = signed(pod, allocation, annotations, cluster.state.table, signer).signature
     assert signer.verify(pod.uid, allocation, text) == Verified(1)
     bare = annotations["hami.io/vgpu-mig-allocations"]
     assert "1g.5gb" in bare
@@ -72,7 +70,8 @@ def test_mig_instances_are_signed_with_profile_and_place() -> None:
 def test_without_a_key_nothing_is_signed() -> None:
     cluster, pod = a_mig_cluster(), a_mig_pod()
     allocation, annotations = written(cluster, pod)
-    assert signed(pod, allocation, annotations, cluster.state.table, Signer.none()) == annotations
+    decision = signed(pod, allocation, annotations, cluster.state.table, Signer.none())
+    assert (decision.annotations, decision.signature) == (annotations, "")
 
 
 def test_what_a_tenant_wrote_into_the_schedulers_annotations_is_not_signed() -> None:

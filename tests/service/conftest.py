@@ -32,3 +32,4 @@ async def world(tmp_path, forge):
     async with a_world(tmp_path, forge) as world:
         yield world
         assert world.books.violations == []
+        assert world.complaints() == []

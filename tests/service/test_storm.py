@@ -24,6 +24,7 @@ async def a_storm(folder: Path, forge, seed: int) -> None:
         assert max(world.books.bound.values()) == 1, "no pod is bound twice"
         assert len(world.books.bound) > 5, "something happened"
         await storm.clear()
+        assert world.complaints() == []
 
 
 @pytest.mark.parametrize("first", range(0, 50, GROUP), ids=lambda first: f"seeds-{first}")

@@ -67,6 +67,10 @@ class World:
         await service.start()
         return service
 
+    def complaints(self) -> list[str]:
+        """Of all services; see ``Service.complaints``."""
+        return [line for service in self._services for line in service.complaints()]
+
     async def end(self) -> None:
         for service in self._services:
             if service.process:

@@ -36,7 +36,11 @@ class Forge:
             env=environment,
             text=True,
         )
-        assert self._answer() == "ready"
+        if self._answer() != "ready":
+            self.close()
+            raise AssertionError(
+                "the service's modules cannot be imported; standard error says why"
+            )
 
     def _answer(self) -> str:
         assert self._process.stdout
@@ -173,6 +177,11 @@ class Service:
         """Its log lines, as far as they are JSON."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
 
+    def complaints(self) -> list[str]:
+        """Lines that no trouble around it excuses: a bug's traceback, a handler that failed."""
+        *lines, _ = [*self.log.read_text().split("\n"), ""] if self.log.exists() else [""]
+        return [line for line in filter(None, lines) if _is_a_bug(line)]
+
     def last_lines(self, count: int = 25) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join([f"last lines of {self.name}:", *text.splitlines()[-count:]])
@@ -185,6 +194,16 @@ class Service:
             assert code is None, f"{self.name} ended ({code}) before {what}\n{self.last_lines()}"
 
         await until(f"{self.name}: {what}", holds, also=alive, story=self.last_lines)
+
+
+def _is_a_bug(line: str) -> bool:
+    if not line.startswith("{"):
+        return True
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return False  # It was killed while it wrote.
+    return said["level"] in ("error", "critical") or " failed for " in said.get("problem", "")
 
 
 async def until(what: str, holds: Any, *, also: Any = None, story: Any = str) -> Any:

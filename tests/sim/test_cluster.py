@@ -90,7 +90,7 @@ async def test_a_burst_with_failing_bindings_ends_with_every_pod_placed_once():
 async def test_waiting_for_a_service_that_died_says_so_at_once_with_its_last_lines():
     async with EmbeddedCluster() as cluster:
         os.kill(cluster.service.pid, 9)
-        with pytest.raises(ServiceDied, match=r"signal SIGKILL; its last lines:\n.*listening"):
+        with pytest.raises(ServiceDied, match=r"(?s)signal SIGKILL; its last lines:\n.*listening"):
             await cluster.bound("nobody")
         assert isinstance(await cluster.failed(), ServiceDied)
 
