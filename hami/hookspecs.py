@@ -144,7 +144,8 @@ class SchedulerHooks:
         Called: for every container at admission, and once per pod in the scheduler.
         Args:
             profile: the vendor in question.
-            container: the container; its quantities are texts as the API server stores them.
+            container: the container; its quantities are texts as the API server stores them. Its
+                environment is there at admission alone.
             pod: the pod it belongs to, for annotations.
         Returns: the request. None: it asks nothing of this vendor. ``Invalid``: it asks for
             something that cannot be; the text names container, key and value. Default: the

@@ -268,6 +268,8 @@ class Vendor:
             restored: PodAllocation | Corrupt = self._one(
                 "hami_restore", answer, PodAllocation | Corrupt
             )
+            if restored is allocation:
+                return allocation
             if isinstance(restored, PodAllocation) and not self._completes(allocation, restored):
                 problem = "returned other grants than its own changed, or a lower charge"
                 self._fail("hami_restore", problem)

@@ -5,13 +5,13 @@ Little is imported here, so that what can be interrupted or fail is under guard.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
 import traceback
 from typing import Any
 
+from hami.cli.imports import imported_for_good
 from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.streams import replace_streams
 
@@ -48,8 +48,10 @@ def _run() -> Any:
 
 
 def _imported() -> Any:
+    # We multiply no matrices, and OpenBLAS's threads spin while they wait for one.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ending_at_interrupt():
-        return importlib.import_module("hami.cli.app")
+        return imported_for_good("hami.cli.app")
 
 
 def _internal_error(error: Exception) -> int:

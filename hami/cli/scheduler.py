@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import signal
@@ -16,6 +15,8 @@ import structlog
 import typer
 import yaml
 
+from hami.cli.imports import imported_for_good
+from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.scheduler_options import split
 from hami.domain.errors import ConfigError, HamiError
 from hami.plugins import installed_plugins
@@ -60,8 +61,12 @@ def run_scheduler(
         if config.address_file is not None:
             write_addresses(config.address_file, addresses)
 
+    # Whatever works beside the loop (scrapes, signatures) hands the interpreter back 10 times
+    # sooner than by default: a filter waits for that.
+    sys.setswitchinterval(0.0005)
     # Imported late: other commands need no server.
-    service = importlib.import_module("hami.scheduler.service")
+    with ending_at_interrupt():
+        service = imported_for_good("hami.scheduler.service")
     run_until_signal(service.serve(config, ready, source=source))
 
 

@@ -158,6 +158,7 @@ class Informer(Generic[T]):
     async def _relist(self) -> None:
         """Apply the differences between a fresh list and what we have, in short turns."""
         self.relists += 1
+        first = not self._objects
         seen: set[Key] = set()
         version = ""
         pages = self._client.pages(
@@ -172,7 +173,7 @@ class Informer(Generic[T]):
                 version = page.resource_version
                 for raw in page.items:
                     await self._turns.pause()
-                    if (key := self._listed(raw)) is not None:
+                    if (key := self._first(raw) if first else self._listed(raw)) is not None:
                         seen.add(key)
         for key in [key for key in self._objects if key not in seen]:
             await self._turns.pause()
@@ -184,6 +185,16 @@ class Informer(Generic[T]):
         self._version = version
         self.last_event_at = time.monotonic()
         self.synced.set()
+
+    def _first(self, raw: msgspec.Raw) -> Key | None:
+        """As :meth:`_listed`, where nothing is known yet that it could be the same as."""
+        try:
+            found = self._resource.decoder.decode(raw)
+        except msgspec.MsgspecError:
+            return self._listed(raw)
+        key = _key(found)
+        self._apply(key, found)
+        return key
 
     def _listed(self, raw: msgspec.Raw) -> Key | None:
         """Whose item of a list it was; None when not even that can be read."""

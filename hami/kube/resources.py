@@ -13,7 +13,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from hami.domain.objects import Lean, Metadata, Node, Pod, ResourceQuota
+from hami.domain.objects import (
+    Container,
+    EnvVar,
+    Lean,
+    Metadata,
+    Node,
+    Pod,
+    PodSpec,
+    ResourceQuota,
+)
 
 
 class HasMetadata(Protocol):
@@ -115,7 +124,24 @@ class Namespace(Lean, frozen=True):
     metadata: Metadata = Metadata()
 
 
-PODS = Resource(group_version="v1", plural="pods", kind="Pod", type=Pod, namespaced=True)
+class _ReadContainer(Container, frozen=True):
+    """Without its environment, which is most of a pod and matters at admission alone."""
+
+    env: list[EnvVar] | None = msgspec.field(default=None, name="-")
+
+
+class _ReadPodSpec(PodSpec, frozen=True):
+    containers: list[_ReadContainer] = []  # type: ignore[assignment]
+    init_containers: list[_ReadContainer] | None = None  # type: ignore[assignment]
+
+
+class _ReadPod(Pod, frozen=True):
+    spec: _ReadPodSpec = _ReadPodSpec()
+
+
+PODS: Resource[Pod] = Resource(
+    group_version="v1", plural="pods", kind="Pod", type=_ReadPod, namespaced=True
+)
 NODES = Resource(group_version="v1", plural="nodes", kind="Node", type=Node, namespaced=False)
 QUOTAS = Resource(
     group_version="v1",

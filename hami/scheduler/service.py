@@ -140,8 +140,8 @@ class Service:
 
     async def run(self, ready: Ready) -> None:
         """Listen first, so that probes have an answer; then read the cluster."""
-        # By default a start with 20 000 pods stops for 100 ms, again and again.
-        gc.set_threshold(50_000, 20, 100)
+        # By default a start with 20 000 pods stops for 100 ms, again and again, and finds nothing.
+        gc.set_threshold(500_000, 20, 100)
         await self._first_keys()
         served = Served(
             extender=self._extender,
@@ -196,6 +196,7 @@ class Service:
             await asyncio.sleep(0.02)
         # What was read stays: the collector need not walk through a million objects again.
         gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
         self._complete = True
 
     def failed(self) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hami.policy.accounting import account_of
 from hami.scheduler.signing import Signer, Verdict
@@ -12,6 +12,8 @@ from hami.wire import keys
 
 PORTION = 64
 """Signatures verified before the loop is told."""
+AT_ONCE = 2
+"""Threads: OpenSSL works without the interpreter's lock."""
 
 
 async def verify_signatures(state: ClusterState, signer: Callable[[], Signer]) -> None:
@@ -20,11 +22,19 @@ async def verify_signatures(state: ClusterState, signer: Callable[[], Signer]) -
         await state.to_judge.wait()
         state.to_judge.clear()
         waiting = list(state.unjudged.values())
-        for first in range(0, len(waiting), PORTION):
-            portion = waiting[first : first + PORTION]
-            verdicts = await asyncio.to_thread(_verify, signer(), portion)
-            for about, verdict in zip(portion, verdicts, strict=True):
-                state.judged(about, verdict)
+        portions = iter([waiting[n : n + PORTION] for n in range(0, len(waiting), PORTION)])
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(_judge(state, signer, portions))
+
+
+async def _judge(
+    state: ClusterState, signer: Callable[[], Signer], portions: Iterator[list[Unjudged]]
+) -> None:
+    for portion in portions:
+        verdicts = await asyncio.to_thread(_verify, signer(), portion)
+        for about, verdict in zip(portion, verdicts, strict=True):
+            state.judged(about, verdict)
 
 
 def judge_anew(state: ClusterState) -> None:

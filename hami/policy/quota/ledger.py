@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.objects import Pod, ResourceQuota
-from hami.domain.units import PodUid
+from hami.domain.profile import VendorProfile
+from hami.domain.units import PodUid, VendorKey
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota
 from hami.policy.usage import quota_charge
@@ -29,10 +30,20 @@ class _Account:
             self.used[resource] = self.used.get(resource, 0) + sign * amount
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
+    """What a pod holds; its ``charge`` is added up when some quota counts it."""
+
     pod: Pod
-    charge: Mapping[str, int]
+    containers: Sequence[ContainerAllocation]
+    profiles: Mapping[VendorKey, VendorProfile]
+    _charge: Mapping[str, int] | None = None
+
+    @property
+    def charge(self) -> Mapping[str, int]:
+        if self._charge is None:
+            self._charge = quota_charge(self.containers, self.profiles)
+        return self._charge
 
 
 class QuotaLedger:
@@ -113,7 +124,7 @@ class QuotaLedger:
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         """Charge without asking: the pod runs, whatever the limits say now."""
         self.release(pod.uid)
-        entry = _Entry(pod, self.amount(allocation.containers))
+        entry = _Entry(pod, allocation.containers, self._profiles)
         self._entries[pod.uid] = entry
         self._pods.setdefault(pod.namespace, {})[pod.uid] = None
         self._book(entry, 1)

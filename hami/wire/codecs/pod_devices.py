@@ -7,6 +7,7 @@ plugins consume ``...-to-allocate`` in this form, and everybody accounts by ``..
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed, shortened
@@ -50,14 +51,7 @@ def read_pod_devices(
 
 
 def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant | Malformed:
-    def bad(field: str, text: str, problem: str) -> Malformed:
-        return Malformed(
-            annotation=annotation,
-            position=f"{where}, {field}" if field else where,
-            text=shortened(text),
-            problem=problem,
-        )
-
+    bad = partial(_bad, annotation, where)
     fields = piece.split(",")
     if len(fields) < 4:
         return bad("", piece, f"{len(fields)} fields instead of id,type,memory,cores")
@@ -76,6 +70,15 @@ def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant 
         vendor=vendor,
         memory_mib=MemoryMiB(numbers[0]),
         cores=CorePercent(numbers[1]),
+    )
+
+
+def _bad(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
+    return Malformed(
+        annotation=annotation,
+        position=f"{where}, {field}" if field else where,
+        text=shortened(text),
+        problem=problem,
     )
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 
@@ -33,6 +34,26 @@ _GO_ESCAPES = str.maketrans(
 )
 
 
+_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+
+
+class _Plain(msgspec.Struct, forbid_unknown_fields=True):
+    """A device as HAMi writes nearly all: its own keys in its own spelling, of the right kind."""
+
+    id: str = ""
+    index: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] = 0
+    count: _Int32 = 0
+    devmem: _Int32 = 0
+    devcore: _Int32 = 0
+    type: str = ""
+    numa: _Int32 = 0
+    mode: str = ""
+    health: bool = False
+
+
+_PLAIN = msgspec.json.Decoder(list[_Plain])
+
+
 def decode_register_json(
     text: str, *, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None = None
 ) -> tuple[Device, ...] | Malformed:
@@ -40,9 +61,43 @@ def decode_register_json(
 
     Keys are matched without regard to case, unknown ones ignored, ``null`` means absent; an
     absent ``health`` is False. ``annotation`` is the key for messages, ``vendor`` becomes every
-    device's vendor. ``read_extra`` gets each device's object with lower-cased keys and may raise
-    ValueError or msgspec.ValidationError. Positions count devices from 0.
+    device's vendor. ``read_extra`` gets the object, with lower-cased keys, of each device that has
+    keys of the vendor's own, and may raise ValueError or msgspec.ValidationError. Positions count
+    devices from 0.
     """
+    try:
+        plain = _PLAIN.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _decode_any(text, annotation, vendor, read_extra)  # Which finds out what it is.
+    return each_once(
+        (_plain_device(d, f"device {n}", annotation, vendor) for n, d in enumerate(plain)),
+        annotation,
+    )
+
+
+def _plain_device(
+    item: _Plain, where: str, annotation: str, vendor: VendorKey
+) -> Device | Malformed:
+    if unusable := id_problem(item.id):
+        return _bad(annotation, where, "id", item.id, unusable)
+    return Device(
+        id=DeviceId(item.id),
+        vendor=vendor,
+        index=item.index,
+        model=item.type,
+        slots=item.count,
+        memory_mib=MemoryMiB(item.devmem),
+        cores=CorePercent(item.devcore),
+        numa=item.numa,
+        mode=item.mode,
+        healthy=item.health,
+    )
+
+
+def _decode_any(
+    text: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
+) -> tuple[Device, ...] | Malformed:
+    """Whatever Go would take, or what is wrong with it."""
     try:
         items = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -81,14 +136,7 @@ def _broken(text: str, annotation: str, error: Exception) -> Malformed:
 def _device(
     item: Any, where: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
 ) -> Device | Malformed:
-    def bad(field: str, value: str, problem: str) -> Malformed:
-        return Malformed(
-            annotation=annotation,
-            position=f"{where}, {field}" if field else where,
-            text=shortened(value),
-            problem=problem,
-        )
-
+    bad = partial(_bad, annotation, where)
     if not isinstance(item, dict):
         return bad("", _shown(item), "not a JSON object")
     entry = {key.lower(): value for key, value in item.items() if value is not None}
@@ -108,7 +156,7 @@ def _device(
     if unusable := id_problem(id):
         return bad("id", id, unusable)
     extra = NO_EXTRA
-    if read_extra is not None:
+    if read_extra is not None and not _CORE_KEYS.issuperset(entry):
         try:
             extra = read_extra(entry)
         except (ValueError, msgspec.ValidationError) as error:
@@ -125,6 +173,15 @@ def _device(
         mode=entry.get("mode", ""),
         healthy=entry.get("health", False),
         extra=extra,
+    )
+
+
+def _bad(annotation: str, where: str, field: str, value: str, problem: str) -> Malformed:
+    return Malformed(
+        annotation=annotation,
+        position=f"{where}, {field}" if field else where,
+        text=shortened(value),
+        problem=problem,
     )
 
 
