@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 
 TURN = 0.0005
-"""Seconds of work before others may run. An answer to one HTTP request takes several rounds of
-the loop, each of which waits for one turn: half of the millisecond that 03-scheduling allows."""
+"""Seconds of work before others may run: half of the millisecond that 03-scheduling allows."""
+ROUNDS = 6
+"""Rounds of the loop between two turns: so many the answer to one HTTP request takes, which would
+wait for a turn in each of them."""
 
 
 class TokenBucket:
@@ -94,5 +96,6 @@ class Turns:
 
     async def pause(self) -> None:
         if time.perf_counter() >= self._end:
-            await asyncio.sleep(0)
+            for _ in range(ROUNDS):
+                await asyncio.sleep(0)
             self._end = time.perf_counter() + self._seconds

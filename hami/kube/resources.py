@@ -131,7 +131,7 @@ class _ReadContainer(Container, frozen=True):
 
 
 class _ReadPodSpec(PodSpec, frozen=True):
-    containers: list[_ReadContainer] = []  # type: ignore[assignment]
+    containers: list[_ReadContainer] = []  # type: ignore[assignment]  # noqa: RUF012 -- msgspec copies it
     init_containers: list[_ReadContainer] | None = None  # type: ignore[assignment]
 
 

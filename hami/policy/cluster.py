@@ -68,13 +68,15 @@ class ClusterTable:
         """
         entry = self._nodes.get(node.name) or self._new_entry(node)
         entry.node = node
+        before = dict(entry.shelves)
         problems = [
             problem
             for key in self.vendors
             if (problem := self._set_shelf(entry, self.vendors[key])) is not None
         ]
-        self._number(entry)
-        self._changed(entry)
+        if entry.shelves != before:  # Else labels have changed, or a heartbeat.
+            self._number(entry)
+            self._changed(entry)
         return tuple(problems)
 
     def remove_node(self, name: str) -> None:
@@ -231,11 +233,14 @@ class ClusterTable:
         devices, problem = self._published(entry, vendor)
         table, shelf = self._tables[profile.key], entry.shelves.pop(profile.key, None)
         alive = self._alive(profile, node)
+        cordoned = cordoned_ids(profile, node.annotations)
+        if shelf is not None and shelf.says(devices, cordoned, alive=alive):
+            entry.shelves[profile.key] = shelf
+            return problem
         records = [
             _Record(d if alive else replace(d, healthy=False), vendor.rules(d.mode).placements)
             for d in devices
         ]
-        cordoned = cordoned_ids(profile, node.annotations)
         for uid in self._on_node.get(node.name, ()):
             charge = self._charges[uid]
             for record in records:
@@ -253,7 +258,7 @@ class ClusterTable:
             segment = table.add(entry.number, states, cordoned)
         for row, record in enumerate(records, start=segment.first):
             record.row = row
-        entry.shelves[profile.key] = _Shelf(segment, devices, records)
+        entry.shelves[profile.key] = _Shelf(segment, devices, records, cordoned, alive)
         self._compact(profile.key)
         return problem
 
@@ -425,10 +430,16 @@ class _Shelf:
     segment: Segment
     devices: Sequence[Device]
     records: list[_Record]
+    cordoned: frozenset[str]
+    alive: bool
     by_id: Mapping[DeviceId, _Record] = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_id = {record.device.id: record for record in self.records}
+
+    def says(self, devices: Sequence[Device], cordoned: frozenset[str], *, alive: bool) -> bool:
+        """It was made of just this."""
+        return (self.alive, self.cordoned, self.devices) == (alive, cordoned, devices)
 
 
 @dataclass(slots=True, eq=False)

@@ -101,9 +101,7 @@ def parse_pod(
 def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
     """The vendors that the pod's spec asks, also where a request cannot be read."""
     containers = [container for container, _ in pod.each_container()]
-    return frozenset(
-        key for key in vendors if any(vendors[key].asks(c, pod) for c in containers)
-    )
+    return frozenset(key for key in vendors if any(vendors[key].asks(c, pod) for c in containers))
 
 
 @dataclass(frozen=True, slots=True)

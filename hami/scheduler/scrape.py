@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -12,6 +13,8 @@ from hami.scheduler.hami_metrics import HamiText, QuotaUsage, Snapshot
 from hami.scheduler.metrics import Levels, Metrics
 from hami.scheduler.state import ClusterState
 
+REST = 1.0
+"""How long a scrape rests after each piece, in times of how long that took."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -70,9 +73,15 @@ class Scrape:
         self._metrics.set_levels(self._levels())
         yield await asyncio.to_thread(self._metrics.render)
         pieces = self._text.pieces(await take_snapshot(self._state))
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        while True:
+            begin = time.perf_counter()
+            piece = await asyncio.to_thread(next, pieces, None)
+            if piece is None:
+                return
             if piece:
                 yield piece
+            # Nobody waits for a scrape as kube-scheduler does for a filter.
+            await asyncio.sleep(REST * (time.perf_counter() - begin))
 
     def _levels(self) -> Levels:
         state = self._state

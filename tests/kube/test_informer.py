@@ -38,7 +38,23 @@ async def test_a_list_comes_in_pages(api, client, heard, problems):
     async with running(informer.run()):
         await informer.synced.wait()
     assert len(informer.objects) == 1100
-    assert len([a for a in api.calls("GET") if "watch" not in a.query]) == 5
+    assert limits(api) == ["500"] * 3
+
+
+async def test_a_later_list_comes_in_smaller_pages(api, client, heard, problems):
+    for i in range(250):
+        api.put("pods", f"p{i:04}", "default")
+    informer = an_informer(client, heard, problems, PODS)
+    async with running(informer.run()):
+        await informer.synced.wait()
+    informer.begin_anew()
+    async with running(informer.run()):
+        await informer.synced.wait()
+    assert limits(api) == ["500", *["100"] * 3]
+
+
+def limits(api):
+    return [a.query.get("limit") for a in api.calls("GET") if "watch" not in a.query]
 
 
 async def test_a_watch_that_the_server_ends_goes_on_where_it_was(api, informer, heard, problems):

@@ -94,15 +94,15 @@ async def test_another_error_event_is_told_and_the_watch_goes_on(api, informer, 
 
 
 async def test_a_page_that_has_expired_asks_for_everything_at_once(api, client, heard, problems):
-    for i in range(600):
-        api.put("nodes", f"n{i:03}")
+    for i in range(1200):
+        api.put("nodes", f"n{i:04}")
     api.page_lifetime = 1
     informer = an_informer(client, heard, problems)
     async with running(informer.run()):
         await informer.synced.wait()
-    assert len(informer.objects) == 600
+    assert len(informer.objects) == 1200
     assert [a.query.get("limit") for a in api.calls("GET") if "watch" not in a.query] == [
-        "250", "250", "250", None,
+        "500", "500", "500", None,
     ]  # fmt: skip
     assert (heard.wrong, problems) == ([], [])
 
@@ -245,8 +245,7 @@ async def test_watches_that_end_at_once_are_not_asked_for_in_a_loop(api, client,
 
 
 async def test_a_long_list_never_holds_the_loop_for_long(api, client, heard, problems):
-    for i in range(3000):
-        api.put("pods", f"p{i}", "default", metadata={"annotations": {"pad": "x" * 4000}})
+    api.put("pods", "first", "default")
 
     class Slow(Heard):
         def changed(self, new, old):
@@ -255,6 +254,11 @@ async def test_a_long_list_never_holds_the_loop_for_long(api, client, heard, pro
                 pass
 
     informer = an_informer(client, Slow(), problems, PODS)
+    async with running(informer.run()):
+        await informer.synced.wait()
+    for i in range(3000):
+        api.put("pods", f"p{i}", "default", metadata={"annotations": {"pad": "x" * 4000}})
+    informer.begin_anew()
     rounds = 0
 
     async def count():

@@ -59,14 +59,14 @@ async def test_what_happened_before_a_version_that_is_forgotten_is_listed_anew(w
 async def test_the_very_list_is_refused_in_its_middle(world):
     """410 on a later page: a list that takes longer than what the server remembers."""
     await world.add_nodes("n1", slots=1000, memory=1_000_000)
-    for n in range(300):  # More than a page.
+    for n in range(600):  # More than a page.
         await world.add_pod(f"p{n}", gpu=1, mem=1)
     fault = world.fault(
         verb="list", resource="pods", status=410, matches=lambda r: "continue" in r.query, times=1
     )
     service = await world.service()
     assert fault.hits == 1
-    assert (await service.summary())["pods"]["waiting"] == 300
+    assert (await service.summary())["pods"]["waiting"] == 600
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,16 @@ def decode_register_json(
 
     Keys are matched without regard to case, unknown ones ignored, ``null`` means absent; an
     absent ``health`` is False. ``annotation`` is the key for messages, ``vendor`` becomes every
-    device's vendor. ``read_extra`` gets the object, with lower-cased keys, of each device that has
-    keys of the vendor's own, and may raise ValueError or msgspec.ValidationError. Positions count
-    devices from 0.
+    device's vendor. ``read_extra`` gets each device's object with lower-cased keys and may raise
+    ValueError or msgspec.ValidationError; without it, reading takes a third of the time. Positions
+    count devices from 0.
     """
+    if read_extra is not None:
+        return _decode_any(text, annotation, vendor, read_extra)
     try:
         plain = _PLAIN.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _decode_any(text, annotation, vendor, read_extra)  # Which finds out what it is.
+        return _decode_any(text, annotation, vendor, None)  # Which finds out what it is.
     return each_once(
         (_plain_device(d, f"device {n}", annotation, vendor) for n, d in enumerate(plain)),
         annotation,
@@ -156,7 +158,7 @@ def _device(
     if unusable := id_problem(id):
         return bad("id", id, unusable)
     extra = NO_EXTRA
-    if read_extra is not None and not _CORE_KEYS.issuperset(entry):
+    if read_extra is not None:
         try:
             extra = read_extra(entry)
         except (ValueError, msgspec.ValidationError) as error:

@@ -37,8 +37,12 @@ def node_devices(profile: VendorProfile, node: Node) -> Sequence[Device] | Malfo
     text = node.annotations.get(key)
     if text is None:
         return ()
+    has_profiles = "migprofiles" in text.lower()
     devices = codecs.decode_register_json(
-        text, annotation=key, vendor=profile.key, read_extra=_read_mig_profiles
+        text,
+        annotation=key,
+        vendor=profile.key,
+        read_extra=_read_mig_profiles if has_profiles else None,
     )
     scores_text = node.annotations.get(SCORES_ANNOTATION)
     if isinstance(devices, Malformed) or scores_text is None:
