@@ -1,4 +1,4 @@
-"""What a measurement says: a figure, what it may be at most, and what was seen."""
+"""What a measurement says: a figure, what it may be at most or at least, and what was seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """``value`` is in ``unit``; ``most`` is its limit, None where there is none.
+    """``value`` is in ``unit``; ``most`` or ``least`` is its limit, None where there is none.
 
     ``seen`` has the times behind a ratio: they depend on the machine, ratios much less.
     """
@@ -17,18 +17,23 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     unit: str
     most: float | None = None
+    least: float | None = None
     seen: str = ""
 
     @property
     def verdict(self) -> str:
         """``met``, ``missed``, or nothing without a limit."""
-        if self.most is None:
-            return ""
-        return "met" if self.value <= self.most else "missed"
+        if self.most is not None:
+            return "met" if self.value <= self.most else "missed"
+        if self.least is not None:
+            return "met" if self.value >= self.least else "missed"
+        return ""
 
     @property
     def limit(self) -> str:
-        return "" if self.most is None else f"<= {self.most:g} {self.unit}"
+        if self.most is not None:
+            return f"<= {self.most:g} {self.unit}"
+        return "" if self.least is None else f">= {self.least:g} {self.unit}"
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
