@@ -102,6 +102,8 @@ class ObservedLease:
         self.leading_until = NEVER
         self._hostname = hostname
         self._margin = margin
+        self._on_problem = on_problem
+        self._too_short: float | None = None
         self._clock = clock
         self._now = now
         self._started = clock()
@@ -149,6 +151,7 @@ class ObservedLease:
         if not held.ours:
             self.leading_until = NEVER
             return
+        self._warn_of(held.duration)
         if before is None or not before.ours or not before.is_followed_by(held):
             self.leading_since = self._begins(new, held, before)
         renewed = seen - self._age(new.spec.renew_time)
@@ -178,6 +181,17 @@ class ObservedLease:
     def _reach(self, duration: float) -> float:
         """How long after a renewal something new may be begun."""
         return min(duration - self._margin, _SILENCE * duration)
+
+    def _warn_of(self, duration: float) -> None:
+        """Once: such a lease never lets us lead, and nothing else would say why."""
+        if self._reach(duration) > 0 or duration == self._too_short:
+            return
+        self._too_short = duration
+        self._on_problem(
+            f"kube-scheduler's Lease lasts {duration:g} s, which leaves no time to bind in: "
+            f"bind-timeout is {self._margin:g} s; shorten it, or lengthen kube-scheduler's "
+            f"leaderElection.leaseDuration"
+        )
 
     def _is_ours(self, holder: str) -> bool:
         host, underscore, _ = holder.rpartition("_")

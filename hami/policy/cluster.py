@@ -163,6 +163,10 @@ class ClusterTable:
                 self._written(record)
             self._changed(entry)
 
+    def charged_on(self, name: str) -> Sequence[PodUid]:
+        """The pods that are charged on a node, there or not."""
+        return tuple(self._on_node.get(name, ()))
+
     # What the filter reads.
 
     def scan(self, ask: Ask) -> Scan:

@@ -158,7 +158,9 @@ def _reasons(refused: Refused) -> tuple[NodesSaid, ...]:
 
 
 def _said(refused: Refused, text: str, places: Sequence[int]) -> NodesSaid:
-    found = np.flatnonzero(np.isin(refused.answer, places))
+    meant = np.zeros(len(refused.answers), np.bool_)
+    meant[places] = True
+    found = np.flatnonzero(meant[refused.answer])
     examples = sorted(refused.candidates[index] for index in found[:EXAMPLES].tolist())
     return NodesSaid(reason=text, nodes=len(found), examples=tuple(examples))
 

@@ -149,7 +149,7 @@ class _OneWrite:
     """A transport that sends in one call what is written in one turn of the loop.
 
     uvicorn writes an answer's head and its body apart; a system call for each is a tenth of a
-    filter.
+    filter. ``flush`` is for an answer that is whole: it need not wait for the next turn.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -160,13 +160,13 @@ class _OneWrite:
     def write(self, data: bytes) -> None:
         self._written.append(data)
         if len(self._written) == 1:
-            self._loop.call_soon(self._send)
+            self._loop.call_soon(self.flush)
 
     def close(self) -> None:
-        self._send()
+        self.flush()
         self._transport.close()
 
-    def _send(self) -> None:
+    def flush(self) -> None:
         if self._written:
             written, self._written = self._written, []
             self._transport.write(b"".join(written))
@@ -185,7 +185,8 @@ class _Protocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast("asyncio.Transport", _OneWrite(transport, self.loop)))
+        self._writer = _OneWrite(transport, self.loop)
+        super().connection_made(cast("asyncio.Transport", self._writer))
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -211,6 +212,10 @@ class _Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_headers = True
+
+    def on_response_complete(self) -> None:
+        self._writer.flush()
+        super().on_response_complete()
 
     def _await_headers(self) -> None:
         self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)

@@ -1,8 +1,9 @@
 """Filter requests that carry whole nodes: a question of a planner, answered without any effect.
 
-Cluster Autoscaler asks whether a pod would fit on nodes that do not exist yet. Such nodes count as
-empty; quota counts as it is. Thousands of nodes take a second, so that is done in a thread, one
-question after the other, while the loop goes on answering kube-scheduler.
+Cluster Autoscaler asks whether a pod would fit on nodes that do not exist yet, which count as
+empty; on a node that exists, what is in use counts, and quota counts as it is. Thousands of nodes
+take a second, so that is done in a thread, one question after the other, while the loop goes on
+answering kube-scheduler.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from typing import TypeVar
 
 import msgspec
 
+from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
-from hami.policy.cluster import ClusterTable
+from hami.domain.units import PodUid
+from hami.kube.pace import Turns
+from hami.policy.cluster import ClusterTable, Unknown
 from hami.policy.filter import Placed, decide, parse_pod
 from hami.policy.liveness import alive
 from hami.policy.ports import VendorRegistry
@@ -58,6 +62,16 @@ class _Question:
         return [node.name for node in self.nodes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one pod is charged."""
+
+    uid: PodUid
+    allocation: PodAllocation
+    unknown: tuple[Unknown, ...] = ()
+    init_ended: bool = False
+
+
 class Simulator:
     """Answers such requests, one at a time; the others wait."""
 
@@ -73,11 +87,29 @@ class Simulator:
         question = await loop.run_in_executor(self._thread, _read, args)
         if isinstance(question, str):
             return question
-        # The loop owns the ledger; the gate is what it says at this moment.
+        # The loop owns the books; this is what they say at this moment.
         vendors, gate = self._state.vendors, self._state.ledger.gate(question.pod)
+        held = await self._held_on(question)
         return await loop.run_in_executor(
-            self._thread, _decide, question, args, vendors, gate, policy
+            self._thread, _decide, question, args, vendors, gate, policy, held
         )
+
+    async def _held_on(self, question: _Question) -> Sequence[_Held]:
+        """What other pods hold on these nodes; each pod as a whole, gathered in turns."""
+        state, turns, found = self._state, Turns(), list[_Held]()
+        for name in question.names:
+            await turns.pause()
+            for uid in state.table.charged_on(name):
+                if uid == question.pod.uid:
+                    continue
+                if (charge := state.charges.get(uid)) is not None:
+                    account = charge.account
+                    found.append(
+                        _Held(uid, account.allocation, account.unknown, account.init_ended)
+                    )
+                elif (reservation := state.reservations.get(uid)) is not None:
+                    found.append(_Held(uid, reservation.allocation))
+        return found
 
 
 def _read(args: ExtenderArgs) -> _Question | str:
@@ -103,6 +135,7 @@ def _decide(
     vendors: VendorRegistry,
     gate: PodGate | None,
     policy: SchedulingPolicy,
+    held: Sequence[_Held],
 ) -> ExtenderFilterResult:
     names = question.names
     request = parse_pod(question.pod, vendors, policy)
@@ -113,6 +146,8 @@ def _decide(
     table = ClusterTable(vendors, alive=_alive)
     for node in _politely(question.nodes):
         table.set_node(node)
+    for pod in _politely(held):
+        table.charge(pod.uid, pod.allocation, pod.unknown, init_ended=pod.init_ended)
     outcome = decide(table, request, gate, names)
     if not isinstance(outcome, Placed):
         return answers.refusal(outcome)

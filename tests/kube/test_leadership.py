@@ -383,6 +383,17 @@ def test_it_ends_soon_after_the_last_renewal_that_was_heard_of(
     assert observer.leading
 
 
+def test_a_lease_too_short_to_bind_in_is_complained_of_once(client, clock, problems):
+    observer = an_observer(client, clock, problems, margin=5.0)
+    for _ in range(3):
+        clock.now += 1
+        observer.changed(a_lease(clock, "host-1_x", duration=5), None)
+        assert not observer.leading
+    (problem,) = problems
+    assert "bind-timeout is 5 s" in problem
+    assert "leaderElection.leaseDuration" in problem
+
+
 def test_a_renewal_seen_late_counts_from_when_it_was_made(observer, clock):
     clock.now += 20
     observer.changed(a_lease(clock, "host-1_x", acquired=19, renewed=5), None)

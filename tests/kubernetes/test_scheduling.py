@@ -263,9 +263,8 @@ class TestNodes:
 
 
 class TestOtherKubeSchedulers:
-    @pytest.mark.xfail(reason="a question with whole nodes counts existing ones as empty")
     def test_whole_nodes_instead_of_names(self, cluster):
-        """``nodeCacheCapable: false`` looks like the Cluster Autoscaler: nothing is reserved."""
+        """``nodeCacheCapable: false`` looks like the Cluster Autoscaler: a bind reserves."""
         cluster.add_nodes("n1", "n2", devices="t4x1")
         service = cluster.service()
         cluster.kube_scheduler(service.url, nodeCacheCapable=False)

@@ -20,7 +20,7 @@ from hami.scheduler.simulation import Simulator
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
 
 from ..builders import a_plugin
-from .builders import Cluster, a_node, a_pod, a_quota
+from .builders import Cluster, a_node, a_pod, a_quota, granted
 
 POLICY = SchedulingPolicy()
 
@@ -51,18 +51,31 @@ async def test_the_best_node_alone_comes_back_as_it_was_sent() -> None:
     assert json.loads(bytes(answer.nodes)) == {"items": [sent]}
 
 
-async def test_nothing_is_reserved_and_nothing_counts_but_quota() -> None:
+async def test_nothing_is_reserved_and_quota_counts() -> None:
     cluster = Cluster(a_node("n1", memory=5000))
     cluster.state.quota_changed(a_quota(mem="7000"))
     cluster.sees(pod := a_pod("a", mem=5000))
     cluster.reserve(pod, "n1")
-    question = a_question(a_pod("b", mem=2000), a_node("n1", memory=5000))
-    assert listed(await answer_to(question, cluster)) == ["n1"]
-    refused = await answer_to(a_question(a_pod("b", mem=2001), a_node("n1", memory=5000)), cluster)
+    question = a_question(a_pod("b", mem=2000), a_node("t1", memory=5000))
+    assert listed(await answer_to(question, cluster)) == ["t1"]
+    refused = await answer_to(a_question(a_pod("b", mem=2001), a_node("t1", memory=5000)), cluster)
     assert refused.failed_nodes is not None
-    assert "ResourceQuotaNotFit" in refused.failed_nodes["n1"]
+    assert "ResourceQuotaNotFit" in refused.failed_nodes["t1"]
     assert list(cluster.state.reservations) == [pod.uid]
     assert cluster.used() == (1, 5000)
+
+
+async def test_on_a_node_that_exists_what_is_in_use_counts() -> None:
+    cluster = Cluster(a_node("n1", memory=5000), a_node("n2", memory=5000))
+    cluster.sees(promised := a_pod("a", mem=4000))
+    cluster.reserve(promised, "n1")
+    cluster.sees(granted(a_pod("b", mem=3000), "n2", "n2-d0:3000"))
+    question = a_question(
+        a_pod("c", mem=2000), a_node("n1", memory=5000), a_node("n2", memory=5000)
+    )
+    assert listed(await answer_to(question, cluster)) == ["n2"]
+    itself = a_question(promised, a_node("n1", memory=5000))
+    assert listed(await answer_to(itself, cluster)) == ["n1"]
 
 
 async def test_a_pod_without_devices_gets_every_node_back() -> None:
