@@ -342,7 +342,7 @@ class ClusterState:
             if not refusals:
                 allocation = outcome.allocation
                 self._promise(pod, allocation)
-                if former is not None and former.allocation.node != allocation.node:
+                if former is not None and former.allocation != allocation:
                     self._freed(pod, former.allocation.node)
                 return allocation
             outcome = _over_quota(candidates, [str(refusal) for refusal in refusals])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.units import VendorKey
+from hami.policy.accounting import account_of
 from hami.policy.filter import Refused
 from hami.scheduler.reservations import Phase
 from hami.scheduler.signing import Signer
@@ -37,6 +39,47 @@ def test_filtering_again_replaces_the_reservation() -> None:
     cluster.reserve(pod, "n2")
     assert cluster.used("n1") == (0, 0)
     assert cluster.used("n2") == (1, 8000)
+
+
+def test_filtering_again_frees_the_device_that_was_promised_before() -> None:
+    cluster = Cluster(a_node(devices=2))
+    cluster.sees(granted(a_pod("other", mem=1000), "n1", "n1-d0:1000"))
+    pod = a_pod(mem=3000)
+    cluster.sees(pod)
+    devices = set()
+    for policy in ("spread", "binpack"):
+        cluster.state.freed.clear()
+        annotations = {**pod.annotations, keys.DEVICE_POLICY: policy}
+        metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+        cluster.sees(edited := msgspec.structs.replace(pod, metadata=metadata))
+        devices |= {grant.device_id for grant in cluster.reserve(edited).grants}
+    assert devices == {"n1-d0", "n1-d1"}
+    assert cluster.state.freed.is_set()
+
+
+def test_a_bound_pod_is_charged_what_it_says_not_what_was_written_onto_it() -> None:
+    """Its annotations may be edited before the informer shows it for the first time."""
+    for slot, used in (("n1-d0:3000", 3000), ("n1-d0:4000", 4000)):
+        cluster = Cluster(a_node())
+        pod = a_pod(mem=3000)
+        cluster.sees(pod)
+        cluster.reserve(pod)
+        written = granted(pod, "n1", "n1-d0:3000")
+        account = account_of(written, cluster.state.vendors)
+        assert account is not None
+        cluster.state.reservations[pod.uid].written = written, account
+        cluster.sees(granted(pod, "n1", slot))
+        assert cluster.used() == (1, used)
+
+
+def test_a_heartbeat_changes_nothing_of_a_node() -> None:
+    cluster = Cluster(a_node())
+    before = cluster.state.table.inventory("n1")
+    cluster.state.node_changed(a_node(**{"example.com/heartbeat": "later"}))
+    assert cluster.state.table.inventory("n1") is before
+    cluster.state.node_changed(a_node(memory=9000))
+    ((device, _),) = cluster.state.table.inventory("n1")
+    assert device.memory_mib == 9000
 
 
 def test_filtering_again_in_vain_gives_the_reservation_up() -> None:

@@ -269,3 +269,31 @@ registers = st.lists(st.dictionaries(keys, values) | values, max_size=4)
 def test_no_text_raises(text):
     answer = read(text)
     assert isinstance(answer, Malformed) or all(d.id and d.vendor == "NVIDIA" for d in answer)
+
+
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**32), 2**32),
+    st.floats(0, 9),
+    st.text("ab:,", max_size=3),
+)
+_NAMES = [
+    "id",
+    "index",
+    "count",
+    "devmem",
+    "devcore",
+    "type",
+    "numa",
+    "mode",
+    "health",
+    "ID",
+    "new",
+]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(_NAMES), _SCALARS, max_size=9), max_size=3))
+def test_the_quick_way_reads_what_the_whole_way_reads(items):
+    text = json.dumps(items)
+    assert read(text) == read(text, lambda _: NO_EXTRA)
