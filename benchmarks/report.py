@@ -40,7 +40,7 @@ def machine() -> str:
     memory = int(_facts("/proc/meminfo")["MemTotal"].split()[0]) / (1 << 20)
     return (
         f"{count} x {info.get('model name', platform.machine())}, {memory:.0f} GiB, "
-        f"Linux {platform.release()}, Python {platform.python_version()}"
+        f"Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
     )
 
 
