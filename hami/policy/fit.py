@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Protocol, overload
 
@@ -227,6 +226,8 @@ class _Candidates(Sequence[tuple[DeviceState, Grant]]):
     def __init__(self, walk: _Walk, group: Sequence[DeviceState]) -> None:
         self._walk = walk
         self._group = group
+        self._refused: Counter[Reason] = Counter()
+        self._found: list[tuple[DeviceState, Grant]] | None = None
 
     @overload
     def __getitem__(self, index: int) -> tuple[DeviceState, Grant]: ...
@@ -237,29 +238,29 @@ class _Candidates(Sequence[tuple[DeviceState, Grant]]):
     def __getitem__(
         self, index: int | slice
     ) -> tuple[DeviceState, Grant] | list[tuple[DeviceState, Grant]]:
-        return self._looked[0][index]
+        return self._look()[index]
 
     def __len__(self) -> int:
-        return len(self._looked[0])
+        return len(self._look())
 
     def __iter__(self) -> Iterator[tuple[DeviceState, Grant]]:
-        return iter(self._looked[0])
+        return iter(self._look())
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        return self._looked[1]
+        self._look()
+        return self._refused
 
-    @cached_property
-    def _looked(self) -> tuple[list[tuple[DeviceState, Grant]], Mapping[Reason, int]]:
-        found: list[tuple[DeviceState, Grant]] = []
-        refused: Counter[Reason] = Counter()
-        for state in self._group:
-            for verdict in self._walk.slices(state, ()):
-                if isinstance(verdict, Reason):
-                    refused[verdict] += 1
-                else:
-                    found.append(verdict)
-        return found, refused
+    def _look(self) -> list[tuple[DeviceState, Grant]]:
+        if self._found is None:
+            self._found = []
+            for state in self._group:
+                for verdict in self._walk.slices(state, ()):
+                    if isinstance(verdict, Reason):
+                        self._refused[verdict] += 1
+                    else:
+                        self._found.append(verdict)
+        return self._found
 
 
 def fit_pod(

@@ -196,7 +196,7 @@ class Service:
             await asyncio.sleep(0.02)
         # What was read stays: the collector need not walk through a million objects again.
         gc.freeze()
-        gc.set_threshold(20_000, 20, 100)
+        gc.set_threshold(20_000, 20, 100)  # So many young objects take 2 ms.
         self._complete = True
 
     def failed(self) -> Sequence[str]:
