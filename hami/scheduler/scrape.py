@@ -13,7 +13,7 @@ from hami.scheduler.hami_metrics import HamiText, QuotaUsage, Snapshot
 from hami.scheduler.metrics import Levels, Metrics
 from hami.scheduler.state import ClusterState
 
-REST = 1.0
+REST = 2.0
 """How long a scrape rests after each piece, in times of how long that took."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
