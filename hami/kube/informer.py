@@ -110,7 +110,7 @@ class Informer(Generic[T]):
         self._oldest = ""
         self._whole_lists = False
         self._refusals = 0
-        self._turns = Turns()
+        self._turns = Turns(rest=0)
 
     @property
     def objects(self) -> Mapping[Key, T]:
@@ -163,7 +163,7 @@ class Informer(Generic[T]):
         """Apply the differences between a fresh list and what we have, in short turns."""
         self.relists += 1
         first = not self._objects
-        turns = Turns(FIRST_TURN) if first else self._turns
+        turns = Turns(FIRST_TURN, rest=0) if first else Turns()
         seen: set[Key] = set()
         version = ""
         pages = self._client.pages(
@@ -181,7 +181,7 @@ class Informer(Generic[T]):
                     if (key := self._first(raw) if first else self._listed(raw)) is not None:
                         seen.add(key)
         for key in [key for key in self._objects if key not in seen]:
-            await self._turns.pause()
+            await turns.pause()
             self._remove(key)
         # What the list does not show was deleted before it, whatever late events may say.
         self._deleted.clear()

@@ -9,9 +9,6 @@ from collections.abc import Callable
 
 TURN = 0.0005
 """Seconds of work before others may run: half of the millisecond that 03-scheduling allows."""
-ROUNDS = 6
-"""Rounds of the loop between two turns: so many the answer to one HTTP request takes, which would
-wait for a turn in each of them."""
 
 
 class TokenBucket:
@@ -88,14 +85,19 @@ class Backoff:
 
 
 class Turns:
-    """Work in turns: ``await turns.pause()`` between two items lets others run when time is up."""
+    """Work in turns: ``await turns.pause()`` between two items lets others run when time is up.
 
-    def __init__(self, seconds: float = TURN) -> None:
+    ``rest``: seconds until the next turn; by default as long as one. The answer to an HTTP request
+    takes several rounds of the loop, and would wait for a turn in each of them. With 0 others have
+    one round.
+    """
+
+    def __init__(self, seconds: float = TURN, rest: float = TURN) -> None:
         self._seconds = seconds
+        self._rest = rest
         self._end = time.perf_counter() + seconds
 
     async def pause(self) -> None:
         if time.perf_counter() >= self._end:
-            for _ in range(ROUNDS):
-                await asyncio.sleep(0)
+            await asyncio.sleep(self._rest)
             self._end = time.perf_counter() + self._seconds

@@ -160,6 +160,7 @@ async def test_whoever_gave_up_keeps_nobody_waiting() -> None:
         while not slow.begun.is_set():
             await asyncio.sleep(0.001)
     second.cancel()
+    await asyncio.wait([second])
     slow.go_on.set()
     assert (await first).node_names == (await third).node_names == ["t1"]
     assert second.cancelled()
