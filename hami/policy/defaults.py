@@ -66,24 +66,14 @@ def admit(profile: VendorProfile, container: Container, pod: Pod, kind: Containe
 
 def asks(profile: VendorProfile, container: Container) -> bool:
     """Whether :func:`parse_request` finds a request, readable or not."""
-    if not _names(profile, container):
-        return False
     count = _read(profile, container, profile.resources.count, quantity.whole_number)
     return count is not None and count != 0
-
-
-def _names(profile: VendorProfile, container: Container) -> bool:
-    """The container names the vendor's count, which most do not: the quickest way to say so."""
-    name = profile.resources.count
-    return name in container.limits or name in container.requests
 
 
 def parse_request(
     profile: VendorProfile, container: Container, pod: Pod
 ) -> DeviceRequest | Invalid | None:
     """Read count, memory, percentage and cores under the profile's names and units."""
-    if not _names(profile, container):
-        return None
     names = profile.resources
     read = partial(_read, profile, container)
     count = read(names.count, quantity.whole_number)

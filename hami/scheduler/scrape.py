@@ -15,7 +15,6 @@ from hami.scheduler.state import ClusterState
 
 REST = 2.0
 """How long a scrape rests after each piece, in times of how long that took."""
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def take_snapshot(state: ClusterState) -> Snapshot:

@@ -23,6 +23,16 @@ _BOOLS: Mapping[str, bool] = MappingProxyType(
 _SEPARATORS = ",:;"
 
 
+def field_fault(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
+    """A field of the entry at ``where`` that cannot be had, or the whole entry with no field."""
+    return Malformed(
+        annotation=annotation,
+        position=f"{where}, {field}" if field else where,
+        text=shortened(text),
+        problem=problem,
+    )
+
+
 def is_int32(value: int) -> bool:
     return _INT32_MIN <= value <= _INT32_MAX
 

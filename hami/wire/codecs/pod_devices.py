@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from hami.domain.devices import Grant
-from hami.domain.errors import Malformed, shortened
+from hami.domain.errors import Malformed
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.wire.codecs.fields import NOT_INT32, go_int32, id_problem, is_int32
+from hami.wire.codecs.fields import NOT_INT32, field_fault, go_int32, id_problem, is_int32
 
 Slots = tuple[tuple[Grant, ...], ...]
 
@@ -51,7 +51,7 @@ def read_pod_devices(
 
 
 def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant | Malformed:
-    bad = partial(_bad, annotation, where)
+    bad = partial(field_fault, annotation, where)
     fields = piece.split(",")
     if len(fields) < 4:
         return bad("", piece, f"{len(fields)} fields instead of id,type,memory,cores")
@@ -70,15 +70,6 @@ def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant 
         vendor=vendor,
         memory_mib=MemoryMiB(numbers[0]),
         cores=CorePercent(numbers[1]),
-    )
-
-
-def _bad(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
-    return Malformed(
-        annotation=annotation,
-        position=f"{where}, {field}" if field else where,
-        text=shortened(text),
-        problem=problem,
     )
 
 

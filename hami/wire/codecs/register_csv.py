@@ -6,6 +6,7 @@ DCU, Iluvatar, Vastai and Biren nodes carry it. The form of seven fields lacks i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from hami.domain.devices import Device
 from hami.domain.errors import Malformed, shortened
@@ -14,6 +15,7 @@ from hami.wire.codecs.fields import (
     NOT_BOOL,
     NOT_INT32,
     each_once,
+    field_fault,
     go_bool,
     go_int32,
     id_problem,
@@ -56,14 +58,7 @@ def decode_register_csv(
 
 
 def _device(segment: str, where: str, annotation: str, vendor: VendorKey) -> Device | Malformed:
-    def bad(field: str, text: str, problem: str) -> Malformed:
-        return Malformed(
-            annotation=annotation,
-            position=f"{where}, {field}" if field else where,
-            text=shortened(text),
-            problem=problem,
-        )
-
+    bad = partial(field_fault, annotation, where)
     fields = segment.split(",")
     if len(fields) == 1:
         return bad("", segment, "no ',', which separates a device's fields")

@@ -16,7 +16,13 @@ from hami.domain.devices import Device
 from hami.domain.errors import Malformed, shortened
 from hami.domain.extra import NO_EXTRA, Extra
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.wire.codecs.fields import each_once, id_problem, is_int32, require_registrable
+from hami.wire.codecs.fields import (
+    each_once,
+    field_fault,
+    id_problem,
+    is_int32,
+    require_registrable,
+)
 
 ReadExtra = Callable[[Mapping[str, Any]], Extra]
 WriteExtra = Callable[[Device], Mapping[str, Any]]
@@ -81,7 +87,7 @@ def _plain_device(
     item: _Plain, where: str, annotation: str, vendor: VendorKey
 ) -> Device | Malformed:
     if unusable := id_problem(item.id):
-        return _bad(annotation, where, "id", item.id, unusable)
+        return field_fault(annotation, where, "id", item.id, unusable)
     return Device(
         id=DeviceId(item.id),
         vendor=vendor,
@@ -138,7 +144,7 @@ def _broken(text: str, annotation: str, error: Exception) -> Malformed:
 def _device(
     item: Any, where: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
 ) -> Device | Malformed:
-    bad = partial(_bad, annotation, where)
+    bad = partial(field_fault, annotation, where)
     if not isinstance(item, dict):
         return bad("", _shown(item), "not a JSON object")
     entry = {key.lower(): value for key, value in item.items() if value is not None}
@@ -175,15 +181,6 @@ def _device(
         mode=entry.get("mode", ""),
         healthy=entry.get("health", False),
         extra=extra,
-    )
-
-
-def _bad(annotation: str, where: str, field: str, value: str, problem: str) -> Malformed:
-    return Malformed(
-        annotation=annotation,
-        position=f"{where}, {field}" if field else where,
-        text=shortened(value),
-        problem=problem,
     )
 
 
