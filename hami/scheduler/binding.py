@@ -186,7 +186,7 @@ class Binder:
                 binding = self._binding(pod, allocation)
                 prepared = True
             except Exception as error:
-                await self._locks.release(pod, node, vendors)
+                await self._locks.release(pod, node)
                 if isinstance(error, CannotBeWritten):
                     return Bound("error", str(error))
                 raise
@@ -195,9 +195,9 @@ class Binder:
                 self._state.give_up(pod.uid)
         done = await self._post(pod, binding)
         if done.outcome == "bound":
-            await self._locks.bound(pod, node, vendors)
+            await self._locks.bound(pod, node)
         elif done.outcome != "unknown":
-            await self._locks.release(pod, node, vendors)
+            await self._locks.release(pod, node)
         return done
 
     def _binding(self, seen: Pod, allocation: PodAllocation) -> PodBinding:
@@ -312,7 +312,7 @@ class Binder:
             if settled is None or settled.outcome != "unknown":
                 self._log.info("settled a lost bind", pod=pod.full_name, node=node)
                 if settled is None or settled.outcome != "bound":
-                    await self._locks.release(pod, node, _vendors_of(reservation.allocation))
+                    await self._locks.release(pod, node)
                 return
 
 

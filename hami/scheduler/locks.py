@@ -89,11 +89,11 @@ class NodeLocks:
                 problem, written = f"cannot lock node {node}: {error}", True
             if fresh and not written:
                 del taken.values[key]
-            await self.release(pod, node, vendors)
+            await self.release(pod, node)
             return problem
         return ""
 
-    async def release(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> None:  # noqa: ARG002 -- what was taken counts, not what is needed by now
+    async def release(self, pod: Pod, node: str) -> None:
         """The pod will not start there. The agent releases the locks of one that does."""
         taken = self._taken.pop((pod.uid, node), None)
         for key, values in taken.values.items() if taken else ():
@@ -110,7 +110,7 @@ class NodeLocks:
                     error=str(error),
                 )
 
-    async def bound(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> None:  # noqa: ARG002 -- as above
+    async def bound(self, pod: Pod, node: str) -> None:
         """Where HAMi's components are at work, give the pod the label that its monitor reads.
 
         That goes on beside the answer to kube-scheduler.

@@ -79,7 +79,7 @@ async def test_every_lock_of_the_pods_vendors_is_taken_and_released(world):
     assert await world.locks.take(POD, "n1", BOTH) == ""
     assert world.held.keys() == {MUTEX, OWN}
     assert world.held[MUTEX].endswith(",ns,p")
-    await world.locks.release(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
     assert world.held == {}
 
 
@@ -87,8 +87,8 @@ async def test_a_node_whose_agents_need_none_is_not_even_read(world):
     identity = {"hami.io/node-identity": "ACME=kubelet,BOLT=kubelet"}
     world.cluster.state.node_changed(a_node(**identity))
     assert await world.locks.take(POD, "n1", BOTH) == ""
-    await world.locks.release(POD, "n1", BOTH)
-    await world.locks.bound(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
+    await world.locks.bound(POD, "n1")
     await world.locks.close()
     assert world.api.asked == []
 
@@ -128,14 +128,14 @@ async def test_a_lock_whose_write_may_have_happened_is_released(world, monkeypat
 async def test_what_was_taken_is_released_whatever_the_node_says_by_now(world):
     assert await world.locks.take(POD, "n1", BOTH) == ""
     world.cluster.state.node_gone(a_node())
-    await world.locks.release(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
     assert world.held == {}
 
 
 async def test_nothing_is_released_that_was_not_taken(world):
     world.put(mutex=f"{YOUNG},ns,p", own=YOUNG)
     before = world.held
-    await world.locks.release(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
     assert (world.held, world.api.asked) == (before, [])
 
 
@@ -143,7 +143,7 @@ async def test_a_lock_taken_by_another_after_it_expired_stays_with_that_one(worl
     assert await world.locks.take(POD, "n1", BOTH) == ""
     world.put(mutex=f"{YOUNG},ns,holder", own=YOUNG)
     before = world.held
-    await world.locks.release(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
     assert world.held == before
 
 
@@ -153,14 +153,14 @@ async def test_a_second_bind_of_the_same_pod_has_its_locks_already(world):
     assert await world.locks.take(POD, "n1", BOTH) == ""
     assert world.held == before
     assert await world.locks.take(a_pod("q", namespace="ns"), "n1", frozenset({"BOLT"}))
-    await world.locks.release(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
     assert world.held == {}
 
 
 async def test_a_release_that_fails_is_said_and_stops_nothing(world, logged):
     assert await world.locks.take(POD, "n1", BOTH) == ""
     world.api.refuse("nodes/n1", 403, method="PATCH")
-    await world.locks.release(POD, "n1", BOTH)
+    await world.locks.release(POD, "n1")
     assert world.held.keys() == {MUTEX}
     assert [(line["annotation"], line["node"]) for line in logged] == [(MUTEX, "n1")]
 
@@ -185,7 +185,7 @@ async def test_a_bound_pod_of_a_locked_node_is_labelled_beside_the_answer(world)
     pod = world.a_stored_pod()
     assert await world.locks.take(pod, "n1", ACME) == ""
     world.api.asked.clear()
-    await world.locks.bound(pod, "n1", ACME)
+    await world.locks.bound(pod, "n1")
     assert world.api.asked == []
     await until(lambda: label(world) == {"hami.io/vgpu-node": "n1"})
     assert MUTEX in world.held
@@ -195,12 +195,12 @@ async def test_the_end_waits_for_labels_that_are_under_way_and_no_longer_than_it
     pod = world.a_stored_pod()
     for _ in range(2):
         assert await world.locks.take(pod, "n1", ACME) == ""
-        await world.locks.bound(pod, "n1", ACME)
+        await world.locks.bound(pod, "n1")
         await world.locks.close(20)
         assert label(world) == {"hami.io/vgpu-node": "n1"}
         world.api.hang("pods/p", method="PATCH")
         assert await world.locks.take(pod, "n1", ACME) == ""
-        await world.locks.bound(pod, "n1", ACME)
+        await world.locks.bound(pod, "n1")
         await world.locks.close(0.01)
         assert not world.locks._tasks
         world.api.faults.clear()
@@ -208,6 +208,6 @@ async def test_the_end_waits_for_labels_that_are_under_way_and_no_longer_than_it
 
 async def test_a_label_that_cannot_be_written_is_said(world, logged):
     assert await world.locks.take(POD, "n1", ACME) == ""
-    await world.locks.bound(POD, "n1", ACME)
+    await world.locks.bound(POD, "n1")
     await world.locks.close(20)
     assert [line["event"] for line in logged] == ["cannot label a pod"]
