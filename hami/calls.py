@@ -15,10 +15,11 @@ from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
 from hami.domain.objects import Container, Node, Pod
+from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
-from hami.domain.slices import HealthChange, Measurement
+from hami.domain.slices import ContainerEdits, HealthChange, Measurement
 from hami.hookspecs import NodeHooks, SchedulerHooks, hookimpl
 from hami.policy import defaults, fit
 from hami.policy.ports import VendorCalls
@@ -80,6 +81,18 @@ class Defaults:
     @hookimpl
     def hami_restore(self, allocation: PodAllocation) -> PodAllocation:
         return allocation
+
+    @hookimpl
+    def hami_node_options(self) -> Sequence[NodeOption]:
+        return ()
+
+    @hookimpl
+    def hami_static_devices(self) -> Mapping[str, Sequence[Device]]:
+        return {}
+
+    @hookimpl
+    def hami_static_edits(self) -> ContainerEdits:
+        return ContainerEdits()
 
     @hookimpl
     def hami_release(self) -> None:

@@ -24,6 +24,7 @@ from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import HamiError, Malformed, shortened
 from hami.domain.objects import Container, Node, Pod
+from hami.domain.options import NodeOption
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules, VendorProfile
 from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
@@ -302,6 +303,31 @@ class Vendor:
         checked = partial(self._each, kind=Device)
         found: Sequence[Device] = self._node("hami_discover", checked, config=config)
         return found
+
+    def node_options(self) -> Sequence[NodeOption]:
+        checked = partial(self._each, kind=NodeOption)
+        options: Sequence[NodeOption] = self._node("hami_node_options", checked)
+        return options
+
+    def static_devices(self, config: PluginConfig) -> Mapping[str, Sequence[Device]]:
+        def checked(hook: str, answer: Any) -> Mapping[str, Sequence[Device]]:
+            by_resource: Mapping[str, Any] = self._one(hook, answer, Mapping)
+            return {
+                self._one(hook, resource, str): self._each(hook, devices, Device)
+                for resource, devices in by_resource.items()
+            }
+
+        found: Mapping[str, Sequence[Device]] = self._node(
+            "hami_static_devices", checked, config=config
+        )
+        return found
+
+    def static_edits(self, devices: Sequence[Device], config: PluginConfig) -> ContainerEdits:
+        checked = partial(self._one, kind=ContainerEdits)
+        edits: ContainerEdits = self._node(
+            "hami_static_edits", checked, devices=devices, config=config
+        )
+        return edits
 
     def enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
         checked = partial(self._one, kind=ContainerEdits)

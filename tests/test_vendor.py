@@ -16,6 +16,7 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt,
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import HamiError, Malformed
 from hami.domain.objects import Container, Metadata, Node, Pod, Resources
+from hami.domain.options import NodeOption
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules
 from hami.domain.reasons import NO_SLOT, VENDOR_ERROR, VENDOR_RULE, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
@@ -134,7 +135,10 @@ REFUSALS = {
 }  # fmt: skip
 NODE_SIDE = [
     Hook("hami_node_annotations", lambda v: v.node_annotations([DEVICE]), {"a": "1"}, (None, 7, {"a": 1})),
+    Hook("hami_node_options", lambda v: v.node_options(), (NodeOption(section="acme", key="k", help="k"),), (None, 7, [7])),
     Hook("hami_discover", lambda v: v.discover({}), (DEVICE,), (None, 7, [7], "ab", DEVICE)),
+    Hook("hami_static_devices", lambda v: v.static_devices({}), {"acme.com/whole": (DEVICE,)}, (None, 7, [DEVICE], {"a": 7}, {"a": [7]}, {1: [DEVICE]})),
+    Hook("hami_static_edits", lambda v: v.static_edits([DEVICE], {}), ContainerEdits(env={"A": "1"}), (None, {"env": {}}, 7)),
     Hook("hami_enforce", lambda v: v.enforce(SLICE, {}), ContainerEdits(env={"A": "1"}), (None, {"env": {}}, 7)),
     Hook("hami_release", lambda v: v.release(SLICE, {}), None, (True, 7)),
     Hook("hami_reconcile", lambda v: v.reconcile([SLICE], {}), None, (True, 7)),

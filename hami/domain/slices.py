@@ -6,10 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+
+Identity = Literal["kubelet", "lock"]
+"""How an agent finds the pod it serves: through kubelet's records, or by HAMi's node lock."""
+
+
+def _nothing() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+def _no_reserve() -> Mapping[DeviceId, MemoryMiB]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +29,9 @@ class Slice:
     """The grants of one vendor to one container, under an id of their own.
 
     ``state_dir`` belongs to this slice alone, survives the agent's restart and is removed after
-    ``hami_release``.
+    ``hami_release``. With ``identity`` ``lock`` the edits go into the answer to kubelet's Allocate,
+    in HAMi's words; otherwise into the slice's CDI spec. ``container_env`` are the literal values
+    of the container's environment.
     """
 
     id: str
@@ -29,6 +43,8 @@ class Slice:
     kind: ContainerKind
     grants: tuple[Grant, ...]
     state_dir: Path
+    identity: Identity = "kubelet"
+    container_env: Mapping[str, str] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +65,17 @@ class DeviceNode:
     permissions: str = "rw"
 
 
-def _nothing() -> Mapping[str, str]:
-    return MappingProxyType({})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """What the limits page of a slice says beside its grants, as only the vendor knows.
+
+    ``policy``: when compute is limited. ``priority``: 0 goes before 1. ``context_reserve_mib``:
+    memory that a context takes of a device, set aside before it is made.
+    """
+
+    policy: Literal["default", "force", "disable"] = "default"
+    priority: int = 1
+    context_reserve_mib: Mapping[DeviceId, MemoryMiB] = field(default_factory=_no_reserve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +88,7 @@ class ContainerEdits:
     cdi_devices: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=_nothing)
     pod_annotations: Mapping[str, str] = field(default_factory=_nothing)
+    page: PageSettings = PageSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from hami.domain.devices import Device, Usage
 from hami.domain.errors import ConfigError
+from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Mount, Slice
 from hami.domain.units import DeviceId
@@ -27,6 +28,18 @@ _SEEN_AT = "/run/hami/mock.json"
 """Where a container finds the record of its slice."""
 
 
+OPTIONS = (
+    NodeOption(
+        section="mock",
+        key="devices",
+        flags=("--mock-devices",),
+        variables=("MOCK_DEVICES",),
+        help="The devices of the node, for example mockx4.",
+        default="none",
+    ),
+)
+
+
 class NodeSide:
     """Remembers one thing: the health that it last reported of each device."""
 
@@ -34,27 +47,38 @@ class NodeSide:
         self._reported: dict[DeviceId, bool] = {}
 
     @hookimpl
+    def hami_node_options(self, profile: VendorProfile) -> Sequence[NodeOption]:
+        fail_if_asked("hami_node_options", settings_of(profile))
+        return OPTIONS
+
+    @hookimpl
     def hami_discover(self, profile: VendorProfile, config: PluginConfig) -> Sequence[Device]:
         """The devices that ``mock.devices`` names; ``ConfigError`` for other vendors' profiles."""
         settings = read_settings(config)
         fail_if_asked("hami_discover", settings)
-        if not settings.devices:
-            return ()
-        catalog = builtin_catalog().with_(settings)
-        found = simulate(settings.devices, settings.node, catalog, "mock.devices")
-        foreign = sorted(found.keys() - {profile.key})
-        if foreign:
-            raise ConfigError(
-                f"mock.devices: {settings.devices!r} names devices of {', '.join(foreign)}; a node "
-                f"can discover those of {profile.key} only, write for example mockx4"
-            )
-        unhealthy = _unhealthy(settings)
-        devices = [
-            replace(simulated.device, healthy=simulated.device.id not in unhealthy)
-            for simulated in found[profile.key]
-        ]
+        devices = _simulated(profile, settings, settings.devices, "mock.devices")
         self._reported = {device.id: device.healthy for device in devices}
         return devices
+
+    @hookimpl
+    def hami_static_devices(
+        self, profile: VendorProfile, config: PluginConfig
+    ) -> Mapping[str, Sequence[Device]]:
+        """Those that ``mock.static`` names by resource; their ids begin with the resource."""
+        settings = read_settings(config)
+        fail_if_asked("hami_static_devices", settings)
+        return {
+            resource: [
+                replace(device, id=DeviceId(f"{resource.replace('/', '-')}-{device.index}"))
+                for device in _simulated(profile, settings, text, f"mock.static.{resource}")
+            ]
+            for resource, text in settings.static.items()
+        }
+
+    @hookimpl
+    def hami_static_edits(self, devices: Sequence[Device], config: PluginConfig) -> ContainerEdits:
+        fail_if_asked("hami_static_edits", read_settings(config))
+        return ContainerEdits(env={"MOCK_VISIBLE_DEVICES": ",".join(d.id for d in devices)})
 
     @hookimpl
     def hami_enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
@@ -127,6 +151,25 @@ class NodeSide:
                 for device, used in totals.items()
             ),
         ]
+
+
+def _simulated(profile: VendorProfile, settings: Settings, text: str, where: str) -> list[Device]:
+    """What ``text`` names; raises ``ConfigError`` for devices of other vendors."""
+    if not text:
+        return []
+    catalog = builtin_catalog().with_(settings)
+    found = simulate(text, settings.node, catalog, where)
+    foreign = sorted(found.keys() - {profile.key})
+    if foreign:
+        raise ConfigError(
+            f"{where}: {text!r} names devices of {', '.join(foreign)}; a node can discover those "
+            f"of {profile.key} only, write for example mockx4"
+        )
+    unhealthy = _unhealthy(settings)
+    return [
+        replace(simulated.device, healthy=simulated.device.id not in unhealthy)
+        for simulated in found[profile.key]
+    ]
 
 
 def _unhealthy(settings: Settings) -> frozenset[str]:

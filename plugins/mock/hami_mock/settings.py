@@ -4,6 +4,7 @@ mock:
   fail: {hami_enforce: raise, hami_measure: slow}   # hooks that fail, and how
   slowSeconds: 60                                   # how long a slow hook takes
   devices: mockx4                                   # what hami_discover finds on the node
+  static: {mock.hami.io/whole: mockx2}              # what kubelet hands out itself
   node: worker-1                                    # whose name is in the devices' ids
   unhealthy: [MOCK-worker-1-0]                      # ids
   unhealthyFile: /run/mock/unhealthy                # one id a line; read again and again
@@ -42,6 +43,7 @@ class Settings(Catalog):
     fail: Mapping[StrictStr, Failure] = Field(default_factory=dict)
     slow_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(default=60.0, alias="slowSeconds")
     devices: StrictStr = ""
+    static: Mapping[StrictStr, StrictStr] = Field(default_factory=dict)
     node: StrictStr = "node"
     unhealthy: frozenset[StrictStr] = frozenset()
     unhealthy_file: Path | None = Field(default=None, alias="unhealthyFile")

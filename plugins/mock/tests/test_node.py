@@ -189,7 +189,10 @@ def test_health_before_any_discovery_is_what_the_devices_say() -> None:
 def call(vendor: Vendor, hook: str, config: dict[str, Any], state: Path) -> None:
     slice = a_slice(state)
     calls = {
+        "hami_node_options": vendor.node_options,
         "hami_discover": lambda: vendor.discover(config),
+        "hami_static_devices": lambda: vendor.static_devices(config),
+        "hami_static_edits": lambda: vendor.static_edits([], config),
         "hami_enforce": lambda: vendor.enforce(slice, config),
         "hami_release": lambda: vendor.release(slice, config),
         "hami_reconcile": lambda: vendor.reconcile([slice], config),
@@ -216,3 +219,12 @@ def test_a_node_hook_is_slow_when_asked(
     vendor, config = node_of(fail={hook: "slow"}, slowSeconds=7)
     call(vendor, hook, config, tmp_path / "s")
     assert slept == [7.0]
+
+
+def test_static_devices_are_named_by_their_resource() -> None:
+    vendor, config = node_of(static={"mock.hami.io/whole": "mockx2"})
+    devices = vendor.static_devices(config)["mock.hami.io/whole"]
+    assert [device.id for device in devices] == ["mock.hami.io-whole-0", "mock.hami.io-whole-1"]
+    assert vendor.static_edits(devices[1:], config).env == {
+        "MOCK_VISIBLE_DEVICES": "mock.hami.io-whole-1"
+    }

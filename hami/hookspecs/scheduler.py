@@ -1,21 +1,9 @@
-"""The contract: every hook a vendor may implement.
-
-A vendor is an object (often a module) registered under the entry-point group ``hami.plugins``
-that says ``HAMI_API = 1`` and carries functions marked with :data:`hookimpl`. It states facts and
-predicates; the fit loop, ranking, quota and annotations exist once, in the core. Every hook but
-``hami_vendors`` has a default that follows the vendor's profile, so a plugin implements only what
-differs. A plugin may take fewer arguments than a hook offers.
-
-The contract only grows: a hook or an argument is added, never removed or changed in meaning.
-"""
+"""The hooks that whoever decides asks: pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-
-import pluggy
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
@@ -26,20 +14,7 @@ from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
-from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
-
-HAMI_API = 1
-"""The version of this contract; a plugin names the one it was written for."""
-
-ENTRY_POINT_GROUP = "hami.plugins"
-
-PluginConfig = Mapping[str, Any]
-"""The device configuration: sections by name (``nvidia:``), as parsed from YAML."""
-
-hookspec = pluggy.HookspecMarker("hami")
-hookimpl = pluggy.HookimplMarker("hami")
-
-_one = hookspec(firstresult=True)
+from hami.hookspecs.markers import PluginConfig, hookspec, one
 
 
 class SchedulerHooks:
@@ -53,7 +28,7 @@ class SchedulerHooks:
     names. Of a node, what is not in the devices themselves is read as it was at the last change.
     """
 
-    @_one
+    @one
     def hami_vendors(self, config: PluginConfig) -> Sequence[VendorProfile]:  # type: ignore[empty-body]
         """The vendors that this plugin carries.
 
@@ -73,7 +48,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_node_devices(  # type: ignore[empty-body]
         self, profile: VendorProfile, node: Node
     ) -> Sequence[Device] | Malformed:
@@ -93,7 +68,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_node_annotations(  # type: ignore[empty-body]
         self, profile: VendorProfile, devices: Sequence[Device]
     ) -> Mapping[str, str]:
@@ -112,7 +87,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_admit(  # type: ignore[empty-body]
         self, profile: VendorProfile, container: Container, pod: Pod, kind: ContainerKind
     ) -> Admission | Denied:
@@ -135,7 +110,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_parse_request(
         self, profile: VendorProfile, container: Container, pod: Pod
     ) -> DeviceRequest | Invalid | None:
@@ -157,7 +132,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_charge(  # type: ignore[empty-body]
         self,
         profile: VendorProfile,
@@ -184,7 +159,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_accept(
         self,
         profile: VendorProfile,
@@ -209,7 +184,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_choose(
         self,
         profile: VendorProfile,
@@ -236,7 +211,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_fit(  # type: ignore[empty-body]
         self,
         profile: VendorProfile,
@@ -260,7 +235,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_score(  # type: ignore[empty-body]
         self,
         profile: VendorProfile,
@@ -287,7 +262,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_allocation_annotations(  # type: ignore[empty-body]
         self,
         profile: VendorProfile,
@@ -312,7 +287,7 @@ class SchedulerHooks:
         Since: API 1.
         """
 
-    @_one
+    @one
     def hami_restore(  # type: ignore[empty-body]
         self, profile: VendorProfile, pod: Pod, allocation: PodAllocation
     ) -> PodAllocation | Corrupt:
@@ -346,117 +321,5 @@ class SchedulerHooks:
         Order: every plugin is asked; an annotation that the node already has is kept.
         Errors: ``ConfigError`` for a value that makes no sense: the command stops with it.
         Must not: depend on which vendors are installed.
-        Since: API 1.
-        """
-
-
-class NodeHooks:
-    """Asked by the node agent, on the node. May do I/O; the caller enforces a timeout on each."""
-
-    @_one
-    def hami_discover(  # type: ignore[empty-body]
-        self, profile: VendorProfile, config: PluginConfig
-    ) -> Sequence[Device]:
-        """Every device of this vendor on this node.
-
-        Called: at start, after a health change and periodically; never concurrently with itself.
-        Args:
-            profile: the vendor in question.
-            config: the node's configuration.
-        Returns: all devices, healthy or not; ids unique and stable across restarts; memory in MiB,
-            rounded down. Empty: none here.
-        Order: vendors by key.
-        Errors: an exception keeps the former answer; after three in a row the devices are
-            published as not healthy.
-        Must not: take longer than 10 s; change the node.
-        Since: API 1.
-        """
-
-    @_one
-    def hami_enforce(  # type: ignore[empty-body]
-        self, profile: VendorProfile, slice: Slice, config: PluginConfig
-    ) -> ContainerEdits:
-        """Make a slice real: what the container needs to use it and to stay inside it.
-
-        Called: before each start of the container, after its identity and signature were checked.
-        Args:
-            profile: the vendor in question.
-            slice: whose slice, which grants, and a directory of its own.
-            config: the node's configuration.
-        Returns: environment, mounts, device files and CDI names. May act (create a MIG instance)
-            and records what it did in ``slice.state_dir``.
-        Order: slices of one pod one after the other.
-        Errors: an exception keeps the container from starting, with the text in its status.
-        Must not: give different edits for the same slice id; mount anything writable but its usage
-            file; name relative paths; take longer than 20 s.
-        Since: API 1.
-        """
-
-    @_one
-    def hami_release(self, profile: VendorProfile, slice: Slice, config: PluginConfig) -> None:
-        """Undo ``hami_enforce``.
-
-        Called: when the pod is gone, at least once per slice.
-        Args:
-            profile: the vendor in question.
-            slice: the slice as it was enforced.
-            config: the node's configuration.
-        Returns: None. Default: nothing to undo.
-        Order: after the last container of the pod has ended.
-        Errors: an exception is retried with back-off; the slice stays until it succeeds.
-        Must not: fail because it was already released.
-        Since: API 1.
-        """
-
-    @_one
-    def hami_reconcile(
-        self, profile: VendorProfile, live_slices: Sequence[Slice], config: PluginConfig
-    ) -> None:
-        """Undo whatever on this node belongs to no live slice.
-
-        Called: at start and after faults.
-        Args:
-            profile: the vendor in question.
-            live_slices: every slice of this vendor whose pod still exists.
-            config: the node's configuration.
-        Returns: None. Default: nothing.
-        Order: before the first ``hami_enforce``.
-        Errors: an exception is logged and retried; allocation goes on.
-        Must not: touch what it did not make.
-        Since: API 1.
-        """
-
-    @_one
-    def hami_check_health(  # type: ignore[empty-body]
-        self, profile: VendorProfile, devices: Sequence[Device]
-    ) -> Sequence[HealthChange]:
-        """Which devices became healthy or unhealthy.
-
-        Called: in a loop; may block up to its timeout while nothing happens.
-        Args:
-            profile: the vendor in question.
-            devices: what ``hami_discover`` last returned.
-        Returns: changes since the last call, in both directions. Empty and default: none.
-        Order: never concurrently with itself.
-        Errors: an exception is logged once; three in a row make the devices unhealthy.
-        Must not: report a device that was not discovered.
-        Since: API 1.
-        """
-
-    @_one
-    def hami_measure(  # type: ignore[empty-body]
-        self, profile: VendorProfile, slices: Sequence[Slice]
-    ) -> Sequence[Measurement]:
-        """What slices and devices really use.
-
-        Called: at every scrape, at most once a second.
-        Args:
-            profile: the vendor in question.
-            slices: every live slice of this vendor on this node.
-        Returns: memory in MiB and utilisation in percent, per slice and per device. Empty and
-            default: nothing is known.
-        Order: vendors by key.
-        Errors: an exception leaves the former values, marked as stale.
-        Must not: take longer than 1 s.
         Since: API 1.
         """
