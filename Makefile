@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 PLUGINS := nvidia hygon mock
 EDITABLE := -e '.[testing]' $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
 STAMP := $(VENV)/.installed
+PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-kubernetes check format bench constraints clean
+.PHONY: help setup demo test test-kubernetes check format bench protos constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,10 +30,11 @@ demo: $(STAMP) ## the main job on a cluster without hardware
 test: $(STAMP) ## run the tests on all cores
 	$(BIN)/pytest -n auto
 
-# binaries.py prints the folder with a real Kubernetes, and builds it the first time. It ends with 3
-# where there is no Go to build it with, and says so: that is no failure.
+# binaries.py prints the folder with a real Kubernetes, and builds it the first time: with kubelet and
+# containerd where this machine can be a node. It ends with 3 where there is no Go to build it with,
+# and says so: that is no failure.
 test-kubernetes: $(STAMP) ## run the tests on a real Kubernetes (Go 1.26 builds it, once)
-	@bin=$$($(BIN)/python tests/kubernetes/binaries.py); code=$$?; \
+	@bin=$$($(BIN)/python tests/kubernetes/binaries.py possible); code=$$?; \
 	if [ $$code -eq 3 ]; then echo "test-kubernetes: skipped" >&2; exit 0; fi; \
 	[ $$code -eq 0 ] || exit $$code; \
 	exec $(BIN)/pytest tests/kubernetes --kubernetes "$$bin" -rs
@@ -50,6 +52,13 @@ format: $(STAMP) ## rewrite the sources as ruff wants them
 
 bench: $(STAMP) ## measure what docs and README promise about speed
 	$(BIN)/python -m benchmarks
+
+# The protobuf library takes code of its own generation and of the one before, never of a newer one;
+# so the generator is the first of the generation before the newest. pyproject.toml says the same range.
+protos: ## generate the messages of kubelet's API from hami/node/api/v1beta1.proto
+	$(PYTHON) -m venv --clear build/protos
+	build/protos/bin/python -m pip install --quiet --disable-pip-version-check $(PROTO_GENERATOR)
+	build/protos/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. hami/node/api/v1beta1.proto
 
 constraints: ## take over the newest versions of everything into constraints.txt
 	$(PYTHON) -m venv --clear build/constraints

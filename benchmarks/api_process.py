@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.population import NAMESPACE, Population, Size
-from hami.scheduler.signing import Signer
+from hami.signing import Signer
 from hami.sim.api import ApiServer
 from hami.sim.api.calls import WRITES
 from hami.wire import keys

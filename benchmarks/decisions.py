@@ -18,8 +18,9 @@ from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.plugins import Vendors, load_vendors
+from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide, parse_pod
+from hami.policy.filter import Placed, decide
 from hami.policy.names import NameBlock
 from hami.policy.quota import QuotaLedger
 

@@ -23,7 +23,7 @@ from hami.plugins import Vendors, load_vendors
 from hami.policy.accounting import account_of
 from hami.policy.cluster import ClusterTable
 from hami.scheduler.decision import FIRST_GENERATION, annotations_of
-from hami.scheduler.signing import Signer
+from hami.signing import Signer
 from hami.wire import keys
 
 Json = dict[str, Any]

@@ -6,36 +6,29 @@ must be changed; ``hami.cli.main`` adds those for what goes wrong outside the co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
 
 from hami import __version__
-from hami.cli.files import check_one_stdin, read_device_config, read_text, shown
+from hami.cli.answering import Failures, answering, warn
+from hami.cli.device_plugin import declare as declare_device_plugin
+from hami.cli.device_plugin import run_device_plugin
+from hami.cli.go_flags import GoFlags
 from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
-from hami.cli.plugin_new import new_plugin
-from hami.cli.policies import read_policy
-from hami.cli.progress import progress_bar
-from hami.cli.render import print_plugins, print_simulation
-from hami.cli.scheduler import ConfigFile, PrintConfig, run_scheduler
-from hami.cli.scheduler_options import GoFlags, declare
-from hami.cli.terminal import output_console, visible
-from hami.domain.errors import HamiError
+from hami.cli.scheduler import run_scheduler
+from hami.cli.scheduler_options import declare as declare_scheduler
+from hami.cli.setting_options import ConfigFile, PrintConfig
+from hami.cli.vendor_flags import DevicePluginCommand, vendor_flags
+from hami.cli.visible import visible
 from hami.plugins import Vendors, load_vendors
-from hami.policy.admission import AdmissionSettings
-from hami.sim.manifests import read_manifests
-from hami.sim.simulate import Settings, simulate
-from hami.vendor import VendorFailure
 
 T = TypeVar("T")
 
-NOT_PLACED, BAD_INPUT = 1, 2
+NOT_PLACED = 1
 
 app = typer.Typer(
     name="hami",
@@ -128,25 +121,22 @@ def simulate_command(
     Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace and ResourceQuota. Exits
     with 1 when a pod stays pending or is denied, with 2 when the input is wrong.
     """
-    with _answering():
-        check_one_stdin([*files, device_config])
-        config = read_device_config(device_config) if device_config else {}
-        settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
-        manifests = read_manifests([(shown(path), read_text(path)) for path in files])
-        vendors = load_vendors(config, on_failure=_Failures())
-        with progress_bar(Console(stderr=True)) as progress:
-            result = simulate(vendors, manifests, settings, progress)
-        _warn(*manifests.warnings, *result.warnings)
+    with ending_at_interrupt():
+        # Imported late, like what other commands need: the node agent must stay small.
+        from hami.cli import simulating  # noqa: PLC0415
+
+    with answering():
+        result = simulating.simulated(files, policy, device_config)
         if as_json:
             _print_json(result.as_json())
         else:
-            print_simulation(output_console(), result)
+            simulating.show(result)
         if not result.everything_placed:
             raise typer.Exit(NOT_PLACED)
 
 
 @app.command("scheduler", cls=GoFlags)
-@declare
+@declare_scheduler
 def scheduler_command(
     *, config: ConfigFile = None, print_config: PrintConfig = False, **options: Any
 ) -> None:
@@ -156,8 +146,27 @@ def scheduler_command(
     of the --config file, in this order of precedence. HAMi's flags work as they are. Ends with 0
     on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
     """
-    with _answering():
+    with answering():
         run_scheduler(config, options, print_config=print_config)
+
+
+@app.command("device-plugin", cls=DevicePluginCommand)
+@declare_device_plugin
+def device_plugin_command(
+    ctx: typer.Context,
+    *,
+    config: ConfigFile = None,
+    print_config: PrintConfig = False,
+    **options: Any,
+) -> None:
+    """Serve one vendor's devices on this node: kubelet's device plugin.
+
+    Each setting is a flag, a variable (HAMI_DEVICE_PLUGIN_ and the flag in capitals, with _) and a
+    key of the --config file, in this order of precedence. HAMi's flags and variables work as they
+    are. Ends with 0 on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
+    """
+    with answering():
+        run_device_plugin(config, options, vendor_flags(ctx), print_config=print_config)
 
 
 @app.command("demo")
@@ -170,18 +179,17 @@ def demo_command(
     2 when the input is wrong.
     """
     with ending_at_interrupt():
-        # Imported late: a server, a client and their libraries, which other commands do without.
-        from hami.cli import demo  # noqa: PLC0415
+        from hami.cli import demo, files, render, terminal  # noqa: PLC0415 -- as above
 
-    with _answering():
-        config = read_device_config(device_config) if device_config else {}
-        vendors = load_vendors(config, on_failure=_Failures())
-        console = output_console()
+    with answering():
+        config = files.read_device_config(device_config) if device_config else {}
+        vendors = load_vendors(config, on_failure=Failures())
+        console = terminal.output_console()
         if manifests:
             found = _completed(demo.run_manifests(vendors, config, manifests))
-            _warn(*found.warnings)
+            warn(*found.warnings)
             held, as_object = found.everything_placed, found.as_json()
-            show = partial(print_simulation, console, found)
+            show = partial(render.print_simulation, console, found)
         else:
             result = _completed(demo.run_demo(vendors, config, console, as_json=as_json))
             held, as_object = result.held, result.as_json()
@@ -205,24 +213,29 @@ def up_command(
 ) -> None:
     """Keep an embedded cluster running until Ctrl-C, for kubectl; needs no GPU."""
     with ending_at_interrupt():
-        from hami.cli import up  # noqa: PLC0415 -- as above
+        from hami.cli import files, terminal, up  # noqa: PLC0415 -- as above
 
-    with _answering():
-        config = read_device_config(device_config) if device_config else {}
-        vendors = load_vendors(config, on_failure=_Failures())
+    with answering():
+        config = files.read_device_config(device_config) if device_config else {}
+        vendors = load_vendors(config, on_failure=Failures())
         documents = up.begin_with(vendors, config, nodes, cluster)
-        up.run_up(vendors, config, documents, output_console(), kubeconfig=kubeconfig, port=port)
+        up.run_up(
+            vendors, config, documents, terminal.output_console(), kubeconfig=kubeconfig, port=port
+        )
 
 
 @app.command("plugins")
 def plugins_command(*, as_json: Json = False) -> None:
     """List the vendors of the installed plugins."""
-    with _answering():
-        vendors = load_vendors(on_failure=_Failures())
+    with ending_at_interrupt():
+        from hami.cli import render, terminal  # noqa: PLC0415 -- as above
+
+    with answering():
+        vendors = load_vendors(on_failure=Failures())
         if as_json:
             _print_json(_plugins_as_json(vendors))
         else:
-            print_plugins(output_console(), vendors)
+            render.print_plugins(terminal.output_console(), vendors)
 
 
 @plugin_app.command("new")
@@ -233,37 +246,12 @@ def new_command(
     ] = Path(),
 ) -> None:
     """Write a plugin package for a vendor, which passes the conformance kit as it is."""
-    with _answering():
+    with ending_at_interrupt():
+        from hami.cli.plugin_new import new_plugin  # noqa: PLC0415 -- as above
+
+    with answering():
         for path in new_plugin(name, directory):
             typer.echo(visible(str(path)))
-
-
-class _Failures:
-    """Says once what a plugin does wrong, however often it does it."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def __call__(self, failure: VendorFailure) -> None:
-        text = str(failure)
-        if text not in self._said:
-            self._said.add(text)
-            _warn(text)
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Errors that somebody can mend become one line and an exit code."""
-    try:
-        yield
-    except HamiError as error:
-        typer.echo(f"hami: error: {visible(str(error))}", err=True)
-        raise typer.Exit(BAD_INPUT) from error
-
-
-def _warn(*texts: str) -> None:
-    for text in texts:
-        typer.echo(f"hami: warning: {visible(text)}", err=True)
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from hami.cli.files import check_one_stdin, read_text, shown
-from hami.cli.scheduler import run_until_signal
+from hami.cli.running import run_until_signal
 from hami.cli.tables import device_lines
-from hami.cli.terminal import visible
+from hami.cli.visible import visible
 from hami.hookspecs import PluginConfig
 from hami.plugins import Vendors
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster

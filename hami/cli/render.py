@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hami.cli.tables import device_lines, placements, table
-from hami.cli.terminal import visible
+from hami.cli.visible import visible
 from hami.domain.devices import UNUSED, Usage
 from hami.plugins import Vendors
 from hami.sim.result import NodeDevice, PendingPod, Simulation

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import structlog
 import typer
-import yaml
 
 from hami.cli.imports import imported_for_good
 from hami.cli.interrupts import ending_at_interrupt
+from hami.cli.running import run_until_signal
 from hami.cli.scheduler_options import split
-from hami.domain.errors import ConfigError, HamiError
+from hami.domain.errors import ConfigError
+from hami.logs import configure_logs
 from hami.plugins import installed_plugins
 from hami.scheduler.config import SchedulerConfig
-from hami.scheduler.config_source import ConfigSource, key_of
+from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.hami_flags import unread_sections
-from hami.scheduler.logs import configure_logs
-
-_INTERRUPTED = 130
-
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Settings in YAML: flags without the dashes."),
-]
-PrintConfig = Annotated[
-    bool, typer.Option("--print-config", help="Print the settings as they would be, and exit.")
-]
+from hami.settings.source import as_yaml
 
 
 def run_scheduler(
@@ -96,54 +84,3 @@ def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
         raise ConfigError(
             f"address-file {path}: {error.strerror}; name a file in a writable directory"
         ) from error
-
-
-def as_yaml(config: SchedulerConfig) -> str:
-    """A file that ``--config`` reads back to the same settings."""
-    values = {key_of(name): value for name, value in config.model_dump(mode="json").items()}
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-
-
-def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
-    """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
-
-    Raises:
-        HamiError: something must be changed, also where it came out of a task group.
-    """
-    try:
-        # asyncio's own loop: uvloop answered no faster here when measured.
-        asyncio.run(_cancelled_by_signals(serving))
-    except BaseExceptionGroup as group:
-        raise _to_be_mended(group) or group from None
-
-
-def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
-    """The first error that somebody can mend, where there is nothing else in the group."""
-    ours, others = group.split(HamiError)
-    if ours is None or others is not None:
-        return None
-    first: BaseException = ours
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first if isinstance(first, HamiError) else None
-
-
-async def _cancelled_by_signals(serving: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.ensure_future(serving)
-    told: list[signal.Signals] = []
-
-    def stop(which: signal.Signals) -> None:
-        if told:
-            sys.stderr.flush()
-            os._exit(_INTERRUPTED)
-        told.append(which)
-        task.cancel()
-
-    loop = asyncio.get_running_loop()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(which, stop, which)
-    try:
-        await task
-    except asyncio.CancelledError:
-        if not told:
-            raise

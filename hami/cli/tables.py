@@ -14,7 +14,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hami.cli.terminal import Glyphs, glyphs_for, visible
+from hami.cli.terminal import Glyphs, glyphs_for
+from hami.cli.visible import visible
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.sim.result import NodeDevice, PlacedPod

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hami.cli.demo import interruptible
 from hami.cli.files import read_text, shown
-from hami.cli.terminal import visible
+from hami.cli.visible import visible
 from hami.domain.errors import ConfigError
 from hami.domain.objects import Node
 from hami.hookspecs import PluginConfig

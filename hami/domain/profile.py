@@ -103,6 +103,10 @@ class ModeRules:
     placements: bool = False
 
 
+def _no_variables() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
 def _no_modes() -> Mapping[str, ModeRules]:
     return MappingProxyType({})
 
@@ -119,6 +123,7 @@ class VendorProfile:
     ``liveness``: ``capacity`` (allocatable of the count resource > 0), ``handshake``, ``always``.
     ``type_match``: a model named by ``use_type`` matches as a substring, as HAMi does it, or
     exactly; always without regard to case.
+    ``hidden_env``: variables that make a runtime show no device, until a slice's CDI spec does.
     """
 
     key: VendorKey
@@ -138,6 +143,7 @@ class VendorProfile:
     liveness: Literal["capacity", "handshake", "always"] = "always"
     lock: Literal["mutex", "private", "none"] = "mutex"
     runtime_class: str = ""
+    hidden_env: Mapping[str, str] = field(default_factory=_no_variables)
     modes: Mapping[str, ModeRules] = field(default_factory=_no_modes)
 
     def rules(self, mode: str) -> ModeRules:

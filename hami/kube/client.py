@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
+from hami.kube.credentials import find_credentials
 from hami.kube.messages import (
     LISTS,
     VERSIONS,
@@ -92,9 +93,6 @@ class KubeClient:
         Raises:
             ConfigError: there is no usable configuration.
         """
-        # kubernetes.aio takes half a second to import, and most commands never connect.
-        from hami.kube.credentials import find_credentials  # noqa: PLC0415
-
         settings = settings or KubeSettings()
         credentials = await find_credentials(settings)
         pace = TokenBucket(rate=settings.qps, burst=settings.burst)

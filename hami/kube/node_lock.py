@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import uniform
+from typing import Literal
 
 from hami.domain.errors import Malformed
 from hami.domain.objects import Node, Pod
@@ -31,6 +32,8 @@ RETRY = 0.1
 """Seconds between two looks of a pod that waits for the lock."""
 WRITES = 5
 """Tries of one write whose object changed meanwhile, or whose answer was lost."""
+
+Subresource = Literal["", "status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +87,20 @@ async def take_node_lock(
         await asyncio.sleep(RETRY)
 
 
-async def release_node_lock(client: KubeClient, node: str, pod: Pod) -> bool:
+async def release_node_lock(
+    client: KubeClient, node: str, pod: Pod, *, subresource: Subresource = ""
+) -> bool:
     """Remove ``node``'s lock if ``pod`` holds it; whether it did.
+
+    An agent writes through ``status``: that is all of a node that it may write.
 
     Raises:
         ApiError: the node could not be read or written. A node that is gone has no lock.
     """
     owner = f",{pod.namespace},{pod.name}"
-    return await _release(client, node, keys.NODE_LOCK, lambda value: value.endswith(owner))
+    return await _release(
+        client, node, keys.NODE_LOCK, lambda value: value.endswith(owner), subresource
+    )
 
 
 def private_value(at: datetime) -> str:
@@ -140,17 +149,27 @@ async def take_private_lock(
 
 
 async def release_private_lock(
-    client: KubeClient, node: str, key: str, ours: Collection[str]
+    client: KubeClient,
+    node: str,
+    key: str,
+    ours: Collection[str],
+    *,
+    subresource: Subresource = "",
 ) -> bool:
-    """Remove the vendor's own lock if it is one that we wrote; whether it was.
+    """Remove a lock that names no owner if its value is one of ``ours``; whether it was.
 
-    Raises:
-        ApiError: as :func:`release_node_lock`.
+    ``subresource`` and errors as :func:`release_node_lock`.
     """
-    return await _release(client, node, key, lambda value: value in ours)
+    return await _release(client, node, key, lambda value: value in ours, subresource)
 
 
-async def _release(client: KubeClient, node: str, key: str, is_ours: Callable[[str], bool]) -> bool:
+async def _release(
+    client: KubeClient,
+    node: str,
+    key: str,
+    is_ours: Callable[[str], bool],
+    subresource: Subresource,
+) -> bool:
     tried = False
     for attempt in range(WRITES):
         await _between(attempt)
@@ -162,7 +181,7 @@ async def _release(client: KubeClient, node: str, key: str, is_ours: Callable[[s
             return False
         tried = True
         try:
-            await _write(client, found, key, None)
+            await _write(client, found, key, None, subresource)
         except ApiError as error:
             if not _worth_another(error, attempt):
                 raise
@@ -241,13 +260,15 @@ async def _node(client: KubeClient, node: str) -> Node | None:
         raise
 
 
-async def _write(client: KubeClient, node: Node, key: str, value: str | None) -> None:
+async def _write(
+    client: KubeClient, node: Node, key: str, value: str | None, subresource: Subresource = ""
+) -> None:
     """Over exactly what was read."""
     metadata = {
         "annotations": {key: value},
         "resourceVersion": node.metadata.resource_version,
     }
-    await client.patch(NODES, node.name, {"metadata": metadata})
+    await client.patch(NODES, node.name, {"metadata": metadata}, subresource=subresource)
 
 
 def _worth_another(error: ApiError, attempt: int) -> bool:

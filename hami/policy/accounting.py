@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.objects import Pod
-from hami.policy.cluster import Unknown
-from hami.policy.filter import asked_vendors
+from hami.policy.asking import asked_vendors
 from hami.policy.ports import VendorRegistry
+from hami.policy.usage import Unknown
 from hami.wire.allocation import decode_allocation
 
 

@@ -18,7 +18,7 @@ from hami.domain.allocations import ContainerKind
 from hami.domain.objects import Container, EnvVar, Pod, Resources
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
-from hami.policy.filter import parse_pod
+from hami.policy.asking import parse_pod
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import QuotaLedger
 from hami.policy.usage import asked_at_least

@@ -25,10 +25,7 @@ from hami.policy.ports import VendorCalls, VendorRegistry
 from hami.policy.rank import node_score
 from hami.policy.selection import cordoned_ids
 from hami.policy.table import Ask, DeviceTable, Scan, Segment
-from hami.policy.usage import DeviceKey, device_usage, key_of
-
-Unknown = tuple[VendorKey, DeviceId | None]
-"""A device, or with None every device of a vendor, on which a pod's usage cannot be read."""
+from hami.policy.usage import DeviceKey, Unknown, device_usage, key_of
 
 
 def always_alive(_profile: VendorProfile, _node: Node) -> bool:

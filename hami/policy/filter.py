@@ -1,4 +1,4 @@
-"""Which node takes a pod: parse once, drop nodes in one vectorised pass, rank, fit exactly.
+"""Which node takes a pod: drop nodes in one vectorised pass, rank, fit exactly.
 
 The first node whose exact fit succeeds wins. Nothing here reserves or writes; the caller charges
 the placement in the same turn.
@@ -14,23 +14,13 @@ from numpy.typing import NDArray
 
 from hami.domain import reasons
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
 from hami.domain.reasons import Rejected
-from hami.domain.requests import (
-    ContainerRequest,
-    DeviceRequest,
-    Invalid,
-    Placement,
-    PodRequest,
-)
-from hami.domain.scheduling import NodePolicy, SchedulingPolicy
-from hami.domain.units import VendorKey
+from hami.domain.requests import DeviceRequest, Placement, PodRequest
+from hami.domain.scheduling import NodePolicy
 from hami.policy.cluster import ClusterTable
 from hami.policy.fit import fit_pod
 from hami.policy.names import NameBlock
-from hami.policy.ports import VendorRegistry
 from hami.policy.quota import PodGate
-from hami.policy.rank import read_policy
 from hami.policy.selection import Selection
 from hami.policy.table import Ask, Scan
 
@@ -73,35 +63,6 @@ class Refused:
         """By candidate; made at every call."""
         each = map(self.answers.__getitem__, self.answer.tolist())
         return dict(zip(self.candidates, each, strict=True))
-
-
-def parse_pod(
-    pod: Pod, vendors: VendorRegistry, defaults: SchedulingPolicy
-) -> PodRequest | Invalid:
-    """Everything the pod asks of every vendor, container by container, and its policy."""
-    containers: list[ContainerRequest] = []
-    for container, kind in pod.each_container():
-        requests: list[DeviceRequest] = []
-        for key in vendors:
-            answer = vendors[key].parse_request(container, pod)
-            if isinstance(answer, Invalid):
-                return answer
-            if answer is not None:
-                requests.append(answer)
-        containers.append(
-            ContainerRequest(container=container, kind=kind, requests=tuple(requests))
-        )
-    request = PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
-    if not request.vendors:
-        return request
-    policy = read_policy(pod, defaults)
-    return policy if isinstance(policy, Invalid) else replace(request, policy=policy)
-
-
-def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
-    """The vendors that the pod's spec asks, also where a request cannot be read."""
-    containers = [container for container, _ in pod.each_container()]
-    return frozenset(key for key in vendors if any(vendors[key].asks(c, pod) for c in containers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from hami.domain.units import WHOLE_DEVICE, DeviceId, VendorKey
 DeviceKey = tuple[VendorKey, DeviceId]
 """A device within its node: ids are unique per vendor only."""
 
+Unknown = tuple[VendorKey, DeviceId | None]
+"""A device, or with None every device of a vendor, on which a pod's usage cannot be read."""
+
 
 def key_of(grant: Grant) -> DeviceKey:
     return grant.vendor, grant.device_id

@@ -24,13 +24,13 @@ from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
-from hami.policy.filter import parse_pod
+from hami.policy.asking import parse_pod
 from hami.scheduler import answers
 from hami.scheduler.decision import CannotBeWritten, annotations_of, label_of, signed
 from hami.scheduler.locks import NodeLocks
 from hami.scheduler.reservations import Phase, Reservation
-from hami.scheduler.signing import Signer
 from hami.scheduler.state import ClusterState
+from hami.signing import Signer
 from hami.wire import keys
 from hami.wire.extender import ExtenderBindingArgs
 

@@ -13,7 +13,7 @@ from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import CorePercent, MemoryMiB
 from hami.policy.accounting import Account
-from hami.policy.cluster import Unknown
+from hami.policy.usage import Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

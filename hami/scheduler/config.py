@@ -10,48 +10,23 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PrivateAttr,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
-from hami.kube.settings import KubeSettings
+from hami.durations import go_duration
 from hami.policy.admission import AdmissionSettings
 from hami.policy.rank import DEVICE_POLICIES, device_policy
 from hami.scheduler.binds import Bind, parse_bind
-from hami.scheduler.durations import go_duration, seconds_of
+from hami.settings.model import LIVE, Duration, Positive, ServiceSettings, Setting
 
-DEFAULT_KUBE_TIMEOUT = 30.0
 _LEASE_OF_KUBE_SCHEDULER = "kube-scheduler"
 _OWN_LEASE = "hami-scheduler-extender"
 _SYSTEM_NAMESPACE = "kube-system"
 RETRY_JITTER = 1.2
 """As ``hami.kube.own_lease`` has it, which takes longer to import than commands have time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """About a field: does a changed file reach the running service, and who else names it.
-
-    ``environment`` are variables of other components, with less precedence than our own.
-    """
-
-    live: bool = False
-    environment: tuple[str, ...] = ()
-
-
-LIVE = Setting(live=True)
 
 
 def _is_bind(text: str) -> str:
@@ -70,29 +45,18 @@ def _is_device_policy(text: str) -> str:
     return text
 
 
-def _is_secret_name(text: str) -> str:
+def _is_object_name(text: str) -> str:
     namespace, slash, name = text.rpartition("/")
     if text and (not name or (slash and not namespace) or "/" in namespace):
-        raise ValueError("is no Secret; write NAME or NAMESPACE/NAME")
+        raise ValueError("is no object's name; write NAME or NAMESPACE/NAME")
     return text
 
 
-Duration = Annotated[
-    float, BeforeValidator(seconds_of), PlainSerializer(go_duration, return_type=str)
-]
-"""Seconds; written as Go does (``5m``, ``28s``)."""
-Positive = Annotated[Duration, Field(gt=0)]
 BindText = Annotated[str, AfterValidator(_is_bind)]
 
 
-class SchedulerConfig(BaseModel):
-    """All settings, checked. Immutable; a changed file makes a new one.
-
-    Durations are seconds. ``live`` in the fields' :class:`Setting` tells which ones the running
-    service takes over; the others need a restart.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+class SchedulerConfig(ServiceSettings):
+    """All settings, checked. Immutable; a changed file makes a new one."""
 
     # Listeners.
     http_bind: BindText = Field(
@@ -210,29 +174,17 @@ class SchedulerConfig(BaseModel):
     signing_key_file: Path | None = Field(
         None, description="Ed25519 keys that sign allocations, PEM; the first one signs."
     )
-    signing_key_secret: Annotated[str, AfterValidator(_is_secret_name)] = Field(
+    signing_key_secret: Annotated[str, AfterValidator(_is_object_name)] = Field(
         "", description="The same in a Secret, [NAMESPACE/]NAME, which is made when it is missing."
     )
-
-    # Kubernetes.
-    kubeconfig: Path | None = Field(
-        None, description="By default $KUBECONFIG, ~/.kube/config, or the pod's service account."
-    )
-    kube_context: str = Field("", description="The kubeconfig's context; by default the current.")
-    kube_qps: float = Field(0.0, ge=0, description="Most API calls per second; 0: no limit.")
-    kube_burst: int = Field(10, ge=1, description="How many of them may come at once.")
-    kube_timeout: Duration = Field(
-        DEFAULT_KUBE_TIMEOUT, description="How long one API call may take; 0: the default."
+    public_keys: Annotated[str, AfterValidator(_is_object_name)] = Field(
+        "hami-signing-keys",
+        description="The ConfigMap, [NAMESPACE/]NAME, in which nodes find the public keys; empty: "
+        "none.",
     )
 
     # Observation.
     legacy_metrics: bool = Field(default=False, description="HAMi's older metric names as well.")
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], LIVE] = Field(
-        "info", description="The least severity that is logged."
-    )
-    log_format: Literal["json", "console"] = Field(
-        "json", description="Logs for programs or for people, on standard error."
-    )
 
     _instance: str = PrivateAttr(default_factory=lambda: secrets.token_hex(4))
 
@@ -380,20 +332,17 @@ class SchedulerConfig(BaseModel):
     @property
     def signing_secret(self) -> tuple[str, str] | None:
         """Namespace and name of the Secret with the signing keys, if they are in one."""
-        if not self.signing_key_secret:
-            return None
-        namespace, _, name = self.signing_key_secret.rpartition("/")
-        return namespace or self.pod_namespace or _SYSTEM_NAMESPACE, name
+        return self._object(self.signing_key_secret) if self.signing_key_secret else None
 
     @property
-    def kube(self) -> KubeSettings:
-        return KubeSettings(
-            kubeconfig=self.kubeconfig,
-            context=self.kube_context or None,
-            qps=self.kube_qps,
-            burst=self.kube_burst,
-            timeout=self.kube_timeout or DEFAULT_KUBE_TIMEOUT,
-        )
+    def public_key_map(self) -> tuple[str, str] | None:
+        """Namespace and name of the ConfigMap for nodes, if there are keys to publish."""
+        keys = self.signing_key_file is not None or self.signing_key_secret
+        return self._object(self.public_keys) if keys and self.public_keys else None
+
+    def _object(self, text: str) -> tuple[str, str]:
+        namespace, _, name = text.rpartition("/")
+        return namespace or self.pod_namespace or _SYSTEM_NAMESPACE, name
 
     @property
     def extender_speaks_tls(self) -> bool:
@@ -406,9 +355,3 @@ class SchedulerConfig(BaseModel):
     def bind(self, field: str) -> Bind:
         """The address in this field, which must not be empty."""
         return parse_bind(getattr(self, field))
-
-
-def setting_of(field: str) -> Setting:
-    """What is known about the field of this name; nothing special by default."""
-    metadata = SchedulerConfig.model_fields[field].metadata
-    return next((m for m in metadata if isinstance(m, Setting)), Setting())

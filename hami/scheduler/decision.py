@@ -13,7 +13,7 @@ from hami.domain.errors import HamiError
 from hami.domain.objects import Pod
 from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
-from hami.scheduler.signing import Signer
+from hami.signing import Signer
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation
 

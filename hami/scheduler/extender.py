@@ -20,7 +20,7 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.leadership import Leadership
-from hami.policy.filter import parse_pod
+from hami.policy.asking import parse_pod
 from hami.scheduler import answers
 from hami.scheduler.binding import Binder
 from hami.scheduler.metrics import Metrics

@@ -6,23 +6,22 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from hami.settings.klog import KLOG, KLOG_SWITCHES
+
 WITHOUT_EFFECT = frozenset(
     {
         "profiling", "debug", "enable-ascend", "enable-iluvatar", "default-mem", "default-cores",
         "default-gpu", "enflame-vgcu-resource-name", "enflame-vgcu-percentage-resource-name",
-        "add-dir-header", "alsologtostderr", "log-backtrace-at", "log-dir", "log-file",
-        "log-file-max-size", "logtostderr", "one-output", "skip-headers", "skip-log-headers",
-        "stderrthreshold", "v", "vmodule",
     }
+    | KLOG
 )  # fmt: skip
 """Accepted and ignored: debugging, switches of vendors (a vendor is a plugin here), klog."""
 
 SWITCHES = frozenset(
     {
-        "profiling", "debug", "enable-ascend", "enable-iluvatar", "add-dir-header",
-        "alsologtostderr", "logtostderr", "one-output", "skip-headers", "skip-log-headers",
-        "sgpu-topology-aware",
+        "profiling", "debug", "enable-ascend", "enable-iluvatar", "sgpu-topology-aware",
     }
+    | KLOG_SWITCHES
 )  # fmt: skip
 """Those that need no value: ``--debug`` is ``--debug=true``."""
 

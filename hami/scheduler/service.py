@@ -25,30 +25,32 @@ from hami.kube.informer import Informer
 from hami.kube.leadership import AlwaysLeads, ObservedLease
 from hami.kube.own_lease import LeaseTimes, OwnLease
 from hami.kube.resources import NODES, PODS, QUOTAS
+from hami.logs import set_level
 from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
 from hami.scheduler.api import api_router
 from hami.scheduler.binding import Binder, BindSettings
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
-from hami.scheduler.config_watch import ConfigWatcher
 from hami.scheduler.extender import Extender
 from hami.scheduler.feeds import Following, NodeFeed, PodFeed, QuotaFeed
 from hami.scheduler.handshake import Handshakes, Patience
 from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
-from hami.scheduler.logs import set_level
 from hami.scheduler.metrics import Metrics
+from hami.scheduler.public_keys import PublicKeys
 from hami.scheduler.quota_status import QuotaStatus
 from hami.scheduler.roles import RoleLabel
 from hami.scheduler.scrape import Scrape
 from hami.scheduler.server import serving
-from hami.scheduler.signing import KeyFile, KeySecret, KeySource, SigningKeys
+from hami.scheduler.signing import KeySecret
 from hami.scheduler.state import ClusterState, Problem, Surroundings
 from hami.scheduler.takeover import Takeover
 from hami.scheduler.verification import judge_anew, verify_signatures
 from hami.scheduler.wakeup import WakeUp
 from hami.scheduler.webhook import Webhook
+from hami.settings.watch import ConfigWatcher
+from hami.signing import KeyFile, KeySource, SigningKeys
 from hami.vendor import VendorFailure
 
 Ready = Callable[[Mapping[str, str]], None]
@@ -134,6 +136,7 @@ class Service:
         )
         self._state.usage_changed = self._quota_status.touch
         self._role = _role(config, client, self._problem)
+        self._public_keys = self._published_keys()
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
         )
@@ -211,10 +214,11 @@ class Service:
             *(following.run() for following in self._followings),
             self._events.run(),
             self._wakeup.run(),
-            self._keys.run(self._problem, changed=lambda: judge_anew(self._state)),
+            self._keys.run(self._problem, changed=self._other_keys),
             watcher.run(),
             self._quota_status.run(),
             *([self._role.run()] if self._role else []),
+            *([self._public_keys.run()] if self._public_keys else []),
             Handshakes(
                 self._state,
                 self._client,
@@ -239,6 +243,22 @@ class Service:
         pods = Informer(self._client, PODS, PodFeed(self._state), on_problem=self._problem)
         quotas = Informer(self._client, QUOTAS, QuotaFeed(self._state), on_problem=self._problem)
         return Following("nodes", nodes), Following("pods", pods), Following("quotas", quotas)
+
+    def _published_keys(self) -> PublicKeys | None:
+        if self._config.public_key_map is None:
+            return None
+        return PublicKeys(
+            self._client,
+            *self._config.public_key_map,
+            signer=lambda: self._keys.signer,
+            leading=self._leads,
+            on_problem=self._problem,
+        )
+
+    def _other_keys(self) -> None:
+        judge_anew(self._state)
+        if self._public_keys:
+            self._public_keys.touch()
 
     def _webhook(self) -> Webhook:
         return Webhook(
@@ -277,6 +297,8 @@ class Service:
         self._quota_status.touch_all()
         if self._role:
             self._role.set(leading=True)
+        if self._public_keys:
+            self._public_keys.touch()
         self._state.waiting.forget_offers()
         self._state.freed.set()
 

@@ -25,11 +25,13 @@ from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
-from hami.policy.cluster import ClusterTable, Unknown
-from hami.policy.filter import Placed, decide, parse_pod
+from hami.policy.asking import parse_pod
+from hami.policy.cluster import ClusterTable
+from hami.policy.filter import Placed, decide
 from hami.policy.liveness import alive
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import PodGate
+from hami.policy.usage import Unknown
 from hami.scheduler import answers
 from hami.scheduler.state import ClusterState
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult

@@ -28,8 +28,8 @@ from hami.scheduler.charges import Charge, blocked, noted
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.reservations import Phase, Reservation
 from hami.scheduler.room import Room, grew, room_on
-from hami.scheduler.signing import BadSignature, Signer, Verdict, Verified
 from hami.scheduler.waiting import WaitingPods
+from hami.signing import BadSignature, Signer, Verdict, Verified
 from hami.wire import keys
 
 

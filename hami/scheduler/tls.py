@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hami.domain.errors import ConfigError
-from hami.scheduler.watched import WatchedFiles
+from hami.settings.watched import WatchedFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from hami.policy.accounting import account_of
-from hami.scheduler.signing import Signer, Verdict
 from hami.scheduler.state import ClusterState, Unjudged
+from hami.signing import Signer, Verdict
 from hami.wire import keys
 
 PORTION = 64

@@ -24,7 +24,8 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
-from hami.policy.filter import Placed, decide, parse_pod
+from hami.policy.asking import parse_pod
+from hami.policy.filter import Placed, decide
 from hami.policy.fit import fit_pod
 from hami.scheduler.kinds import Waiting
 from hami.scheduler.metrics import Metrics

@@ -37,6 +37,8 @@ class LiveCondition(Lean, frozen=True):
 
 
 class LiveStatus(PodStatus, frozen=True):
+    reason: str | None = None
+    message: str | None = None
     conditions: list[LiveCondition] | None = None
     start_time: str | None = None
     container_statuses: list[dict[str, Any]] | None = None

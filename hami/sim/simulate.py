@@ -25,8 +25,9 @@ from hami.hookspecs import PluginConfig
 from hami.plugins import Vendors
 from hami.policy.accounting import account_of
 from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, decide, parse_pod
+from hami.policy.filter import Placed, Refused, decide
 from hami.policy.liveness import alive
 from hami.policy.quota import QuotaLedger
 from hami.sim.kube_filter import KubeFilter

@@ -14,8 +14,9 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.plugins import Vendors
+from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide, parse_pod, prefilter
+from hami.policy.filter import Placed, decide, prefilter
 from hami.policy.fit import fit_pod
 from hami.testing.asks import Limits, pods, policies
 from hami.testing.neighbour import Neighbour

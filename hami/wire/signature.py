@@ -2,7 +2,7 @@
 
 Signed is the allocation as it was decoded and restored by its vendors, not the annotations' text,
 because HAMi's device plugins rewrite that. Keys and their mathematics are not here
-(``hami.scheduler.signing``).
+(``hami.signing``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_simulation
-from hami.cli.terminal import visible
+from hami.cli.visible import visible
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.extra import NO_EXTRA, Extra, ExtraKey

@@ -17,11 +17,13 @@ import yaml
 from typer.testing import CliRunner
 
 from hami.cli import app as cli
-from hami.cli.scheduler_options import FOREIGN, rewritten
+from hami.cli.go_flags import Flag, rewritten
+from hami.cli.scheduler_options import FOREIGN
 from hami.domain.errors import ConfigError
-from hami.scheduler.config import SchedulerConfig, setting_of
-from hami.scheduler.config_source import FLAG_FIELDS, key_of
+from hami.scheduler.config import SchedulerConfig
+from hami.scheduler.config_source import FLAG_FIELDS, SCHEDULER
 from hami.scheduler.hami_flags import SWITCHES
+from hami.settings.model import key_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +120,8 @@ def test_no_flag_of_hami_is_unknown(flag):
     ],
 )
 def test_only_the_names_of_flags_are_rewritten(written, read):
-    assert list(rewritten(written)) == read
+    flags = [Flag(name="leader-elect", switch=True), Flag(name="scheduler-name")]
+    assert list(rewritten(written, flags)) == read
 
 
 # Messages.
@@ -231,7 +234,7 @@ def test_an_address_file_that_cannot_be_written_is_2(service):
 
 LOGGING = """
 import logging, structlog, sys
-from hami.scheduler.logs import configure_logs, set_level
+from hami.logs import configure_logs, set_level
 configure_logs("info", sys.argv[1])
 log = structlog.get_logger("hami.x")
 log.info("placed", pod="ml/p", token="abc", key_pem="xyz")
@@ -288,7 +291,7 @@ def test_logs_for_people_have_no_colours_in_a_file():
 
 SERVING = """
 import asyncio, sys
-from hami.cli.scheduler import run_until_signal
+from hami.cli.running import run_until_signal
 async def serving():
     print("up", flush=True)
     try:
@@ -339,12 +342,14 @@ def test_every_setting_is_documented_as_it_is():
         empty = value in ("", None, {})
         default = "" if empty else f"`{json.dumps(value) if isinstance(value, bool) else value}`"
         text = SchedulerConfig.model_fields[name].description
-        expected[key_of(name)] = (default, text, "yes" if setting_of(name).live else "no")
+        expected[key_of(name)] = (default, text, "yes" if SCHEDULER.setting_of(name).live else "no")
     assert documented == expected
 
 
 def test_every_variable_of_others_is_documented():
-    variables = {v for n in SchedulerConfig.model_fields for v in setting_of(n).environment}
+    variables = {
+        v for n in SchedulerConfig.model_fields for v in SCHEDULER.setting_of(n).environment
+    }
     assert variables <= set(re.findall(r"`([A-Z_]+)`", DOCS))
 
 

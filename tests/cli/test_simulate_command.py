@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import hami.cli.app as cli
 from hami import __version__
+from hami.cli import simulating
 
 CLUSTER = """\
 apiVersion: v1
@@ -243,7 +244,7 @@ def test_an_interrupt_ends_quietly(write, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "simulate", interrupted)
+    monkeypatch.setattr(simulating, "simulate", interrupted)
     result = hami("simulate", write("c.yaml", CLUSTER))
     assert (result.exit_code, result.output) == (130, "")
 

@@ -478,9 +478,9 @@ async def test_a_pods_own_account_with_a_rotated_token(secured, in_a_pod, always
         (in_a_pod / "token").write_text("second\n")
         for _ in range(200):
             await client.list(NODES)
-            if secured.tokens[-1] == "bearer second":
+            if secured.tokens[-1] == "Bearer second":
                 break
-    assert (secured.tokens[0], secured.tokens[-1]) == ("bearer first", "bearer second")
+    assert (secured.tokens[0], secured.tokens[-1]) == ("Bearer first", "Bearer second")
 
 
 async def test_an_empty_token_during_rotation_keeps_the_old_one(secured, in_a_pod, always_look):
@@ -488,7 +488,7 @@ async def test_an_empty_token_during_rotation_keeps_the_old_one(secured, in_a_po
         (in_a_pod / "token").write_text("")
         for _ in range(5):
             await client.list(NODES)
-    assert set(secured.tokens) == {"bearer first"}
+    assert set(secured.tokens) == {"Bearer first"}
 
 
 async def test_a_pod_without_a_token_is_told_what_to_set(in_a_pod):

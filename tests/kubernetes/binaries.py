@@ -1,6 +1,7 @@
 """Where the binaries of a real Kubernetes are; builds them once.
 
-``python tests/kubernetes/binaries.py [control-plane|node]`` prints the folder. It is
+``python tests/kubernetes/binaries.py [control-plane|node|all|possible]`` prints the folder;
+``possible`` is all where this machine can be a node, and the control plane elsewhere. It is
 ``$HAMI_KUBERNETES_BIN`` as it stands, where that is set; otherwise one below
 ``${XDG_CACHE_HOME:-~/.cache}/hami``, named after everything that goes into the build, so that a
 changed module file gives another folder. A build is made beside it and renamed: the folder is
@@ -23,18 +24,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+if __package__:
+    from .machine import lacking
+else:  # run as a script
+    from machine import lacking
+
 HERE = Path(__file__).parent
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "control-plane": (
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-            "kubectl",
-        ),
-        "node": ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr"),
-    }
+    {"control-plane": CONTROL_PLANE, "node": NODE, "all": CONTROL_PLANE + NODE}
+)
+PREFIXES: Mapping[str, str] = MappingProxyType(
+    {"control-plane": "kubernetes", "node": "kubernetes-node", "all": "kubernetes-all"}
 )
 OLDEST_GO = (1, 26)
 NO_GO = 3
@@ -52,10 +54,9 @@ def binaries(part: str = "control-plane", *, build: bool = True) -> Path:
         subprocess.CalledProcessError: Go could not build it; its messages are on stderr.
     """
     if given := os.environ.get("HAMI_KUBERNETES_BIN"):
-        lacking = [name for name in PARTS[part] if not os.access(Path(given, name), os.X_OK)]
-        if lacking:
+        if absent := not_in(Path(given), part):
             raise Missing(
-                f"HAMI_KUBERNETES_BIN={given} has no {', '.join(lacking)}: unset it to build them, "
+                f"HAMI_KUBERNETES_BIN={given} has no {', '.join(absent)}: unset it to build them, "
                 f"or run tests/kubernetes/build.sh {given} {part}"
             )
         return Path(given).resolve()
@@ -66,6 +67,22 @@ def binaries(part: str = "control-plane", *, build: bool = True) -> Path:
         raise Missing(f"no binaries in {folder}: run make test-kubernetes, which builds them")
     require_go()
     return built(part, folder)
+
+
+def not_in(folder: Path, part: str) -> list[str]:
+    """The binaries of ``part`` that are not in ``folder``."""
+    return [name for name in PARTS[part] if not os.access(folder / name, os.X_OK)]
+
+
+def possible() -> tuple[str, str]:
+    """The part that this machine can run, and why it is not all."""
+    if lack := lacking():
+        return "control-plane", lack
+    given = os.environ.get("HAMI_KUBERNETES_BIN")
+    absent = not_in(Path(given), "node") if given else []
+    if absent:
+        return "control-plane", f"HAMI_KUBERNETES_BIN={given} has no {', '.join(absent)}"
+    return "all", ""
 
 
 def cached(part: str) -> Path:
@@ -81,8 +98,7 @@ def cached(part: str) -> Path:
         content = source.read_bytes()
         digest.update(f"{source.relative_to(HERE)} {len(content)}\n".encode() + content)
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    prefix = {"control-plane": "kubernetes", "node": "kubernetes-node"}[part]
-    return Path(home, "hami", f"{prefix}-{version[1]}-{digest.hexdigest()[:12]}")
+    return Path(home, "hami", f"{PREFIXES[part]}-{version[1]}-{digest.hexdigest()[:12]}")
 
 
 def require_go() -> None:
@@ -114,8 +130,12 @@ def built(part: str, folder: Path) -> Path:
 
 def main(arguments: list[str]) -> int:
     part = arguments[0] if arguments else "control-plane"
+    if part == "possible":
+        part, why = possible()
+        if why:
+            sys.stderr.write(f"No real node here, only a control plane: {why}\n")
     if part not in PARTS:
-        sys.stderr.write(f"{part!r} is not {' or '.join(PARTS)}\n")
+        sys.stderr.write(f"{part!r} is not {' or '.join(PARTS)} or possible\n")
         return 2
     try:
         sys.stdout.write(f"{binaries(part)}\n")

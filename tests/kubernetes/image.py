@@ -8,7 +8,8 @@ import json
 import tarfile
 from pathlib import Path
 
-BUSYBOX = Path("/usr/bin/busybox")  # Debian's busybox-static
+from .machine import BUSYBOX
+
 APPLETS = (
     "sh", "sleep", "cat", "ls", "env", "mount", "grep", "ps", "id", "touch", "dd", "df", "true",
     "false", "wc", "od", "stat",

@@ -14,18 +14,27 @@ SHORT = {
     "cores": "nvidia.com/gpucores",
     "dcu": "hygon.com/dcunum",
     "dcumem": "hygon.com/dcumem",
+    "mock": "mock.hami.io/device",
+    "mockmem": "mock.hami.io/memory",
+    "mockcores": "mock.hami.io/cores",
 }
 
 
-def a_container(name: str = "main", *, policy: str = "", **asks: object) -> Object:
-    """``asks``: limits, by the short names above; ``policy``: Always makes a sidecar."""
+def a_container(
+    name: str = "main",
+    *,
+    policy: str = "",
+    image: str = "example.com/none:1",
+    runs: str = "",
+    **asks: object,
+) -> Object:
+    """``asks``: limits, by the short names above; ``policy``: Always makes a sidecar; ``runs``: a
+    line for the shell.
+    """
     limits = {SHORT[key]: str(value) for key, value in asks.items()}
-    container: Object = {
-        "name": name,
-        "image": "example.com/none:1",
-        "resources": {"limits": limits},
-    }
-    return container | ({"restartPolicy": policy} if policy else {})
+    container: Object = {"name": name, "image": image, "resources": {"limits": limits}}
+    more = {"restartPolicy": policy, "command": ["/bin/sh", "-c", runs] if runs else None}
+    return container | {key: value for key, value in more.items() if value}
 
 
 def a_pod(

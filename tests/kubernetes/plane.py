@@ -92,8 +92,11 @@ class ControlPlane:
     def client(self, user: str) -> Client:
         return Client(self.url, token=f"{user}-token", ca=self.authority.certificate)
 
-    def kubeconfig(self, user: str = "admin", *, server: str = "") -> Path:
-        """For another address of the server too, a proxy's; plain http takes no certificates."""
+    def kubeconfig(self, user: str = "admin", *, server: str = "", token: str = "") -> Path:
+        """For another address of the server too, a proxy's; plain http takes no certificates.
+
+        ``token``: another than the one of a user who is called so.
+        """
         url = server or self.url
         cluster: Object = {"server": url}
         if url.startswith("https:"):
@@ -104,7 +107,7 @@ class ControlPlane:
             "kind": "Config",
             "current-context": user,
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": f"{user}-token"}}],
+            "users": [{"name": user, "user": {"token": token or f"{user}-token"}}],
             "contexts": [{"name": user, "context": {"cluster": "test", "user": user}}],
         }
         path.write_text(json.dumps(config))

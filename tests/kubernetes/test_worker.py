@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
-import pytest
-
-from .binaries import PARTS
 from .objects import a_pod
 from .processes import until
-from .worker import IMAGE, Worker, lacking
-
-
-@pytest.fixture
-def worker(cluster):
-    missing = [n for n in PARTS["node"] if not os.access(cluster.plane.bin / n, os.X_OK)]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}: tests/kubernetes/build.sh DIR node makes them")
-    if lack := lacking():
-        pytest.skip(lack)
-    with Worker(cluster.plane, "real1", cluster.plane.bin) as worker:
-        yield worker
+from .worker import IMAGE
 
 
 def test_a_pod_runs(cluster, worker):

@@ -1,35 +1,38 @@
 """A real node on this machine: kubelet on containerd 2, beside a control plane.
 
 Needs root, and Debian's runc, containernetworking-plugins and busybox-static; Ready after about
-5 s. One node a machine: kubelet's device-plugin directory, /var/lib/kubelet/device-plugins, is
-fixed. CDI specs are read from ``STATE/cdi``; the image IMAGE is there.
+5 s. One node a machine: kubelet's device-plugin directory is fixed, and emptied here. CDI specs are
+read from ``STATE/cdi``; the image IMAGE is there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
 from .client import node_path
-from .image import BUSYBOX, write_image
+from .image import write_image
+from .machine import CNI
 from .plane import ControlPlane
 from .processes import free_port, until
 
 IMAGE = "docker.io/local/busybox:1"
-CNI = Path("/usr/lib/cni")
-DEBIAN = ("runc", "containernetworking-plugins", "busybox-static")
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+LOCK = Path("/run/lock/hami-tests-node.lock")
 
 
-def lacking() -> str:
-    """What this machine lacks to be a node, as a sentence; empty when it can be one."""
-    if os.geteuid() != 0:
-        return "a node needs root"
-    there = (shutil.which("runc"), (CNI / "ptp").exists(), BUSYBOX.exists())
-    packages = [name for name, found in zip(DEBIAN, there, strict=True) if not found]
-    return f"a node needs apt-get install {' '.join(packages)}" if packages else ""
+def foreign_kubelet() -> bool:
+    """Somebody's kubelet serves device plugins here: this machine is a node of another cluster."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(DEVICE_PLUGINS / "kubelet.sock"))
+        except OSError:
+            return False
+    return True
 
 
 class Worker:
@@ -42,9 +45,14 @@ class Worker:
         self._endpoint = self.home / "containerd.sock"
 
     def __enter__(self) -> Worker:
-        for folder in (self.home, self.home / "cni", self.cdi):
-            folder.mkdir(exist_ok=True)
+        # Of two test runs on one machine, the second waits for the first.
+        self._lock = LOCK.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
+            for folder in (self.home, self.cdi, DEVICE_PLUGINS):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+            (self.home / "cni").mkdir()
             self._start_containerd()
             (self.home / "kubelet.json").write_text(json.dumps(self._kubelet_config()))
             self.start_kubelet()
@@ -63,10 +71,15 @@ class Worker:
         finally:
             if processes.running("containerd"):
                 processes.stop("containerd")
-            for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-                mount = line.split()[1]
-                if mount.startswith(f"{self.plane.state}/"):
-                    subprocess.run(["umount", "-l", mount], check=False)
+            for mount in reversed(self.mounts()):
+                subprocess.run(["umount", "-l", mount], check=False)
+            self._lock.close()
+
+    def mounts(self) -> list[str]:
+        """What is mounted below the control plane's folder: by containerd, kubelet, an agent."""
+        lines = Path("/proc/mounts").read_text().splitlines()
+        found = (line.split()[1] for line in lines)
+        return [mount for mount in found if mount.startswith(f"{self.plane.state}/")]
 
     def start_kubelet(self) -> None:
         """(Re)starts kubelet, under running pods too."""

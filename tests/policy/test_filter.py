@@ -15,8 +15,9 @@ from hami.domain.reasons import MIG_INFEASIBLE
 from hami.domain.requests import Invalid
 from hami.hookspecs import hookimpl
 from hami.plugins import Vendors
+from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Refused, parse_pod
+from hami.policy.filter import Refused
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.usage import ChargeMeter
 

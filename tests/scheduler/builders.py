@@ -26,10 +26,10 @@ from hami.domain.objects import (
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.plugins import Vendors
-from hami.policy.filter import parse_pod
+from hami.policy.asking import parse_pod
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler.signing import Signer
 from hami.scheduler.state import ClusterState, Problem, Surroundings
+from hami.signing import Signer
 from hami.wire.codecs import encode_register_json
 
 PROFILE = """

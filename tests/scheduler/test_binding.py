@@ -15,7 +15,7 @@ from hami.kube.errors import ApiError
 from hami.scheduler.binding import Binder, BindSettings
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.reservations import Phase
-from hami.scheduler.signing import Signer, new_private_pem
+from hami.signing import Signer, new_private_pem
 from hami.wire.extender import ExtenderBindingArgs
 
 from .builders import Cluster, a_node, a_pod, bound

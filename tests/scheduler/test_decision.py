@@ -14,7 +14,7 @@ from hami.domain.objects import Container, Metadata, Node, NodeStatus, Pod, PodS
 from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.plugins import load_vendors
 from hami.scheduler.decision import CannotBeWritten, annotations_of, label_of, signed
-from hami.scheduler.signing import Signer, Verified, new_private_pem
+from hami.signing import Signer, Verified, new_private_pem
 
 from .builders import Cluster, a_node, a_pod
 

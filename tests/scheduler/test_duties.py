@@ -28,7 +28,8 @@ from hami.scheduler.feeds import NodeFeed, QuotaFeed
 from hami.scheduler.handshake import Handshakes
 from hami.scheduler.quota_status import QuotaStatus
 from hami.scheduler.roles import RoleLabel
-from hami.scheduler.signing import KeySecret, Signer, SigningKeys
+from hami.scheduler.signing import KeySecret
+from hami.signing import Signer, SigningKeys
 from hami.sim.api import ApiServer
 from hami.wire.codecs import Requesting, decode_handshake
 

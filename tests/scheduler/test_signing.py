@@ -15,15 +15,8 @@ from hami.domain.devices import Grant
 from hami.domain.errors import ConfigError
 from hami.kube.errors import ApiError
 from hami.kube.resources import Metadata, Secret
-from hami.scheduler.signing import (
-    BadSignature,
-    KeyFile,
-    KeySecret,
-    Signer,
-    SigningKeys,
-    Verified,
-    new_private_pem,
-)
+from hami.scheduler.signing import KeySecret
+from hami.signing import BadSignature, KeyFile, Signer, SigningKeys, Verified, new_private_pem
 
 ALLOCATION = PodAllocation(
     node="n1",

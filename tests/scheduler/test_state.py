@@ -12,7 +12,7 @@ from hami.domain.units import VendorKey
 from hami.policy.accounting import account_of
 from hami.policy.filter import Refused
 from hami.scheduler.reservations import Phase
-from hami.scheduler.signing import Signer
+from hami.signing import Signer
 from hami.wire import keys
 
 from .builders import Cluster, a_node, a_pod, a_quota, bound, ended, granted

@@ -7,16 +7,17 @@ import asyncio
 import pytest
 import yaml
 
-from hami.cli.scheduler import as_yaml
 from hami.domain.errors import ConfigError
 from hami.domain.scheduling import NodePolicy
+from hami.durations import go_duration, seconds_of
 from hami.kube import own_lease
 from hami.plugins import installed_plugins, load_vendors
 from hami.scheduler.config import RETRY_JITTER, SchedulerConfig
-from hami.scheduler.config_source import FLAG_FIELDS, ConfigSource, key_of, variable_of
-from hami.scheduler.config_watch import ConfigWatcher
-from hami.scheduler.durations import go_duration, seconds_of
+from hami.scheduler.config_source import FLAG_FIELDS, SCHEDULER, ConfigSource
 from hami.scheduler.hami_flags import RESOURCE_NAMES, WITHOUT_EFFECT, unread_sections
+from hami.settings.model import key_of
+from hami.settings.source import as_yaml
+from hami.settings.watch import ConfigWatcher
 
 
 def a_file(path, text: str):
@@ -76,7 +77,7 @@ def test_what_kubernetes_puts_into_the_environment_of_our_service_is_no_setting(
         "HAMI_SCHEDULER_PORT_443_TCP_ADDR": "10.0.0.1",
     }
     assert loaded(tmp_path, "", environment).model_dump() == SchedulerConfig().model_dump()
-    variables = {variable_of(name) for name in FLAG_FIELDS}
+    variables = {SCHEDULER.variable_of(name) for name in FLAG_FIELDS}
     assert not [v for v in variables if v.startswith(tuple(environment))]
 
 
@@ -121,7 +122,8 @@ def bad(problem: str, text: str = "", environment=None, id: str = "", **flags):
         bad("c.yaml: scheduler-name 7: write a text, in quotes where YAML reads something else", "scheduler-name: 7"),
         bad("c.yaml: cert-file ['a']: write a path", "cert-file: [a]"),
         bad("--extender-bind '8080': is no address; write HOST:PORT, :PORT, [IPV6]:PORT or unix:/path", extender_bind="8080"),
-        bad("--signing-key-secret 'a/b/c': is no Secret; write NAME or NAMESPACE/NAME", signing_key_secret="a/b/c"),
+        bad("--signing-key-secret 'a/b/c': is no object's name; write NAME or NAMESPACE/NAME", signing_key_secret="a/b/c"),
+        bad("--public-keys '/a': is no object's name; write NAME or NAMESPACE/NAME", public_keys="/a"),
         bad("--log-level 'loud': write 'debug', 'info', 'warning' or 'error'; --log-format 'xml': write 'json' or 'console'", log_level="loud", log_format="xml"),
         bad("cert-file and key-file come together: key-file is missing; give both or none", cert_file="a"),
         bad("client-ca-file needs TLS: give cert-file and key-file too", client_ca_file="a"),
@@ -368,9 +370,7 @@ def test_printed_settings_are_read_back_alike(tmp_path, flags):
     text = "devices: {mock: {node: n}}"
     config = loaded(tmp_path, text, **flags)
     assert loaded(tmp_path, as_yaml(config)).model_dump() == config.model_dump()
-    assert list(yaml.safe_load(as_yaml(config))) == [
-        key_of(n) for n in SchedulerConfig.model_fields
-    ]
+    assert list(yaml.safe_load(as_yaml(config))) == [key_of(n) for n in SCHEDULER.fields]
 
 
 # Durations.

@@ -26,7 +26,7 @@ _MODULES = (
     "hami.kube.credentials",
     "hami.plugins",
     "hami.scheduler.service",
-    "kubernetes.aio.config",
+    "hami.kube.kubeconfig",
     "pydantic.v1",
     "uvicorn.protocols.http.httptools_impl",
 )

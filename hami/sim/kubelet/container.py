@@ -10,6 +10,7 @@ from hami.domain.allocations import ContainerKind
 
 FIRST_BACKOFF, MOST_BACKOFF = 10.0, 300.0
 """Seconds that kubelet waits before it starts a container again; doubled each time."""
+INITIALIZING = "PodInitializing"
 
 
 def timestamp(seconds: float) -> str:
@@ -22,10 +23,22 @@ class Waiting:
     """``at``: when it may start; None: when others have finished."""
 
     reason: str
+    message: str = ""
     at: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {"waiting": {"reason": self.reason}}
+        return _waiting(self.reason, self.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starting:
+    """Its turn has come; whoever starts it has not done so yet. It still shows why it waited."""
+
+    reason: str = "ContainerCreating"
+    message: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return _waiting(self.reason, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +70,11 @@ class Terminated:
         }
 
 
-State = Waiting | Running | Terminated
+State = Waiting | Starting | Running | Terminated
+
+
+def _waiting(reason: str, message: str) -> dict[str, Any]:
+    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +85,7 @@ class ContainerRun:
     image: str
     kind: ContainerKind
     id: str
-    state: State = field(default_factory=lambda: Waiting(reason="PodInitializing"))
+    state: State = field(default_factory=lambda: Waiting(reason=INITIALIZING))
     last: Terminated | None = None
     restarts: int = 0
 
@@ -88,10 +105,17 @@ class ContainerRun:
                 return at
             case Running(until=until):
                 return until
-            case Terminated():
+            case Starting() | Terminated():
                 return None
             case never:
                 assert_never(never)
+
+    def call(self) -> None:
+        """Its turn has come, and starting it is somebody else's doing."""
+        if isinstance(self.state, Waiting) and self.state.reason != INITIALIZING:
+            self.state = Starting(reason=self.state.reason, message=self.state.message)
+        else:
+            self.state = Starting()
 
     def start(self, now: float, duration: float | None, code: int) -> None:
         until = None if duration is None else now + duration
@@ -102,18 +126,18 @@ class ContainerRun:
         match self.state:
             case Running(since=since):
                 self.state = Terminated(code=code, since=since, at=now)
-            case Waiting():
+            case Waiting() | Starting():
                 self.state = Terminated(code=code, since=now, at=now)
             case Terminated():
                 pass
             case never:
                 assert_never(never)
 
-    def again(self, now: float) -> None:
-        """Start it again after kubelet's back-off."""
+    def again(self, now: float, first: float = FIRST_BACKOFF) -> None:
+        """Start it again after kubelet's back-off, which begins with ``first``."""
         if isinstance(self.state, Terminated):
             self.last = self.state
-        delay = min(MOST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self.restarts, 10))
+        delay = min(MOST_BACKOFF, first * 2.0 ** min(self.restarts, 10))
         self.restarts += 1
         self.state = Waiting(reason="CrashLoopBackOff", at=now + delay)
 
@@ -125,7 +149,7 @@ class ContainerRun:
             "name": self.name,
             "image": self.image,
             "imageID": "",
-            "containerID": "" if isinstance(self.state, Waiting) else self.id,
+            "containerID": "" if isinstance(self.state, Waiting | Starting) else self.id,
             "ready": self.succeeded if plain_init else running,
             "started": running and not plain_init,
             "restartCount": self.restarts,

@@ -7,7 +7,8 @@ import heapq
 import ipaddress
 import itertools
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from hami.kube.informer import Informer
 from hami.kube.pace import Backoff
 from hami.sim.kubelet.life import Life
 from hami.sim.kubelet.nodes import LIVE_NODES, LiveNode, NodeReports
+from hami.sim.kubelet.plugin_node import PluginNode
 from hami.sim.live import LIVE_PODS, LivePod
 
 WRITERS = 8
@@ -29,7 +31,8 @@ _POD_NETWORK = int(ipaddress.ip_address("10.64.0.1"))
 class Kubelet:
     """Reports nodes and runs the pods that are bound to them, until cancelled.
 
-    ``serves`` says whose kubelet this is, by the node's name.
+    ``serves`` says whose kubelet this is, by the node's name. Nodes that were attached get their
+    devices from device plugins, all others from their annotations.
     """
 
     def __init__(
@@ -50,6 +53,9 @@ class Kubelet:
         self._pods: dict[PodUid, LivePod] = {}
         self._lives: dict[PodUid, Life] = {}
         self._nodes: dict[str, LiveNode] = {}
+        self._plugin_nodes: dict[str, PluginNode] = {}
+        self._unheard: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
+        self._lingering: dict[PodUid, PluginNode] = {}
         self._reported: dict[PodUid, dict[str, Any]] = {}
         self._timers: list[tuple[float, int, PodUid]] = []
         self._serial = itertools.count()
@@ -72,6 +78,11 @@ class Kubelet:
             await pods.synced.wait()
             self.synced.set()
 
+    def attach(self, node: PluginNode) -> None:
+        """A node with device plugins; to be told before there are pods on it."""
+        self._plugin_nodes[node.name] = node
+        node.attach(self)
+
     # What the informers say.
 
     def node_changed(self, node: LiveNode) -> None:
@@ -86,26 +97,88 @@ class Kubelet:
     def pod_changed(self, pod: LivePod) -> None:
         if not pod.spec.node_name or not self._serves(pod.spec.node_name):
             return
+        plugin_node = self._plugin_nodes.get(pod.spec.node_name)
+        if plugin_node and plugin_node.deaf:
+            self._unheard[plugin_node.name].append(lambda: self.pod_changed(pod))
+            return
         now = self._clock()
-        self._pods[pod.uid] = pod
         life = self._lives.get(pod.uid)
+        if life is None and pod.finished and not pod.metadata.deletion_timestamp:
+            return
+        self._pods[pod.uid] = pod
         if life is None:
-            if pod.finished and not pod.metadata.deletion_timestamp:
-                return
-            # After a restart of ours the same life is led again, up to now.
-            life = Life(pod, begin=_started(pod) or now, address=self._address())
-            self._lives[pod.uid] = life
-            life.advance(now)
+            life = self._begin(pod, now, plugin_node)
             self._enqueue(pod.uid)
         if pod.metadata.deletion_timestamp:
             life.stop(now, pod.metadata.deletion_grace_period_seconds)
             self._enqueue(pod.uid)
-        self._set_timer(pod.uid, life)
+        self._go_on(pod.uid, life)
+
+    def _begin(self, pod: LivePod, now: float, node: PluginNode | None) -> Life:
+        # After a restart of ours the same life is led again, up to now.
+        begin = _started(pod) or now
+        if node is None:
+            life = Life(pod, begin=begin, address=self._address())
+        else:
+            life = Life(
+                pod, begin=begin, address=self._address(), staged=True, backoff=node.backoff
+            )
+        self._lives[pod.uid] = life
+        life.advance(now)
+        return life
 
     def pod_gone(self, pod: LivePod) -> None:
+        node = self._plugin_nodes.get(pod.spec.node_name)
+        if node and node.deaf:
+            self._unheard[node.name].append(lambda: self.pod_gone(pod))
+            return
         self._pods.pop(pod.uid, None)
-        self._lives.pop(pod.uid, None)
         self._reported.pop(pod.uid, None)
+        life = self._lives.get(pod.uid)
+        if node and life and not life.over:
+            # Deleted by force: its containers run on until they have stopped.
+            self._lingering[pod.uid] = node
+            life.stop(self._clock(), None)
+            self._go_on(pod.uid, life)
+        else:
+            self._lives.pop(pod.uid, None)
+            if node:
+                node.gone(pod.uid)
+
+    # What nodes with device plugins ask and say.
+
+    def pods_of(self, node: str) -> Sequence[LivePod]:
+        pods = [pod for pod in self._pods.values() if pod.spec.node_name == node]
+        return sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")
+
+    def life_of(self, uid: PodUid) -> Life | None:
+        return self._lives.get(uid)
+
+    def moved(self, uid: PodUid) -> None:
+        if (life := self._lives.get(uid)) is not None:
+            self._enqueue(uid)
+            self._go_on(uid, life)
+
+    def counted(self, node: str) -> None:
+        if node in self._nodes:
+            self._enqueue(node)
+
+    def heard(self, node: str) -> None:
+        for told in self._unheard.pop(node, ()):
+            told()
+
+    def _go_on(self, uid: PodUid, life: Life) -> None:
+        """Wait for what is next, and let the node do what is due now."""
+        self._set_timer(uid, life)
+        pod = self._pods.get(uid)
+        node = self._plugin_nodes.get(pod.spec.node_name) if pod else self._lingering.get(uid)
+        if node is None:
+            return
+        node.look(uid)
+        if not pod and life.over:
+            del self._lingering[uid]
+            del self._lives[uid]
+            node.gone(uid)
 
     def _address(self) -> str:
         return str(ipaddress.ip_address(_POD_NETWORK + next(self._serial) % 2**20))
@@ -125,7 +198,7 @@ class Kubelet:
                 life = self._lives.get(uid)
                 if life is not None and life.advance(now):
                     self._enqueue(uid)
-                    self._set_timer(uid, life)
+                    self._go_on(uid, life)
             self._timer_set.clear()
             wait = self._timers[0][0] - now if self._timers else None
             try:
@@ -165,8 +238,8 @@ class Kubelet:
         try:
             if what in self._nodes:
                 await self._report(self._nodes[what])
-            elif (life := self._lives.get(PodUid(what))) is not None:
-                await self._report_pod(self._pods[PodUid(what)], life)
+            elif (life := self._lives.get(PodUid(what))) and (pod := self._pods.get(PodUid(what))):
+                await self._report_pod(pod, life)
         except ConfigError as error:
             self._on_problem(str(error))
         except ApiError as error:
@@ -176,7 +249,9 @@ class Kubelet:
         return False
 
     async def _report(self, node: LiveNode) -> None:
-        if patch := self._reports.patch(node, self._clock()):
+        plugin_node = self._plugin_nodes.get(node.name)
+        counts = plugin_node.devices.counts() if plugin_node else None
+        if patch := self._reports.patch(node, self._clock(), counts):
             await self._client.patch(
                 LIVE_NODES, node.name, patch, subresource="status", kind="strategic"
             )

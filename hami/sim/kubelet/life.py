@@ -2,15 +2,26 @@
 
 Init containers run one after the other, sidecars are started on the way and stay, then all other
 containers run together. Times are Unix seconds, handed in.
+
+Where devices come from plugins, ``staged``, a pod has to be admitted first, and a container whose
+turn has come is ``wanted`` until somebody says that it was started, or refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hami.domain.allocations import ContainerKind
-from hami.sim.kubelet.container import ContainerRun, Running, Terminated, Waiting, timestamp
+from hami.sim.kubelet.container import (
+    FIRST_BACKOFF,
+    ContainerRun,
+    Running,
+    Starting,
+    Terminated,
+    Waiting,
+    timestamp,
+)
 from hami.sim.kubelet.script import BadScript, Script, read_script
 from hami.sim.live import LivePod
 
@@ -22,10 +33,22 @@ GRACE = 30
 class Life:
     """One pod from its arrival on a node to its end.
 
-    ``address`` is the pod's IP address, for its status.
+    ``address`` is the pod's IP address, for its status; ``backoff`` the seconds before the first
+    restart of a container.
     """
 
-    def __init__(self, pod: LivePod, *, begin: float, address: str) -> None:
+    def __init__(
+        self,
+        pod: LivePod,
+        *,
+        begin: float,
+        address: str,
+        staged: bool = False,
+        backoff: float = FIRST_BACKOFF,
+    ) -> None:
+        self._staged = staged
+        self._admitted = not staged
+        self._backoff = backoff
         self._begin = begin
         self._address = address
         self._policy = pod.spec.restart_policy
@@ -55,7 +78,7 @@ class Life:
         apps = [run for run in self._containers if run.kind is ContainerKind.APP]
         if self._problem or self._init_failed:
             return "Failed"
-        if all(isinstance(run.state, Waiting) and not run.restarts for run in apps):
+        if all(isinstance(run.state, Waiting | Starting) and not run.restarts for run in apps):
             return "Pending"
         if not self._all_terminated(apps):
             return "Running"
@@ -98,6 +121,52 @@ class Life:
         self._stopping = end if self._stopping is None else min(self._stopping, end)
         self.advance(now)
 
+    # For whoever admits and starts.
+
+    @property
+    def admitted(self) -> bool:
+        """Its node has taken it in."""
+        return self._admitted
+
+    @property
+    def wanted(self) -> Sequence[str]:
+        """The containers to be started now, in their order."""
+        if self.over or self._stopping is not None:
+            return ()
+        return [run.name for run in self._containers if isinstance(run.state, Starting)]
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The containers that run."""
+        return frozenset(r.name for r in self._containers if isinstance(r.state, Running))
+
+    def admit(self, now: float) -> None:
+        """Its node takes it in."""
+        self._admitted = True
+        self._go_on(now)
+
+    def reject(self, reason: str, message: str, now: float) -> None:
+        """Its node does not take it, or no longer: it has failed for good."""
+        self._problem = (reason, message)
+        self._over = True
+        for run in self._containers:
+            if isinstance(run.state, Running):
+                run.end(now, TERMINATED_BY_SIGKILL)
+
+    def started(self, name: str, id: str, now: float) -> None:
+        """A container that was wanted runs; ``id`` is its runtime's."""
+        run = self._named(name)
+        run.id = id
+        self._start(run, now)
+        self._go_on(now)
+
+    def refused(self, name: str, reason: str, message: str, again: float) -> None:
+        """A container that was wanted could not be started; it is wanted again then."""
+        self._named(name).state = Waiting(reason=reason, message=message, at=again)
+
+    def _named(self, name: str) -> ContainerRun:
+        return next(run for run in self._containers if run.name == name)
+
     def status(self) -> dict[str, Any]:
         """What kubelet writes of it; the condition ``PodScheduled`` is not kubelet's."""
         ready = self.phase == "Running" and all(
@@ -139,7 +208,7 @@ class Life:
             match run.state:
                 case Running(since=at) | Terminated(at=at):
                     times.append(at)
-                case Waiting():
+                case Waiting() | Starting():
                     pass
         return max(times)
 
@@ -173,32 +242,30 @@ class Life:
 
     def _go_on(self, now: float) -> None:
         """Start what may start now, and end the pod when its work is done."""
-        if self.over or not self._init(now):
+        if self.over or not self._admitted or not self._init(now):
             return
-        script = self._script
         for run in self._apps():
             match run.state:
                 case Waiting(at=at) if at is None or at <= now:
-                    run.start(now, script.duration, script.exit_code)
-                    if script.duration == 0:
-                        run.end(now, script.exit_code)
+                    self._begin_start(run, now)
                 case _:
                     pass
             if isinstance(run.state, Terminated) and self._restarts(run.state.code):
-                run.again(now)
+                run.again(now, self._backoff)
         if self._all_terminated(self._apps()):
             self._end_all(now, TERMINATED_BY_SIGTERM)
 
     def _init(self, now: float) -> bool:
         """Whether every init container has done its part."""
-        script = self._script
         for run in self._inits():
             sidecar = run.kind is ContainerKind.SIDECAR
             match run.state:
                 case Waiting(at=at) if at is None or at <= now:
-                    duration = None if sidecar else script.init_duration
-                    run.start(now, duration, script.init_exit_code)
-                case Waiting():
+                    self._begin_start(run, now)
+                case _:
+                    pass
+            match run.state:
+                case Waiting() | Starting():
                     return False
                 case _:
                     pass
@@ -212,9 +279,27 @@ class Life:
                 if self._policy == "Never":
                     self._end_all(now, TERMINATED_BY_SIGTERM)
                 else:
-                    run.again(now)
+                    run.again(now, self._backoff)
                 return False
         return True
+
+    def _begin_start(self, run: ContainerRun, now: float) -> None:
+        if self._staged:
+            run.call()
+        else:
+            self._start(run, now)
+
+    def _start(self, run: ContainerRun, now: float) -> None:
+        script = self._script
+        match run.kind:
+            case ContainerKind.SIDECAR:
+                run.start(now, None, 0)
+            case ContainerKind.INIT:
+                run.start(now, script.init_duration, script.init_exit_code)
+            case ContainerKind.APP:
+                run.start(now, script.duration, script.exit_code)
+                if script.duration == 0:
+                    run.end(now, script.exit_code)
 
     def _restarts(self, code: int) -> bool:
         return self._policy == "Always" or (self._policy == "OnFailure" and code != 0)

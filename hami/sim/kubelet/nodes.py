@@ -14,6 +14,7 @@ from hami.hookspecs import PluginConfig
 from hami.kube.resources import Resource
 from hami.plugins import Vendors
 from hami.sim.kubelet.container import timestamp
+from hami.sim.kubelet.devices.devices import Counts
 from hami.sim.live import LiveCondition
 from hami.wire import keys
 
@@ -23,8 +24,15 @@ CAPACITY: Mapping[str, str] = MappingProxyType(
 """Of a node that does not say what it has."""
 
 
+NODE_INFO: Mapping[str, str] = MappingProxyType(
+    {"kubeletVersion": "v1.36.3", "containerRuntimeVersion": "containerd://2.4.2"}
+)
+"""Of a node whose kubelet speaks to device plugins: they look at it."""
+
+
 class LiveNodeStatus(NodeStatus, frozen=True):
     conditions: list[LiveCondition] | None = None
+    node_info: dict[str, Any] | None = None
 
 
 class LiveNode(Node, frozen=True):
@@ -61,15 +69,16 @@ class NodeReports:
     def forget(self, name: str) -> None:
         self._annotations.pop(name, None)
 
-    def patch(self, node: LiveNode, now: float) -> dict[str, Any]:
+    def patch(self, node: LiveNode, now: float, counts: Counts | None = None) -> dict[str, Any]:
         """A strategic merge patch for the node's status; empty when nothing is missing.
 
-        Annotations and labels go with it: the status subresource takes those too.
+        Annotations and labels go with it: the status subresource takes those too. ``counts`` are
+        what device plugins told the node's kubelet; their agents write the annotations.
 
         Raises:
             ConfigError: the node asks for simulated devices that no plugin knows.
         """
-        annotations = self._new_annotations(node)
+        annotations = self._new_annotations(node) if counts is None else {}
         merged = {**node.annotations, **annotations}
         texts = {key: text for key, text in merged.items() if text is not None}
         equipped = msgspec.structs.replace(
@@ -78,7 +87,13 @@ class NodeReports:
         metadata: dict[str, Any] = {"annotations": annotations} if annotations else {}
         if "kubernetes.io/hostname" not in node.labels:
             metadata["labels"] = {"kubernetes.io/hostname": node.name}
-        status = self._status(equipped, now)
+        if counts is None:
+            simulated = self._devices(equipped)
+            counts = Counts(simulated, simulated)
+            info: Mapping[str, str] = {}
+        else:
+            info = NODE_INFO
+        status = _status(equipped, now, counts, info)
         return ({"metadata": metadata} if metadata else {}) | status
 
     def _new_annotations(self, node: LiveNode) -> dict[str, str | None]:
@@ -104,25 +119,10 @@ class NodeReports:
         lost = [key for key in given if key not in wanted and key in node.annotations]
         return changed | dict.fromkeys(lost)
 
-    def _status(self, node: LiveNode, now: float) -> dict[str, Any]:
-        status = node.status or LiveNodeStatus()
-        capacity = dict(status.capacity or status.allocatable or CAPACITY)
-        allocatable = dict(status.allocatable or capacity)
-        for resource, count in self._devices(node).items():
-            capacity[resource] = allocatable[resource] = count
-        patch: dict[str, Any] = {}
-        if capacity != status.capacity:
-            patch["capacity"] = capacity
-        if allocatable != status.allocatable:
-            patch["allocatable"] = allocatable
-        if not node.ready:
-            patch["conditions"] = _conditions(timestamp(now))
-        return {"status": patch} if patch else {}
-
-    def _devices(self, node: LiveNode) -> Mapping[str, str]:
+    def _devices(self, node: LiveNode) -> Mapping[str, int]:
         """What device plugins would report: the slots of each vendor's healthy devices."""
         ours = self._annotations.get(node.name, {})
-        reported: dict[str, str] = {}
+        reported: dict[str, int] = {}
         for vendor in self._vendors.values():
             profile = vendor.profile
             resource = profile.resources.count
@@ -131,8 +131,26 @@ class NodeReports:
                 continue
             devices = vendor.node_devices(node)
             if not isinstance(devices, Malformed) and devices:
-                reported[resource] = str(sum(d.slots for d in devices if d.healthy))
+                reported[resource] = sum(d.slots for d in devices if d.healthy)
         return reported
+
+
+def _status(node: LiveNode, now: float, counts: Counts, info: Mapping[str, str]) -> dict[str, Any]:
+    status = node.status or LiveNodeStatus()
+    capacity = dict(status.capacity or status.allocatable or CAPACITY)
+    allocatable = dict(status.allocatable or capacity)
+    capacity |= {resource: str(count) for resource, count in counts.capacity.items()}
+    allocatable |= {resource: str(count) for resource, count in counts.allocatable.items()}
+    patch: dict[str, Any] = {}
+    if capacity != status.capacity:
+        patch["capacity"] = capacity
+    if allocatable != status.allocatable:
+        patch["allocatable"] = allocatable
+    if info and not info.items() <= (status.node_info or {}).items():
+        patch["nodeInfo"] = dict(info)
+    if not node.ready:
+        patch["conditions"] = _conditions(timestamp(now))
+    return {"status": patch} if patch else {}
 
 
 def _conditions(now: str) -> Sequence[Mapping[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hami.domain.errors import shortened
-from hami.scheduler.durations import seconds_of
+from hami.durations import seconds_of
 
 DURATION = "hami.io/sim-duration"
 EXIT_CODE = "hami.io/sim-exit-code"

@@ -13,6 +13,7 @@ from hami.wire.codecs.handshake import (
     Requesting,
     Unknown,
     decode_handshake,
+    encode_reported,
     encode_requesting,
 )
 from hami.wire.codecs.node_lock import NodeLock, decode_node_lock, encode_node_lock
@@ -36,5 +37,6 @@ __all__ = [
     "encode_pod_devices",
     "encode_register_csv",
     "encode_register_json",
+    "encode_reported",
     "encode_requesting",
 ]

@@ -70,3 +70,8 @@ def _time(text: str) -> datetime | None:
 def encode_requesting(now: datetime) -> str:
     """``Requesting_2025-09-26 10:00:00``: the wall clock of ``now``, whose zone is not written."""
     return f"Requesting_{now.replace(tzinfo=None).isoformat(' ', 'seconds')}"
+
+
+def encode_reported(now: datetime) -> str:
+    """``Reported 2025-09-26 10:00:00``: a plugin's answer, which every scheduler reads."""
+    return f"Reported {now.replace(tzinfo=None).isoformat(' ', 'seconds')}"

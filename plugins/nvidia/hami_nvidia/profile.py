@@ -79,6 +79,8 @@ def profile_of(config: NvidiaConfig) -> NvidiaProfile:
         liveness="capacity",
         lock="mutex",
         runtime_class=config.runtime_class,
+        # NVIDIA's runtime shows no GPU at all, not even to images that ask for every one.
+        hidden_env={"NVIDIA_VISIBLE_DEVICES": "void"},
         modes=MODES,
         core_policy="" if config.core_policy == "default" else config.core_policy,
         overwrite_env=config.overwrite_env,

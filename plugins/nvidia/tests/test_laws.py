@@ -24,8 +24,9 @@ from hami.domain.objects import (
 )
 from hami.domain.scheduling import SchedulingPolicy
 from hami.plugins import Vendors
+from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide, parse_pod, prefilter
+from hami.policy.filter import Placed, decide, prefilter
 from hami.policy.fit import fit_pod
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger

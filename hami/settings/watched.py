@@ -1,4 +1,4 @@
-"""Files that may change while the service runs.
+"""Files that may change while the process runs.
 
 Compared by content, not by time: Kubernetes swaps a symbolic link above mounted files, and a
 file that was written twice within one tick of the clock has the same time. They are small.

@@ -1,21 +1,22 @@
-"""Takes over a changed configuration file while the service runs."""
+"""Takes over a changed configuration file while the process runs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import structlog
 
 from hami.domain.errors import HamiError
-from hami.scheduler.config import SchedulerConfig, setting_of
-from hami.scheduler.config_source import ConfigSource, key_of
-from hami.scheduler.watched import WatchedFiles
+from hami.settings.model import ServiceSettings, fields_of, key_of, setting_of
+from hami.settings.source import SettingsSource
+from hami.settings.watched import WatchedFiles
 
-Apply = Callable[[SchedulerConfig], None]
+C = TypeVar("C", bound=ServiceSettings)
 
 
-class ConfigWatcher:
+class ConfigWatcher(Generic[C]):
     """Reads the files again when their content changes and hands on what is valid.
 
     ``apply`` gets a configuration in which only live settings differ from the running one, and
@@ -24,7 +25,12 @@ class ConfigWatcher:
     """
 
     def __init__(
-        self, source: ConfigSource, running: SchedulerConfig, apply: Apply, *, interval: float = 1.0
+        self,
+        source: SettingsSource[C],
+        running: C,
+        apply: Callable[[C], None],
+        *,
+        interval: float = 1.0,
     ) -> None:
         self._source = source
         self._apply = apply
@@ -60,15 +66,14 @@ class ConfigWatcher:
                 log.info("the configuration has changed", settings=changed)
 
 
-def only_live(
-    running: SchedulerConfig, loaded: SchedulerConfig
-) -> tuple[SchedulerConfig, list[str]]:
-    """What of ``loaded`` the running service takes over, and the keys that need a restart."""
+def only_live(running: C, loaded: C) -> tuple[C, list[str]]:
+    """What of ``loaded`` the running process takes over, and the keys that need a restart."""
     differing = _differing(running, loaded)
-    live = {name: getattr(loaded, name) for name in differing if setting_of(name).live}
+    model = type(running)
+    live = {name: getattr(loaded, name) for name in differing if setting_of(model, name).live}
     waiting = [key_of(name) for name in differing if name not in live]
     return running.model_copy(update=live), waiting
 
 
-def _differing(one: SchedulerConfig, other: SchedulerConfig) -> list[str]:
-    return [n for n in SchedulerConfig.model_fields if getattr(one, n) != getattr(other, n)]
+def _differing(one: ServiceSettings, other: ServiceSettings) -> list[str]:
+    return [n for n in fields_of(type(one)) if getattr(one, n) != getattr(other, n)]

@@ -1,0 +1,68 @@
+"""``hami device-plugin``: the node agent of one vendor, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+import typer
+
+from hami.cli.imports import imported_for_good
+from hami.cli.interrupts import ending_at_interrupt
+from hami.cli.running import run_until_signal
+from hami.cli.setting_options import (
+    declared,
+    given_ignored,
+    given_settings,
+    ignored_parameters,
+    setting_parameters,
+)
+from hami.cli.vendor_flags import VendorFlags
+from hami.logs import configure_logs
+from hami.node.config_source import DEVICE_PLUGIN, AgentSource
+from hami.settings.klog import KLOG, KLOG_SWITCHES
+from hami.settings.source import as_yaml
+
+
+def declare(function: Callable[..., None]) -> Callable[..., None]:
+    """Give the command, which takes ``**options``, a parameter for every setting."""
+    klog = ignored_parameters(KLOG, KLOG_SWITCHES)
+    declared(function, [*setting_parameters(DEVICE_PLUGIN), *klog])
+    return function
+
+
+def run_device_plugin(
+    config_file: Path | None,
+    options: Mapping[str, Any],
+    vendor: VendorFlags,
+    *,
+    print_config: bool,
+) -> None:
+    """The command behind its options.
+
+    Raises:
+        HamiError: a setting, a file or a plugin must be changed.
+    """
+    source = AgentSource(
+        file=config_file,
+        flags=given_settings(DEVICE_PLUGIN, options),
+        environment=os.environ,
+        options=vendor.options,
+        option_flags=vendor.given,
+    )
+    config = source.load()
+    ignored = given_ignored(KLOG, options)
+    if print_config:
+        typer.echo(as_yaml(config), nl=False)
+        return
+    configure_logs(config.log_level, config.log_format)
+    log = structlog.get_logger()
+    for text in [f"--{flag} has no effect here; leave it out" for flag in ignored]:
+        log.warning(text)
+    # Imported late: other commands need no gRPC.
+    with ending_at_interrupt():
+        agent = imported_for_good("hami.node.agent")
+    run_until_signal(agent.serve(config, source=source, ready=lambda: log.info("ready")))

@@ -1,0 +1,59 @@
+"""A service in the foreground: it runs until a signal, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from hami.domain.errors import HamiError
+
+_INTERRUPTED = 130
+
+
+def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
+    """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
+
+    Raises:
+        HamiError: something must be changed, also where it came out of a task group.
+    """
+    try:
+        # asyncio's own loop: uvloop answered no faster here when measured.
+        asyncio.run(_cancelled_by_signals(serving))
+    except BaseExceptionGroup as group:
+        raise _to_be_mended(group) or group from None
+
+
+def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
+    """The first error that somebody can mend, where there is nothing else in the group."""
+    ours, others = group.split(HamiError)
+    if ours is None or others is not None:
+        return None
+    first: BaseException = ours
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first if isinstance(first, HamiError) else None
+
+
+async def _cancelled_by_signals(serving: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(serving)
+    told: list[signal.Signals] = []
+
+    def stop(which: signal.Signals) -> None:
+        if told:
+            sys.stderr.flush()
+            os._exit(_INTERRUPTED)
+        told.append(which)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, stop, which)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not told:
+            raise

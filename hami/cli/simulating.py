@@ -1,0 +1,42 @@
+"""``hami simulate``: manifests in, a simulation out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from hami.cli.answering import Failures, warn
+from hami.cli.files import check_one_stdin, read_device_config, read_text, shown
+from hami.cli.policies import read_policy
+from hami.cli.progress import progress_bar
+from hami.cli.render import print_simulation
+from hami.cli.terminal import output_console
+from hami.plugins import load_vendors
+from hami.policy.admission import AdmissionSettings
+from hami.sim.manifests import read_manifests
+from hami.sim.result import Simulation
+from hami.sim.simulate import Settings, simulate
+
+
+def simulated(files: Sequence[Path], policy: str | None, device_config: Path | None) -> Simulation:
+    """Read, simulate, and say what was not understood.
+
+    Raises:
+        HamiError: a file, the policy or a plugin cannot be used.
+    """
+    check_one_stdin([*files, device_config])
+    config = read_device_config(device_config) if device_config else {}
+    settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
+    manifests = read_manifests([(shown(path), read_text(path)) for path in files])
+    vendors = load_vendors(config, on_failure=Failures())
+    with progress_bar(Console(stderr=True)) as progress:
+        result = simulate(vendors, manifests, settings, progress)
+    warn(*manifests.warnings, *result.warnings)
+    return result
+
+
+def show(result: Simulation) -> None:
+    """For people."""
+    print_simulation(output_console(), result)

@@ -1,0 +1,216 @@
+"""What the node says of its devices: the vendor's annotations, and how its agent finds its pods.
+
+Written through ``nodes/status``, which is all of a node that an agent may write, and compared with
+the node as it is: what somebody removed comes back, and nothing counts as written before the API
+server said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from hami.domain.devices import Device
+from hami.domain.objects import Node
+from hami.domain.slices import Identity
+from hami.kube.client import KubeClient
+from hami.kube.errors import CONFLICT, FORBIDDEN, ApiError
+from hami.kube.informer import Informer, is_older
+from hami.kube.pace import Backoff
+from hami.kube.resources import NODES
+from hami.vendor import Vendor, VendorFailed
+from hami.wire import keys
+from hami.wire.codecs import Reported, decode_handshake, encode_reported
+from hami.wire.node_identity import merged_identity
+
+EVERY = 30.0
+"""Seconds between two writes that nothing of ours is the reason of; HAMi's figure."""
+
+
+class Advertiser:
+    """Keeps the node's annotations as the vendor wants them for the devices of the moment.
+
+    A change of ours is written at once; what others change is put right after ``every`` seconds at
+    the earliest, and so is a scheduler answered that asks for a sign of life. ``published`` is set
+    once the node says what it should.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node: str,
+        vendor: Vendor,
+        identity: Identity,
+        *,
+        on_problem: Callable[[str], None],
+        every: float = EVERY,
+        now: Callable[[], datetime] = datetime.now,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """``now`` gives the local time without a zone, as handshakes are written."""
+        self.published = asyncio.Event()
+        self._client = client
+        self._name = node
+        self._vendor = vendor
+        self._identity = identity
+        self._on_problem = on_problem
+        self._every = every
+        self._now = now
+        self._backoff = backoff or Backoff(first=0.2, most=30.0)
+        self._informer = Informer(
+            client,
+            NODES,
+            self,
+            field_selector=f"metadata.name={node}",
+            on_problem=on_problem,
+        )
+        self._live: Node | None = None
+        self._wanted: Mapping[str, str | None] = {}
+        self._ours_is_new = False
+        self._wrote_at = -every
+        self._due = asyncio.Event()
+        self._told = ""
+        self._log = structlog.get_logger("hami.advertise")
+
+    def set_devices(self, devices: Sequence[Device]) -> None:
+        """These are published from now on; a vendor that fails keeps what is published."""
+        try:
+            annotations = self._vendor.node_annotations(devices)
+        except VendorFailed as error:
+            self._tell(f"the annotations of node {self._name} stay as they are: {error}")
+            return
+        # What was ours and is not wanted any more is removed.
+        dropped = dict.fromkeys(key for key in self._wanted if key not in annotations)
+        wanted: Mapping[str, str | None] = {**dropped, **annotations}
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._ours_is_new = True
+            self.published.clear()
+            self._due.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._informer.run())
+            tasks.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if self._live is None or not self._wanted:
+                continue
+            if not self._changes(self._live):
+                self._ours_is_new = False
+                self.published.set()
+                continue
+            wait = 0.0 if self._ours_is_new else self._wrote_at + self._every - self._time()
+            if wait > 0 and await self._overtaken(wait):
+                continue
+            await self._write()
+
+    async def _overtaken(self, seconds: float) -> bool:
+        """Whether something of ours changed while others' changes were waiting."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._ours_is_new:
+                    await self._due.wait()
+                    self._due.clear()
+        except TimeoutError:
+            return False
+        self._due.set()
+        return True
+
+    async def _write(self) -> None:
+        node = self._live
+        changes = self._changes(node) if node is not None else {}
+        if node is None or not changes:
+            self._due.set()
+            return
+        metadata: dict[str, Any] = {"annotations": changes}
+        if keys.NODE_IDENTITY in changes:
+            # Agents of several vendors share it: it is written over exactly what was read.
+            metadata["resourceVersion"] = node.metadata.resource_version
+        wanted = self._wanted
+        self._wrote_at = self._time()
+        try:
+            written = await self._client.patch(
+                NODES, self._name, {"metadata": metadata}, subresource="status"
+            )
+        except ApiError as error:
+            await self._failed(error)
+            return
+        self._backoff.reset()
+        self._told = ""
+        self._ours_is_new = wanted is not self._wanted
+        self._take(written)
+        self._log.info("published on the node", node=self._name, annotations=sorted(changes))
+
+    async def _failed(self, error: ApiError) -> None:
+        """Look at the node again, and try again, later each time."""
+        if error.status != CONFLICT:
+            advice = (
+                "; allow our account to patch nodes/status" if error.status == FORBIDDEN else ""
+            )
+            self._tell(f"cannot publish the devices of node {self._name}: {error}{advice}")
+        await asyncio.sleep(max(self._backoff.delay(), error.retry_after or 0.0))
+        self._ours_is_new = True
+        try:
+            self._take(await self._client.get(NODES, self._name))
+        except ApiError as again:
+            self._tell(f"cannot read node {self._name}: {again}")
+            self._due.set()
+
+    def _changes(self, node: Node) -> dict[str, str | None]:
+        """What the node must say and does not."""
+        annotations = node.annotations
+        wanted: dict[str, str | None] = dict(self._wanted)
+        identities = annotations.get(keys.NODE_IDENTITY, "")
+        wanted[keys.NODE_IDENTITY] = merged_identity(
+            identities, self._vendor.profile.key, self._identity
+        )
+        changes = {key: text for key, text in wanted.items() if annotations.get(key) != text}
+        if key := self._asked(annotations):
+            changes[key] = encode_reported(self._now())
+        return changes
+
+    def _asked(self, annotations: Mapping[str, str]) -> str:
+        """The handshake key, where a scheduler lives by it and has no answer."""
+        profile = self._vendor.profile
+        key = profile.node_annotations.handshake
+        if profile.liveness != "handshake" or not key:
+            return ""
+        return "" if isinstance(decode_handshake(annotations.get(key, "")), Reported) else key
+
+    def _take(self, node: Node) -> None:
+        """The newest state known of the node."""
+        live = self._live
+        same = live is not None and live.metadata.uid == node.metadata.uid
+        if same and live is not None:
+            have = live.metadata.resource_version
+            if is_older(node.metadata.resource_version, than=have):
+                return
+        self._live = node
+        self._due.set()
+
+    def _tell(self, problem: str) -> None:
+        """Once, as long as it is the same."""
+        if problem != self._told:
+            self._told = problem
+            self._on_problem(problem)
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # What the informer says.
+
+    def changed(self, new: Node, old: Node | None) -> None:  # noqa: ARG002 -- the handler's signature
+        self._take(new)
+
+    def gone(self, last: Node) -> None:
+        if self._live is not None and self._live.metadata.uid == last.metadata.uid:
+            self._live = None

@@ -1,0 +1,303 @@
+"""The node agent: one process per node and vendor, from its start to SIGTERM.
+
+``serve`` builds everything and passes it down. What lives is owned by the loop: the table of
+slices, the devices, the lists for kubelet. What blocks runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack
+
+import structlog
+
+from hami.domain.errors import HamiError
+from hami.domain.slices import Identity
+from hami.domain.units import PodUid
+from hami.hookspecs import PluginConfig
+from hami.kube.client import KubeClient
+from hami.kube.events import EventRecorder
+from hami.node.advertise import Advertiser
+from hami.node.by_kubelet import ByKubelet
+from hami.node.by_lock import ByLock
+from hami.node.cdi import CdiFolders
+from hami.node.cgroups import PodCgroups
+from hami.node.config import AgentConfig
+from hami.node.config_source import AgentSource, plugin_config
+from hami.node.granting import Granted, Granting, Refused
+from hami.node.identity import choose_identity
+from hami.node.inventory import Inventory
+from hami.node.mount_check import MountCheck
+from hami.node.node_facts import NodeFacts, node_facts
+from hami.node.outcomes import Outcomes, PodWriter
+from hami.node.pods import NodePods
+from hami.node.preparing import Prepared, resize
+from hami.node.recovery import recover
+from hami.node.releasing import Releasing, as_slice
+from hami.node.resizing import Resizing
+from hami.node.resources import ServedResources
+from hami.node.server import DevicePluginServer
+from hami.node.static_calls import StaticCalls
+from hami.node.store import SliceStore
+from hami.node.surroundings import Surroundings
+from hami.node.table import LiveSlice, LiveSlices
+from hami.node.threads import Threads
+from hami.node.tmpfs import why_not_mount
+from hami.node.vendors import vendor_named
+from hami.plugins import Vendors, load_vendors
+from hami.settings.watch import ConfigWatcher
+from hami.signing import KeyFile, SigningKeys
+
+COMPONENT = "hami-device-plugin"
+RECONCILE_SECONDS = 60.0
+
+
+async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[], None]) -> None:
+    """Serve until cancelled; ``ready`` is called when kubelet can be told of the devices.
+
+    Raises:
+        HamiError: a setting or a plugin must be changed.
+    """
+    log = structlog.get_logger("hami.agent")
+    vendors = load_vendors(config.devices, on_failure=lambda failure: log.error(str(failure)))
+    async with AsyncExitStack() as stack:
+        client = await KubeClient.connect(config.kube)
+        stack.push_async_callback(client.close)
+        keys = SigningKeys(KeyFile(config.verification_keys) if config.verification_keys else None)
+        await keys.reload()
+        if not keys.signer.verifies:
+            log.warning(
+                "allocations are not verified: whoever may edit a pod's annotations decides about "
+                "its devices; name the scheduler's public keys with --verification-keys"
+            )
+        remembered = config.slices / f"{config.vendor.lower()}-node.json"
+        facts = await node_facts(client, config.node_name, remembered, log.warning)
+        choice = choose_identity(
+            config.identity, facts.info.kubelet_version, facts.info.container_runtime_version
+        )
+        log.info("how pods are identified", identity=choice.identity, why=choice.why)
+        agent = Agent(config, vendors, client, keys, facts, choice.identity, source)
+        stack.push_async_callback(agent.close)
+        await agent.recover()
+        await agent.run(ready)
+
+
+class Agent:
+    """The parts, and how they hear of each other."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        vendors: Vendors,
+        client: KubeClient,
+        keys: SigningKeys,
+        facts: NodeFacts,
+        identity: Identity,
+        source: AgentSource,
+    ) -> None:
+        self._config, self._keys, self._facts = config, keys, facts
+        self._identity = identity
+        self._vendors = vendors
+        self._log = structlog.get_logger("hami.agent")
+        self._watcher = ConfigWatcher(source, config, self._apply)
+        self._events = EventRecorder(
+            client,
+            component=COMPONENT,
+            instance=config.node_name,
+            on_problem=self._log.warning,
+        )
+        self._writer = PodWriter(client, self._log.warning)
+        self._around = self._surroundings(client)
+        vendor = self._around.vendor
+        self._inventory = Inventory(
+            vendor,
+            self._around.hooks,
+            self._plugin_config,
+            self._inventory_changed,
+            every=config.discover_interval,
+        )
+        self._advertiser = Advertiser(
+            client,
+            config.node_name,
+            vendor,
+            identity,
+            on_problem=self._log.warning,
+            every=config.advertise_interval,
+        )
+        outcomes = Outcomes(self._around, self._writer, self._slices_changed)
+        if identity == "kubelet":
+            self._by: ByKubelet | ByLock = ByKubelet(
+                self._around, config.kubelet_dir, outcomes, self._make_room, self._resend
+            )
+        else:
+            self._by = ByLock(
+                self._around,
+                config.kubelet_dir,
+                outcomes,
+                client,
+                config.node_name,
+                vendors.profiles,
+                self._resend,
+                self._log.warning,
+            )
+        self._releasing = Releasing(
+            self._around, busy=self._by.busy, released=lambda _: self._slices_changed()
+        )
+        self._resizing = Resizing(
+            self._around.granting, self._around.slices, self._events, self._resize, self._by.busy
+        )
+        self._mounts = MountCheck(
+            self._around,
+            proc=config.proc_root,
+            stop=lambda: self._watcher.running.stop_unmounted,
+        )
+        self._server = DevicePluginServer(
+            vendor.profile.resources.count,
+            self._by.calls,
+            folder=config.kubelet_dir,
+            kubelet_socket=config.socket,
+            pre_start=True,
+            on_problem=self._log.warning,
+            name=vendor.profile.key.lower(),
+        )
+        self._resources = ServedResources(
+            self._server,
+            tokens=self._by.tokens,
+            static=lambda: self._inventory.static,
+            static_calls=self._static_calls,
+            folder=config.kubelet_dir,
+            kubelet_socket=config.socket,
+            name=vendor.profile.key.lower(),
+            on_problem=self._log.warning,
+        )
+
+    def _surroundings(self, client: KubeClient) -> Surroundings:
+        config = self._config
+        vendor = vendor_named(self._vendors, config.vendor)
+        key, problem = vendor.profile.key, self._log.warning
+        tmpfs = config.usage_tmpfs == "on"
+        if config.usage_tmpfs == "auto":
+            why_not = why_not_mount(config.slices)
+            tmpfs = not why_not
+            if why_not:
+                self._log.warning(
+                    "containers' usage files lie on the node's disk, where a tenant can make them "
+                    "grow until it is full",
+                    why=why_not,
+                )
+        return Surroundings(
+            vendor=vendor,
+            kind=f"{key.lower()}.hami.io/slice",
+            pods=NodePods(client, config.node_name, on_problem=problem),
+            granting=Granting(
+                key,
+                config.node_name,
+                self._vendors,
+                lambda: self._keys.signer,
+                accept_unsigned=config.takes_unsigned,
+            ),
+            slices=LiveSlices(),
+            store=SliceStore(config.slices, key, tmpfs=tmpfs),
+            folders=CdiFolders(config.cdi_dir, config.cdi_read_dirs, vendor=key),
+            cgroups=PodCgroups(config.cgroup_root, problem),
+            events=self._events,
+            hooks=Threads("hook"),
+            disk=Threads("disk"),
+            devices=lambda: self._inventory.devices,
+            config=self._plugin_config,
+        )
+
+    async def recover(self) -> None:
+        """Take up what a former process left, before kubelet may ask for anything."""
+        around = self._around
+        found = await around.disk.run(
+            recover,
+            around.store,
+            around.folders,
+            around.granting,
+            self._by.slice_ids,
+            self._log.warning,
+        )
+        for live in found.slices:
+            around.slices.put(live)
+        self._log.info("slices on disk", live=len(found.slices), damaged=len(found.damaged))
+        mine = [as_slice(live, around.store.state_dir(live.id)) for live in found.slices]
+        try:
+            await around.hooks.call(
+                ("hami_reconcile",),
+                RECONCILE_SECONDS,
+                around.vendor.reconcile,
+                mine,
+                self._plugin_config(),
+            )
+        except HamiError as error:
+            self._log.error("what belongs to no slice was not undone", error=str(error))
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Until cancelled."""
+        around = self._around
+        for listener in (self._releasing, self._resizing, self._mounts):
+            around.pods.listen(listener)
+        async with asyncio.TaskGroup() as tasks:
+            for work in (
+                around.pods.run(),
+                self._inventory.run(),
+                self._resources.run(),
+                self._advertiser.run(),
+                self._releasing.run(),
+                self._resizing.run(),
+                self._mounts.run(),
+                self._writer.run(),
+                self._events.run(),
+                self._keys.run(self._log.warning),
+                self._watcher.run(),
+            ):
+                tasks.create_task(work)
+            await self._inventory.known.wait()
+            ready()
+
+    async def close(self) -> None:
+        """Specs, pages and libraries of live slices stay: their containers may start again."""
+        await self._by.close()
+        self._around.hooks.close()
+        self._around.disk.close()
+
+    # How the parts hear of each other.
+
+    def _plugin_config(self) -> PluginConfig:
+        return plugin_config(
+            self._watcher.running, labels=self._facts.labels, identity=self._identity
+        )
+
+    def _apply(self, config: AgentConfig) -> None:
+        """A changed configuration: refused when a plugin does not take its section."""
+        load_vendors(config.devices)
+        self._inventory.look_again()
+
+    def _inventory_changed(self) -> None:
+        self._advertiser.set_devices(tuple(self._inventory.devices.values()))
+        self._resources.changed()
+
+    def _slices_changed(self) -> None:
+        """Which ids may be given away depends on it only while a device is not healthy."""
+        if not all(device.healthy for device in self._inventory.devices.values()):
+            self._resources.changed()
+
+    def _resend(self) -> None:
+        self._server.resend()
+
+    async def _make_room(self, pods: Collection[PodUid]) -> None:
+        await self._releasing.make_room(pods)
+
+    async def _resize(self, granted: Granted, live: LiveSlice) -> Prepared | Refused:
+        return await resize(granted, live, self._around, self._make_room)
+
+    def _static_calls(self, resource: str) -> StaticCalls:
+        return StaticCalls(
+            resource,
+            self._around.vendor,
+            self._around.hooks,
+            lambda: self._inventory.static,
+            self._plugin_config,
+        )

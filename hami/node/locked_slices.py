@@ -1,0 +1,139 @@
+"""Slices of the identity mode ``lock``: made at Allocate, looked after until their pod is gone.
+
+The container gets them by the answer to Allocate, in HAMi's words, so they have no CDI spec; they
+have a record like any other, by which they are released, reconciled and recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from hami.domain.errors import shortened
+from hami.domain.objects import Pod
+from hami.domain.slices import ContainerEdits, Slice
+from hami.domain.units import PodUid
+from hami.node.checkpoint import Entry
+from hami.node.container import literal_env, page_limits, recorded_pod
+from hami.node.granting import Granted, Refused
+from hami.node.pods import NoPod
+from hami.node.preparing import ENFORCE_SECONDS, Prepared, prepare
+from hami.node.store import RecordedGrant, SliceRecord, StoreFailed
+from hami.node.surroundings import Surroundings
+from hami.node.table import LiveSlice
+from hami.node.threads import TooLate
+from hami.vendor import VendorFailed
+
+
+async def make_locked(
+    slice_id: str, granted: Granted, around: Surroundings
+) -> ContainerEdits | Refused:
+    """Enforce it, for the first time or before another start of its container."""
+    known = around.slices.get(slice_id)
+    record = known.record if known is not None else _record(slice_id, granted, around)
+    around.slices.put(LiveSlice(record, granted))
+    try:
+        state_dir = await around.disk.run(around.store.create, record)
+        slice = _slice(record, granted, state_dir)
+        vendor, config = around.vendor, around.config()
+        edits = await around.hooks.call(
+            ("hami_enforce", slice_id), ENFORCE_SECONDS, vendor.enforce, slice, config
+        )
+        await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
+        if record.state != "enforced":
+            record = msgspec.structs.replace(record, state="enforced")
+            await around.disk.run(around.store.save, record)
+    except (StoreFailed, VendorFailed, TooLate) as error:
+        return Refused(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
+    around.slices.put(LiveSlice(record, granted))
+    return edits
+
+
+async def start_locked(entry: Entry, around: Surroundings) -> Prepared | Refused:
+    """Whether the container of kubelet's record is the one that its slice was made for.
+
+    HAMi's protocol guesses the pod at Allocate. Had it guessed wrong, because a lock expired, this
+    is where kubelet says so, before the container starts: the slice id in our answer is in its
+    record beside pod and container.
+    """
+    if entry.slice_id(around.kind):
+        # From when this agent ran in the mode ``kubelet``: it starts with its CDI spec.
+        return await prepare(entry, around, _nothing)
+    slice_id = entry.locked_slice_id(around.kind)
+    known = around.slices.get(slice_id)
+    found = await around.pods.find(entry.pod_uid)
+    whose = found.full_name if isinstance(found, Pod) else f"with UID {entry.pod_uid}"
+    who = f"pod {whose}, container {entry.container}"
+    if known is None:
+        return Refused(
+            f"{who}: the record of its slice {shortened(slice_id)} is lost, so nobody can say for "
+            "whom its devices were allocated; delete the pod, so that it is made anew"
+        )
+    record = known.record
+    if (record.pod.uid, record.container) != (entry.pod_uid, entry.container):
+        return Refused(
+            f"{who}: kubelet gave it the devices that were allocated for pod "
+            f"{record.pod.full_name}, container {record.container}: the node lock had expired or "
+            "was removed; delete both pods, so that they are made anew"
+        )
+    if isinstance(found, NoPod):
+        if not found.certain and record.state == "enforced":
+            return Prepared(known.granted, None)
+        return Refused(f"container {entry.container}: {found.problem}", ended=found.certain)
+    if found.finished:
+        return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
+    granted = around.granting.granted(found, entry.container)
+    if isinstance(granted, Refused):
+        return granted
+    had, has = _devices(known.granted), _devices(granted)
+    if had != has:
+        return Refused(
+            f"{who}: it was started with {', '.join(had)}, its allocation now gives it "
+            f"{', '.join(has)}; delete the pod, so that it is made anew"
+        )
+    edits = await make_locked(slice_id, granted, around)
+    return edits if isinstance(edits, Refused) else Prepared(granted, edits)
+
+
+async def _nothing(_pods: Collection[PodUid]) -> None:
+    """A slice that is there needs no room to be made."""
+
+
+def _devices(granted: Granted) -> list[str]:
+    return sorted(grant.device_id for grant in granted.grants)
+
+
+def _record(slice_id: str, granted: Granted, around: Surroundings) -> SliceRecord:
+    return SliceRecord(
+        slice_id=slice_id,
+        vendor=around.vendor.profile.key,
+        pod=recorded_pod(granted.pod),
+        container=granted.container,
+        generation=granted.generation,
+        state="preparing",
+        created_at=around.clock(),
+        grants=tuple(
+            RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
+            for g in granted.grants
+        ),
+    )
+
+
+def _slice(record: SliceRecord, granted: Granted, state_dir: Path) -> Slice:
+    pod = granted.pod
+    container = next(c for c, _ in pod.each_container() if c.name == granted.container)
+    return Slice(
+        id=record.slice_id,
+        vendor=record.vendor,
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=granted.container,
+        kind=granted.kind,
+        grants=granted.grants,
+        state_dir=state_dir,
+        identity="lock",
+        container_env=literal_env(container),
+    )

@@ -1,0 +1,43 @@
+"""What the parts of the agent share: one node, one vendor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hami.domain.devices import Device
+from hami.domain.units import DeviceId
+from hami.hookspecs import PluginConfig
+from hami.kube.events import EventRecorder
+from hami.node.cdi import CdiFolders
+from hami.node.cgroups import PodCgroups
+from hami.node.granting import Granting
+from hami.node.pods import NodePods
+from hami.node.store import SliceStore
+from hami.node.table import LiveSlices
+from hami.node.threads import Threads
+from hami.vendor import Vendor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """``kind`` is the CDI kind of the vendor's slices; the callables tell the state of now.
+
+    ``hooks`` are the threads of the vendor's hooks, ``disk`` those of everything else that blocks.
+    """
+
+    vendor: Vendor
+    kind: str
+    pods: NodePods
+    granting: Granting
+    slices: LiveSlices
+    store: SliceStore
+    folders: CdiFolders
+    cgroups: PodCgroups
+    events: EventRecorder
+    hooks: Threads
+    disk: Threads
+    devices: Callable[[], Mapping[DeviceId, Device]]
+    config: Callable[[], PluginConfig]
+    clock: Callable[[], float] = time.time

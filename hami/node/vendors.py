@@ -1,0 +1,41 @@
+"""The vendor that this agent serves, out of those that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hami.domain.errors import ConfigError, shortened
+from hami.domain.units import VendorKey
+from hami.vendor import Vendor
+
+_DISCOVERS = "hami_discover"
+
+
+def node_vendors(vendors: Mapping[VendorKey, Vendor]) -> list[Vendor]:
+    """Those whose plugin finds devices on a node."""
+    return [vendor for vendor in vendors.values() if _DISCOVERS in vendor.hooks]
+
+
+def vendor_named(vendors: Mapping[VendorKey, Vendor], name: str) -> Vendor:
+    """The vendor with this key, in any case.
+
+    Raises:
+        ConfigError: nobody has it, or its plugin has nothing for nodes; lists those that do.
+    """
+    serving = node_vendors(vendors)
+    known = ", ".join(f"{v.profile.key} ({v.distribution})" for v in serving) or "none"
+    for vendor in vendors.values():
+        if vendor.profile.key.lower() != name.lower():
+            continue
+        if vendor in serving:
+            return vendor
+        raise ConfigError(
+            f"vendor {vendor.profile.key} of {vendor.distribution} finds no devices on nodes (it "
+            f"has no hook {_DISCOVERS}); install a version that does. With such a hook: {known}"
+        )
+    raise ConfigError(
+        f"no installed plugin has the vendor {shortened(name)!r} (installed: {known}); run "
+        f"pip install 'hami[{name.lower()}]' or install the vendor's own plugin"
+        if name.isidentifier()
+        else f"{shortened(name)!r} is no vendor; name one of {known}"
+    )

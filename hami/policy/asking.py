@@ -1,0 +1,41 @@
+"""What a pod asks, of which vendors. Needs no device table, so that nodes can do without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hami.domain.objects import Pod
+from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid, PodRequest
+from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import VendorKey
+from hami.policy.ports import VendorRegistry
+from hami.policy.rank import read_policy
+
+
+def parse_pod(
+    pod: Pod, vendors: VendorRegistry, defaults: SchedulingPolicy
+) -> PodRequest | Invalid:
+    """Everything the pod asks of every vendor, container by container, and its policy."""
+    containers: list[ContainerRequest] = []
+    for container, kind in pod.each_container():
+        requests: list[DeviceRequest] = []
+        for key in vendors:
+            answer = vendors[key].parse_request(container, pod)
+            if isinstance(answer, Invalid):
+                return answer
+            if answer is not None:
+                requests.append(answer)
+        containers.append(
+            ContainerRequest(container=container, kind=kind, requests=tuple(requests))
+        )
+    request = PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
+    if not request.vendors:
+        return request
+    policy = read_policy(pod, defaults)
+    return policy if isinstance(policy, Invalid) else replace(request, policy=policy)
+
+
+def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
+    """The vendors that the pod's spec asks, also where a request cannot be read."""
+    containers = [container for container, _ in pod.each_container()]
+    return frozenset(key for key in vendors if any(vendors[key].asks(c, pod) for c in containers))

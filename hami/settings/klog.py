@@ -1,0 +1,16 @@
+"""The flags that klog gives every Go component. Accepted without effect: our log has its own."""
+
+from __future__ import annotations
+
+KLOG_SWITCHES = frozenset(
+    {
+        "add-dir-header", "alsologtostderr", "logtostderr", "one-output", "skip-headers",
+        "skip-log-headers",
+    }
+)  # fmt: skip
+"""Those that need no value: ``--logtostderr`` is ``--logtostderr=true``."""
+
+KLOG = KLOG_SWITCHES | {
+    "log-backtrace-at", "log-dir", "log-file", "log-file-max-size", "stderrthreshold", "v",
+    "vmodule",
+}  # fmt: skip

@@ -1,0 +1,153 @@
+"""A slice made real, undone, and what belongs to nobody removed: the three hooks that act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hami.domain.errors import HamiError
+from hami.domain.slices import ContainerEdits, Slice
+from hami.domain.units import DeviceId
+from hami_nvidia import handed, library, locked, node_specs, prepared
+from hami_nvidia.hardware import Hardware
+from hami_nvidia.library import Library
+from hami_nvidia.mig import MIG_INSTANCE, MIG_MODE
+from hami_nvidia.node_config import NodeSettings
+from hami_nvidia.record import EnforcedRecord, read_record, write_record
+
+_MIG_DEVICE = "MIG-"
+
+
+class NotEnforced(HamiError):
+    """A slice that cannot be made real as the node is now."""
+
+
+def enforce(slice: Slice, hardware: Hardware) -> ContainerEdits:
+    """What the container gets. The same slice gets the same, as long as its devices live.
+
+    Raises:
+        HamiError: the container must not start; says what is missing and who must act.
+    """
+    if is_mig(slice):
+        return _mig_edits(slice, hardware)
+    if hardware.settings.mode == MIG_MODE:
+        raise NotEnforced(
+            f"its grants name whole GPUs, and this node is in mode {MIG_MODE}: its mode was "
+            f"changed after the pod was scheduled; delete the pod, so that it is scheduled again"
+        )
+    return _shared_edits(slice, hardware)
+
+
+def is_mig(slice: Slice) -> bool:
+    """Its devices are MIG devices, made for it or by somebody else; hardware holds their limits."""
+    return any(
+        grant.extra.get(MIG_INSTANCE) is not None or grant.device_id.startswith(_MIG_DEVICE)
+        for grant in slice.grants
+    )
+
+
+def static_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
+    """What a container gets with MIG devices that kubelet chose itself; without any limit."""
+    settings = hardware.settings
+    if settings.identity == "lock":
+        return _locked_base(ids, hardware, ",".join(sorted(ids)))
+    edits = prepared.device_edits(ids, hardware.places, settings, hardware.report)
+    if edits.cdi_devices:
+        # The answer goes to kubelet as it is, and an image may ask NVIDIA's runtime for all GPUs.
+        return replace(edits, env={**edits.env, handed.VISIBLE_DEVICES: "void"})
+    return edits
+
+
+def release(slice: Slice, hardware: Hardware) -> None:
+    """Undo :func:`enforce`; also of a slice that was released or never enforced.
+
+    Raises:
+        HamiError: something of it is still there.
+    """
+    shared = read_record(slice.state_dir).shared
+    if shared:
+        try:
+            locked.remove_shared_directory(Path(shared), hardware.settings)
+        except OSError as error:
+            raise NotEnforced(
+                f"{error.filename or shared} cannot be removed: {error.strerror}"
+            ) from error
+
+
+def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
+    """At the agent's start: library and CDI specs onto the node, leftovers away.
+
+    Raises:
+        HamiError: what went wrong, after everything was tried.
+    """
+    settings = hardware.settings
+    used = {Path(path) for slice in live if (path := read_record(slice.state_dir).library)}
+    steps: list[Callable[[], object]] = []
+    if settings.mode != MIG_MODE:
+        steps.append(lambda: library.install(settings))
+        steps.append(lambda: library.remove_unused(settings, used))
+    if _needs_specs(settings):
+        steps.append(lambda: node_specs.write_specs(hardware.places(), settings))
+    problems = [problem for step in steps if (problem := _attempted(step))]
+    if problems:
+        raise NotEnforced("; ".join(problems))
+
+
+def _attempted(step: Callable[[], object]) -> str:
+    try:
+        step()
+    except HamiError as error:
+        return str(error)
+    return ""
+
+
+def _shared_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
+    """A part of each GPU, or all of it, held by the library."""
+    settings = hardware.settings
+    ids = [grant.device_id for grant in slice.grants]
+    chosen = _library(slice, settings)
+    if slice.identity == "lock":
+        base = _locked_base(ids, hardware, slice.id)
+        locked.make_shared_directories(slice, settings)
+        shared = str(locked.shared_directory(slice, settings))
+        _record(slice, EnforcedRecord(library=str(chosen.path), shared=shared))
+        return locked.with_limits(base, slice, settings, chosen)
+    base = prepared.device_edits(ids, hardware.places, settings, hardware.report)
+    _record(slice, EnforcedRecord(library=str(chosen.path)))
+    return prepared.with_limits(base, slice, settings, chosen)
+
+
+def _mig_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
+    raise NotImplementedError
+
+
+def _locked_base(ids: Sequence[DeviceId], hardware: Hardware, owner: str) -> ContainerEdits:
+    if _needs_specs(hardware.settings):
+        node_specs.write_specs(hardware.places(), hardware.settings)
+    return handed.base_edits(ids, hardware.places, hardware.settings, owner)
+
+
+def _needs_specs(settings: NodeSettings) -> bool:
+    """Kubelet's answers name CDI devices of HAMi's kinds."""
+    cdi = {"cdi-annotations", "cdi-cri"} & set(settings.list_strategies)
+    return settings.identity == "lock" and bool(cdi)
+
+
+def _library(slice: Slice, settings: NodeSettings) -> Library:
+    """The version that this container had at its first start, else the newest."""
+    newest = library.install(settings)
+    former = read_record(slice.state_dir).library
+    if former and Path(former).is_file():
+        return replace(newest, path=Path(former))
+    return newest
+
+
+def _record(slice: Slice, record: EnforcedRecord) -> None:
+    try:
+        write_record(slice.state_dir, record)
+    except OSError as error:
+        raise NotEnforced(
+            f"{slice.state_dir} cannot be written: {error.strerror}; free some space on the disk "
+            f"of the slices"
+        ) from error

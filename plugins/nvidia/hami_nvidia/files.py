@@ -1,0 +1,43 @@
+"""Files that others read while they are replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+UNFINISHED = re.compile(r"^\..+\.\d+\.[0-9a-f]{8}\.unfinished$")
+"""The name of a file that is being written, or whose writer was killed."""
+
+
+def write_whole(path: Path, content: bytes, mode: int) -> None:
+    """Whole or not at all, and safe from a loss of power: beside its place, then renamed into it.
+
+    Raises:
+        OSError: it cannot be written; the former file stays.
+    """
+    with _unfinished(path) as (descriptor, name):
+        os.fchmod(descriptor, mode)
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(descriptor)
+        name.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[tuple[int, Path]]:
+    """A new file beside ``path``, gone in the end unless it was renamed."""
+    name = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.unfinished")
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+        name.unlink(missing_ok=True)

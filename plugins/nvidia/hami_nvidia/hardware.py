@@ -1,0 +1,29 @@
+"""What every node hook works with: the node's settings, NVML, and somebody to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hami_nvidia.handed import Places
+from hami_nvidia.node_config import NodeSettings
+from hami_nvidia.nvml import Nvml
+from hami_nvidia.places import places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """``report`` takes what a person should know and nobody must act upon at once."""
+
+    settings: NodeSettings
+    nvml: Nvml
+    report: Callable[[str], None]
+
+    def places(self) -> Places:
+        """Where every device is now.
+
+        Raises:
+            NvmlFailed: NVML cannot be asked.
+            NoPlace: a MIG device has no files.
+        """
+        return places(self.nvml, self.settings)

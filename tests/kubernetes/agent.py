@@ -1,0 +1,56 @@
+"""``hami device-plugin`` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .client import Object
+from .processes import Processes
+
+
+class Agent:
+    """``flags`` are command-line flags, ``_`` for ``-``; ``ready`` says that it serves."""
+
+    def __init__(
+        self, name: str, folder: Path, *, ready: Callable[[], bool], **flags: object
+    ) -> None:
+        self.name = name
+        self.processes = Processes(folder)
+        self._ready = ready
+        self._words = [
+            str(word)
+            for key, value in flags.items()
+            for word in (f"--{key.replace('_', '-')}", value)
+        ]
+
+    def start(self, *, wait: bool = True) -> None:
+        self.processes.start(self.name, sys.executable, "-m", "hami", "device-plugin", *self._words)
+        if wait:
+            self.ready()
+
+    def ready(self) -> None:
+        self.processes.wait(self.name, "its devices are on the node", self._ready, 30)
+
+    @property
+    def pid(self) -> int:
+        return self.processes[self.name].pid
+
+    def kill(self) -> None:
+        """As the kernel or a power cut would."""
+        self.processes.stop(self.name, signal.SIGKILL)
+
+    def stop(self) -> int:
+        """As kubelet does; the exit code."""
+        return self.processes.stop(self.name, signal.SIGTERM)
+
+    def end(self) -> None:
+        self.processes.stop_all()
+
+    def log(self) -> list[Object]:
+        """Its log lines, as far as they are JSON."""
+        lines = self.processes.log(self.name).read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]

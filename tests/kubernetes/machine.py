@@ -1,0 +1,20 @@
+"""What of a real Kubernetes this machine can run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+CNI = Path("/usr/lib/cni")
+BUSYBOX = Path("/usr/bin/busybox")  # Debian's busybox-static
+DEBIAN = ("runc", "containernetworking-plugins", "busybox-static")
+
+
+def lacking() -> str:
+    """What this machine lacks to be a node, as a sentence; empty when it can be one."""
+    if os.geteuid() != 0:
+        return "a node needs root"
+    there = (shutil.which("runc"), (CNI / "ptp").exists(), BUSYBOX.exists())
+    packages = [name for name, found in zip(DEBIAN, there, strict=True) if not found]
+    return f"a node needs apt-get install {' '.join(packages)}" if packages else ""

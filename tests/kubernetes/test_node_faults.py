@@ -1,0 +1,228 @@
+"""What goes wrong on a real node: kubelet and agent end, annotations are forged, disks are full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+from .client import pods_path
+from .processes import until
+from .real_node import a_job, a_running_pod, an_app
+
+ALLOCATED = "hami.io/mock-devices-allocated"
+SIGNATURE = "hami.io/allocation-signature"
+FOR_GOOD = "trap '' TERM; while :; do sleep 1; done"
+
+
+@pytest.fixture
+def agent(node):
+    return node.agent(devices={"devices": "mockx2"})
+
+
+@contextmanager
+def standing_still(agent):
+    """It answers nobody, and has not ended: kubelet waits for its Allocate."""
+    os.kill(agent.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(agent.pid, signal.SIGCONT)
+
+
+def edit(node, name, **changes):
+    """As the owners of the cluster could; others the chart's policy keeps from it."""
+    patch = {"metadata": {"annotations": {f"hami.io/{k.replace('_', '-')}": v for k, v in changes.items()}}}  # fmt: skip
+    node.admin.merge(pods_path(node.cluster.namespace, name), patch)
+
+
+# Restarts.
+
+
+def test_kubelet_restarts_under_running_pods(node, agent):
+    """One that needed a device in an init container long finished must not be rejected either."""
+    inits = [a_job("before", mock=1, mockmem=1000)]
+    node.cluster.add_pods(
+        a_running_pod("plain", mock=1, mockmem=1000),
+        a_running_pod("inits", inits=inits, containers=[an_app(mock=1, mockmem=2000)]),
+    )
+    node.starts("plain", "inits")
+    before = {c.pid for c in node.containers()}
+    for _ in range(3):
+        node.worker.stop_kubelet()
+        node.worker.start_kubelet()
+        until("the agent is back", lambda: node.free() > 0)
+    assert {c.pid for c in node.containers()} == before
+    assert [node.cluster.pod(name)["status"]["phase"] for name in ("plain", "inits")] == ["Running"] * 2  # fmt: skip
+    node.cluster.add_pod(a_running_pod("later", mock=1, mockmem=3000))
+    node.starts("later")
+    assert node.agrees() == 3
+
+
+def test_the_agent_is_killed_and_started_again(node, agent):
+    node.cluster.add_pod(a_running_pod("early", mock=1, mockmem=1000))
+    node.starts("early")
+    early = node.container("early", "main")
+    agent.kill()
+    assert early.pid in {c.pid for c in node.containers()}
+    agent.start()
+    node.cluster.add_pod(a_running_pod("late", mock=1, mockmem=2000))
+    node.starts("late")
+    assert node.container("early", "main").pid == early.pid
+    assert node.agrees() == 2
+    node.remove("early", "late")
+    node.gone("early", "late")
+    node.nothing_is_left()
+
+
+def test_the_agent_is_killed_in_the_middle_of_starts(node, agent):
+    names = [f"p{n}" for n in range(10)]
+    node.cluster.add_pods(*(a_running_pod(name, mock=1, mockmem=500) for name in names))
+    until("some run", lambda: len(node.containers()) > 1)
+    agent.kill()
+    agent.start()
+
+    # kubelet fails what it admitted while nobody served the resource; a controller makes it anew.
+    def settled():
+        phases = {n: node.cluster.pod(n)["status"].get("phase") for n in names}
+        return phases if not {"Pending"} & set(phases.values()) else None
+
+    phases = until("nothing waits any more", settled, seconds=60)
+    assert set(phases.values()) <= {"Running", "Failed"}
+    assert node.agrees() == list(phases.values()).count("Running")
+    node.remove(*names)
+    node.gone(*names)
+    node.nothing_is_left()
+
+
+def test_a_container_that_restarts_while_the_agent_is_away(node, agent):
+    """kubelet has the answer to Allocate, and the spec still stands."""
+    node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
+    node.starts("p")
+    before = node.container("p", "main")
+    assert agent.stop() == 0
+    os.kill(before.pid, signal.SIGKILL)
+
+    def another():
+        return next((c for c in node.containers("p") if c.pid != before.pid), None)
+
+    # Either kubelet starts it with what it has, or it waits for the agent: never without its slice.
+    agent.start()
+    after = until("it was restarted", another, seconds=60)
+    assert after.env["HAMI_SLICE_ID"] == before.env["HAMI_SLICE_ID"]
+    assert node.agrees() == 1
+
+
+# Forgery.
+
+
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        pytest.param(
+            lambda is_: {"mock_devices_allocated": is_[ALLOCATED].replace(",1000,", ",16000,")},
+            "the pod's annotations were edited after it was bound",
+            id="more memory",
+        ),
+        pytest.param(lambda is_: {"allocation_signature": None}, SIGNATURE, id="no signature"),
+        pytest.param(
+            lambda is_: {"allocation_signature": is_[SIGNATURE].replace(".1.", ".2.")},
+            "the pod's annotations were edited after it was bound",
+            id="a later generation",
+        ),
+    ],
+)
+def test_a_forged_allocation_never_starts(node, agent, forge, said):
+    node.cluster.add_pod(a_running_pod("before", mock=1, mockmem=1000))
+    node.starts("before")
+    with standing_still(agent):
+        node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
+        [pod] = node.cluster.bound("p")
+        edit(node, "p", **forge(pod["metadata"]["annotations"]))
+    text = node.waits("p", said)
+    assert f"{node.cluster.namespace}/p" in text
+    events = until("an event says so", lambda: node.cluster.events("p", "SliceRefused"))
+    assert said in events[0]
+    assert f"{node.cluster.namespace}/p" in events[0]
+    assert node.containers("p") == []
+    assert node.agrees() == 1, "the others go on"
+    assert len(node.left()["directories"]) == 1, "nothing was made for it"
+
+
+def test_what_is_edited_after_the_start_changes_nothing(node, agent):
+    node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
+    node.starts("p")
+    main = node.container("p", "main")
+    page = main.read("/run/hami/mock/limits")
+    edit(node, "p", mock_devices_allocated="MOCK-real1-0,MOCK,16000,0:;")
+    node.cluster.add_pod(a_running_pod("later", mock=1, mockmem=1000))
+    node.starts("later")
+    assert main.read("/run/hami/mock/limits") == page
+    # And it does not start again with it.
+    os.kill(main.pid, signal.SIGKILL)
+    node.waits("p", "the pod's annotations were edited after it was bound")
+
+
+# Room.
+
+
+@contextmanager
+def a_small_disk(folder):
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=False)
+
+
+def fill(folder):
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return filler
+
+
+def test_a_full_disk_stops_new_slices_and_nothing_else(node):
+    with a_small_disk(node.slices):
+        node.agent(devices={"devices": "mockx2"})
+        node.cluster.add_pod(a_running_pod("before", mock=1, mockmem=1000))
+        node.starts("before")
+        before = node.left()
+        filler = fill(node.slices)
+        node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=2000))
+        assert f"{node.cluster.namespace}/p" in node.waits("p", "No space left on device")
+        events = until("an event says so", lambda: node.cluster.events("p", "SliceRefused"))
+        assert "No space left on device" in events[0]
+        assert node.agrees() == 1
+        assert node.left() == before, "nothing is half-written"
+        filler.unlink()
+        node.starts("p")
+        assert node.agrees() == 2
+        node.remove("before", "p")
+        node.gone("before", "p")
+        node.nothing_is_left()
+
+
+def test_a_force_deleted_pod_keeps_its_device_until_its_last_process_ends(node):
+    node.agent(devices={"devices": "mockx1"})
+    spec = {"terminationGracePeriodSeconds": 20}
+    old = an_app(runs=FOR_GOOD, mock=1, mockmem=16000)
+    node.cluster.add_pod(a_running_pod("old", containers=[old], spec=spec))
+    node.starts("old")
+    lives = node.container("old", "main")
+    node.remove("old", grace=0)
+    node.cluster.add_pod(a_running_pod("new", mock=1, mockmem=16000))
+    text = node.waits("new", "it is held by pod")
+    assert f"{node.cluster.namespace}/old" in text
+    assert [c.pid for c in node.containers("old")] == [lives.pid]
+    assert node.containers("new") == []
+    node.starts("new", seconds=90)
+    assert node.containers("old") == []
+    assert node.agrees() == 1

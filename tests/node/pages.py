@@ -1,0 +1,23 @@
+"""Limits as ``shim/tests/sample.h`` makes them: everything follows from one number."""
+
+from __future__ import annotations
+
+from hami.node.page import DeviceLimit, Limits
+
+
+def sample_limits(number: int, devices: int = 3) -> Limits:
+    """What the C programs expect of revision ``number``."""
+    return Limits(
+        generation=number * 2,
+        priority=number % 2,
+        policy=("default", "force", "disable")[number % 3],
+        devices=tuple(
+            DeviceLimit(
+                uuid=f"GPU-{number}-{i}",
+                memory_bytes=number * 1000 + i,
+                context_reserve_bytes=number * 7 + i,
+                cores=(number + i) % 101,
+            )
+            for i in range(devices)
+        ),
+    )

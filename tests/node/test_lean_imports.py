@@ -1,0 +1,96 @@
+"""What an agent, of which every node runs one, must not load: each of these costs megabytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "numpy": "the scheduler's device table",
+    "kubernetes": "kubeconfig files; a pod has a service account",
+    "requests": "kubernetes",
+    "websocket": "kubernetes",
+    "oauthlib": "kubernetes",
+    "fastapi": "the scheduler's servers",
+    "uvicorn": "the scheduler's servers",
+    "prometheus_client": "the scheduler's metrics",
+    "hami.scheduler.service": "the scheduler",
+    "hami.sim": "simulations",
+}
+
+
+def loaded_by(program: str, **environment: str) -> set[str]:
+    """The modules that are there after this program."""
+    result = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"],
+        capture_output=True, text=True, timeout=60, check=True, env=environment,
+    )  # fmt: skip
+    return set(json.loads(result.stdout))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "hami.cli.app",
+        "hami.node.agent",
+        "hami.policy.accounting",
+        "hami.policy.admission",
+        "hami.kube.client",
+        "hami.kube.informer",
+    ],
+)
+def test_an_agent_loads_nothing_that_is_the_schedulers_alone(module):
+    assert loaded_by(f"import {module}") & HEAVY.keys() == set()
+
+
+IN_A_POD = """
+import asyncio
+from hami.kube.client import KubeClient
+from hami.kube.settings import KubeSettings
+async def main():
+    async with await KubeClient.connect(KubeSettings(service_account=Path({folder!r}))) as client:
+        assert client.server == "https://[fd00::1]:6443", client.server
+asyncio.run(main())
+"""
+
+
+def test_a_pods_own_account_needs_none_of_it(tmp_path, authority):
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_bytes(authority)
+    loaded = loaded_by(
+        IN_A_POD.format(folder=str(tmp_path)),
+        HOME=str(tmp_path),
+        KUBERNETES_SERVICE_HOST="fd00::1",
+        KUBERNETES_SERVICE_PORT="6443",
+    )
+    assert "hami.kube.service_account" in loaded
+    assert loaded & HEAVY.keys() == set()
+
+
+@pytest.fixture
+def authority() -> bytes:
+    """Some CA's certificate, PEM."""
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM)
