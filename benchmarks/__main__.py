@@ -12,6 +12,7 @@ from benchmarks import (
     control_plane,
     decisions,
     filter_http,
+    kubelet,
     report,
     simulation,
     startup,
@@ -29,6 +30,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = MappingProxyType(
         "bind": bind.measure,
         "wakeup": wakeup.measure,
         "decisions": decisions.measure,
+        "kubelet": kubelet.measure,
         "kubernetes": control_plane.measure,
     }
 )

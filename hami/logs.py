@@ -28,7 +28,11 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer(serializer=_json)
         if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        else structlog.dev.ConsoleRenderer(
+            # Not the pretty one that shows local variables, which may hold tokens.
+            colors=stream.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 import typer
 
-from hami.cli.imports import imported_for_good
+from hami.cli.imports import import_aiohttp_alone, imported_for_good
 from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.running import run_until_signal
 from hami.cli.setting_options import (
@@ -49,7 +49,7 @@ def run_device_plugin(
     source = AgentSource(
         file=config_file,
         flags=given_settings(DEVICE_PLUGIN, options),
-        environment=os.environ,
+        environment=dict(os.environ),
         options=vendor.options,
         option_flags=vendor.given,
     )
@@ -64,5 +64,6 @@ def run_device_plugin(
         log.warning(text)
     # Imported late: other commands need no gRPC.
     with ending_at_interrupt():
+        import_aiohttp_alone()
         agent = imported_for_good("hami.node.agent")
     run_until_signal(agent.serve(config, source=source, ready=lambda: log.info("ready")))

@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import Any
 
-from hami.cli.imports import imported_for_good
+from hami.cli.imports import import_structlog_alone, imported_for_good
 from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.streams import replace_streams
 
@@ -51,6 +51,7 @@ def _imported() -> Any:
     # We multiply no matrices, and OpenBLAS's threads spin while they wait for one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ending_at_interrupt():
+        import_structlog_alone()
         return imported_for_good("hami.cli.app")
 
 

@@ -31,7 +31,7 @@ class Slice:
     ``state_dir`` belongs to this slice alone, survives the agent's restart and is removed after
     ``hami_release``. With ``identity`` ``lock`` the edits go into the answer to kubelet's Allocate,
     in HAMi's words; otherwise into the slice's CDI spec. ``container_env`` are the literal values
-    of the container's environment.
+    of the container's environment, ``pod_annotations`` the pod's, as they were last seen.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Slice:
     state_dir: Path
     identity: Identity = "kubelet"
     container_env: Mapping[str, str] = field(default_factory=_nothing)
+    pod_annotations: Mapping[str, str] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ class Advertiser:
             on_problem=on_problem,
         )
         self._live: Node | None = None
-        self._wanted: Mapping[str, str | None] = {}
+        self._wanted: Mapping[str, str | None] | None = None
         self._ours_is_new = False
         self._wrote_at = -every
         self._due = asyncio.Event()
@@ -84,7 +84,7 @@ class Advertiser:
             self._tell(f"the annotations of node {self._name} stay as they are: {error}")
             return
         # What was ours and is not wanted any more is removed.
-        dropped = dict.fromkeys(key for key in self._wanted if key not in annotations)
+        dropped = dict.fromkeys(key for key in self._wanted or () if key not in annotations)
         wanted: Mapping[str, str | None] = {**dropped, **annotations}
         if wanted != self._wanted:
             self._wanted = wanted
@@ -102,7 +102,7 @@ class Advertiser:
         while True:
             await self._due.wait()
             self._due.clear()
-            if self._live is None or not self._wanted:
+            if self._live is None or self._wanted is None:
                 continue
             if not self._changes(self._live):
                 self._ours_is_new = False
@@ -168,7 +168,7 @@ class Advertiser:
     def _changes(self, node: Node) -> dict[str, str | None]:
         """What the node must say and does not."""
         annotations = node.annotations
-        wanted: dict[str, str | None] = dict(self._wanted)
+        wanted: dict[str, str | None] = dict(self._wanted or {})
         identities = annotations.get(keys.NODE_IDENTITY, "")
         wanted[keys.NODE_IDENTITY] = merged_identity(
             identities, self._vendor.profile.key, self._identity

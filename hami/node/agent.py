@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
 
 import structlog
 
@@ -53,6 +56,15 @@ COMPONENT = "hami-device-plugin"
 RECONCILE_SECONDS = 60.0
 
 
+class _Sockets(TypedDict):
+    """Where a server's sockets are, and how they are named."""
+
+    folder: Path
+    kubelet_socket: Path
+    name: str
+    on_problem: Callable[[str], None]
+
+
 async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[], None]) -> None:
     """Serve until cancelled; ``ready`` is called when kubelet can be told of the devices.
 
@@ -77,30 +89,43 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
             config.identity, facts.info.kubelet_version, facts.info.container_runtime_version
         )
         log.info("how pods are identified", identity=choice.identity, why=choice.why)
-        agent = Agent(config, vendors, client, keys, facts, choice.identity, source)
+        agent = Agent(
+            Beginning(
+                config=config,
+                source=source,
+                vendors=vendors,
+                client=client,
+                keys=keys,
+                facts=facts,
+                identity=choice.identity,
+            )
+        )
         stack.push_async_callback(agent.close)
         await agent.recover()
         await agent.run(ready)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What is known before the first part is built."""
+
+    config: AgentConfig
+    source: AgentSource
+    vendors: Vendors
+    client: KubeClient
+    keys: SigningKeys
+    facts: NodeFacts
+    identity: Identity
+
+
 class Agent:
     """The parts, and how they hear of each other."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        vendors: Vendors,
-        client: KubeClient,
-        keys: SigningKeys,
-        facts: NodeFacts,
-        identity: Identity,
-        source: AgentSource,
-    ) -> None:
-        self._config, self._keys, self._facts = config, keys, facts
-        self._identity = identity
-        self._vendors = vendors
+    def __init__(self, begin: Beginning) -> None:
+        config, client = begin.config, begin.client
+        self._begin = begin
         self._log = structlog.get_logger("hami.agent")
-        self._watcher = ConfigWatcher(source, config, self._apply)
+        self._watcher = ConfigWatcher(begin.source, config, self._apply)
         self._events = EventRecorder(
             client,
             component=COMPONENT,
@@ -108,11 +133,10 @@ class Agent:
             on_problem=self._log.warning,
         )
         self._writer = PodWriter(client, self._log.warning)
-        self._around = self._surroundings(client)
-        vendor = self._around.vendor
+        self._around = around = self._surroundings()
         self._inventory = Inventory(
-            vendor,
-            self._around.hooks,
+            around.vendor,
+            around.hooks,
             self._plugin_config,
             self._inventory_changed,
             every=config.discover_interval,
@@ -120,85 +144,51 @@ class Agent:
         self._advertiser = Advertiser(
             client,
             config.node_name,
-            vendor,
-            identity,
+            around.vendor,
+            begin.identity,
             on_problem=self._log.warning,
             every=config.advertise_interval,
         )
-        outcomes = Outcomes(self._around, self._writer, self._slices_changed)
-        if identity == "kubelet":
-            self._by: ByKubelet | ByLock = ByKubelet(
-                self._around, config.kubelet_dir, outcomes, self._make_room, self._resend
-            )
-        else:
-            self._by = ByLock(
-                self._around,
-                config.kubelet_dir,
-                outcomes,
-                client,
-                config.node_name,
-                vendors.profiles,
-                self._resend,
-                self._log.warning,
-            )
+        self._by = self._identifying()
         self._releasing = Releasing(
-            self._around, busy=self._by.busy, released=lambda _: self._slices_changed()
+            around, busy=self._by.busy, released=lambda _: self._slices_changed()
         )
         self._resizing = Resizing(
-            self._around.granting, self._around.slices, self._events, self._resize, self._by.busy
+            around.granting, around.slices, self._events, self._resize, self._by.busy
         )
         self._mounts = MountCheck(
-            self._around,
+            around,
             proc=config.proc_root,
             stop=lambda: self._watcher.running.stop_unmounted,
         )
         self._server = DevicePluginServer(
-            vendor.profile.resources.count,
-            self._by.calls,
-            folder=config.kubelet_dir,
-            kubelet_socket=config.socket,
-            pre_start=True,
-            on_problem=self._log.warning,
-            name=vendor.profile.key.lower(),
+            around.vendor.profile.resources.count, self._by.calls, pre_start=True, **self._sockets()
         )
         self._resources = ServedResources(
             self._server,
+            known=self._inventory.known,
             tokens=self._by.tokens,
             static=lambda: self._inventory.static,
-            static_calls=self._static_calls,
-            folder=config.kubelet_dir,
-            kubelet_socket=config.socket,
-            name=vendor.profile.key.lower(),
-            on_problem=self._log.warning,
+            static_server=self._static_server,
         )
 
-    def _surroundings(self, client: KubeClient) -> Surroundings:
-        config = self._config
-        vendor = vendor_named(self._vendors, config.vendor)
-        key, problem = vendor.profile.key, self._log.warning
-        tmpfs = config.usage_tmpfs == "on"
-        if config.usage_tmpfs == "auto":
-            why_not = why_not_mount(config.slices)
-            tmpfs = not why_not
-            if why_not:
-                self._log.warning(
-                    "containers' usage files lie on the node's disk, where a tenant can make them "
-                    "grow until it is full",
-                    why=why_not,
-                )
+    def _surroundings(self) -> Surroundings:
+        config, problem = self._begin.config, self._log.warning
+        vendor = vendor_named(self._begin.vendors, config.vendor)
+        key = vendor.profile.key
         return Surroundings(
             vendor=vendor,
             kind=f"{key.lower()}.hami.io/slice",
-            pods=NodePods(client, config.node_name, on_problem=problem),
+            pods=NodePods(self._begin.client, config.node_name, on_problem=problem),
             granting=Granting(
                 key,
                 config.node_name,
-                self._vendors,
-                lambda: self._keys.signer,
+                self._begin.vendors,
+                lambda: self._begin.keys.signer,
                 accept_unsigned=config.takes_unsigned,
             ),
             slices=LiveSlices(),
-            store=SliceStore(config.slices, key, tmpfs=tmpfs),
+            store=SliceStore(config.slices, key, tmpfs=self._mounts_tmpfs()),
             folders=CdiFolders(config.cdi_dir, config.cdi_read_dirs, vendor=key),
             cgroups=PodCgroups(config.cgroup_root, problem),
             events=self._events,
@@ -207,6 +197,59 @@ class Agent:
             devices=lambda: self._inventory.devices,
             config=self._plugin_config,
         )
+
+    def _mounts_tmpfs(self) -> bool:
+        config = self._begin.config
+        if config.usage_tmpfs != "auto":
+            return config.usage_tmpfs == "on"
+        why_not = why_not_mount(config.slices)
+        if why_not:
+            self._log.warning(
+                "containers' usage files lie on the node's disk, where a tenant can make them grow "
+                "until it is full",
+                why=why_not,
+            )
+        return not why_not
+
+    def _identifying(self) -> ByKubelet | ByLock:
+        config = self._begin.config
+        outcomes = Outcomes(self._around, self._writer, self._slices_changed)
+        if self._begin.identity == "kubelet":
+            return ByKubelet(
+                self._around, config.kubelet_dir, outcomes, self._make_room, self._resend
+            )
+        return ByLock(
+            self._around,
+            config.kubelet_dir,
+            outcomes,
+            self._begin.client,
+            config.node_name,
+            self._begin.vendors.profiles,
+            self._resend,
+            self._log.warning,
+        )
+
+    def _static_server(self, resource: str) -> DevicePluginServer:
+        """For devices that kubelet itself hands out."""
+        calls = StaticCalls(
+            resource,
+            self._around.vendor,
+            self._around.hooks,
+            lambda: self._inventory.static,
+            self._plugin_config,
+        )
+        suffix = resource.rpartition("/")[2]
+        return DevicePluginServer(resource, calls, pre_start=False, **self._sockets(suffix))
+
+    def _sockets(self, suffix: str = "") -> _Sockets:
+        config = self._begin.config
+        words = [self._around.vendor.profile.key.lower(), suffix]
+        return {
+            "folder": config.kubelet_dir,
+            "kubelet_socket": config.socket,
+            "name": "-".join(word for word in words if word),
+            "on_problem": self._log.warning,
+        }
 
     async def recover(self) -> None:
         """Take up what a former process left, before kubelet may ask for anything."""
@@ -250,7 +293,7 @@ class Agent:
                 self._mounts.run(),
                 self._writer.run(),
                 self._events.run(),
-                self._keys.run(self._log.warning),
+                self._begin.keys.run(self._log.warning),
                 self._watcher.run(),
             ):
                 tasks.create_task(work)
@@ -267,7 +310,9 @@ class Agent:
 
     def _plugin_config(self) -> PluginConfig:
         return plugin_config(
-            self._watcher.running, labels=self._facts.labels, identity=self._identity
+            self._watcher.running,
+            labels=self._begin.facts.labels,
+            identity=self._begin.identity,
         )
 
     def _apply(self, config: AgentConfig) -> None:
@@ -292,12 +337,3 @@ class Agent:
 
     async def _resize(self, granted: Granted, live: LiveSlice) -> Prepared | Refused:
         return await resize(granted, live, self._around, self._make_room)
-
-    def _static_calls(self, resource: str) -> StaticCalls:
-        return StaticCalls(
-            resource,
-            self._around.vendor,
-            self._around.hooks,
-            lambda: self._inventory.static,
-            self._plugin_config,
-        )

@@ -65,7 +65,8 @@ class ByKubelet:
 
     def slice_ids(self) -> set[str]:
         """Those that kubelet's record names; empty when it cannot be read. Blocks."""
-        return {entry.slice_id(self._around.kind) for entry in self._entries()}
+        kind = self._around.kind
+        return {e.slice_id(kind) or e.locked_slice_id(kind) for e in self._entries()}
 
     def _entries(self) -> list[Entry]:
         found = read_checkpoint(self._folder)

@@ -74,7 +74,8 @@ class ByLock:
         found = read_checkpoint(self._folder)
         if isinstance(found, Malformed):
             return set()
-        return {entry.locked_slice_id(self._around.kind) for entry in found}
+        kind = self._around.kind
+        return {entry.slice_id(kind) or entry.locked_slice_id(kind) for entry in found}
 
     async def close(self) -> None:
         await self.calls.close()

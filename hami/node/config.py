@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from hami.domain.errors import ConfigError
 from hami.node.entries import checked_entries
-from hami.settings.model import LIVE, Duration, Positive, ServiceSettings, Setting
+from hami.settings.model import LIVE, Positive, ServiceSettings, Setting
 
 DEFAULT_NODE_CONFIG = Path("/config/config.json")
 """Where HAMi's chart mounts the per-node configuration."""
@@ -139,13 +139,12 @@ class AgentConfig(ServiceSettings):
 
     # Times.
     advertise_interval: Positive = Field(
-        30.0, description="How often the node's annotation is written at the least."
+        30.0,
+        description="How soon, at the earliest, the node's annotations are written again when "
+        "somebody else has changed them.",
     )
     discover_interval: Positive = Field(
         30.0, description="How often the vendor is asked for its devices again."
-    )
-    shutdown_grace: Duration = Field(
-        10.0, description="How long calls of kubelet that are under way may take at the end."
     )
 
     @model_validator(mode="after")

@@ -118,6 +118,7 @@ def _record(slice_id: str, granted: Granted, around: Surroundings) -> SliceRecor
             RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
             for g in granted.grants
         ),
+        identity="lock",
     )
 
 

@@ -48,6 +48,8 @@ class MountCheck:
             live = slices.get(status.name)
             if live is None or live.record.state != "enforced" or not status.container_id:
                 continue
+            if live.record.identity == "lock":
+                continue  # its limits are in its environment
             if self._looked.get(live.id) != status.container_id:
                 self._looked[live.id] = status.container_id
                 self._due.put_nowait((pod, live, status.container_id.rpartition("/")[2]))

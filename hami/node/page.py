@@ -96,7 +96,7 @@ def read_page(data: bytes) -> Limits | MalformedFile:
 
 
 def update(
-    fd: int, limits: Limits, pwrite: Callable[[int, bytes, int], int] = os.pwrite
+    fd: int, limits: Limits, pwrite: Callable[[int, bytes, int], int] | None = None
 ) -> Literal["same", "updated"] | MalformedFile:
     """Make the page in the file behind ``fd`` say ``limits``; there is one such writer at a time.
 
@@ -116,10 +116,11 @@ def update(
     idle = 1 - data[_INDEX]
     copy = bytes(_copy(limits, revision=used.revision + 1))
     start = _COPIES + idle * _COPY_SIZE
+    write = pwrite or os.pwrite
     written = 0
     while written < len(copy):
-        written += pwrite(fd, copy[written:], start + written)
-    pwrite(fd, bytes([idle]), _INDEX)
+        written += write(fd, copy[written:], start + written)
+    write(fd, bytes([idle]), _INDEX)
     return "updated"
 
 

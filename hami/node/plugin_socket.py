@@ -23,7 +23,8 @@ LONGEST_PATH = 107
 ENDING = 1.0
 """Seconds for our streams to end; kubelet takes what it is sent, or is gone."""
 
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?")
+"""As a resource's name after its slash."""
 _UNIQUE = 8
 
 
@@ -94,7 +95,9 @@ class PluginSocket:
 def check_name(folder: Path, name: str) -> None:
     """Raise :class:`ConfigError` where no socket can be made for ``name`` in ``folder``."""
     if not NAME.fullmatch(name):
-        raise ConfigError(f"a socket's name is made of a-z, 0-9 and -, and {name!r} is not")
+        raise ConfigError(
+            f"a socket's name is made of letters, digits, -, _ and ., and {name!r} is not"
+        )
     path = folder / f"{_prefix(name)}{'0' * _UNIQUE}.sock"
     length = len(bytes(path))
     if length > LONGEST_PATH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,8 @@ PATIENCE = 1.0
 """Seconds that the mirror may lag behind kubelet, which knows the pod already."""
 LIST_PATIENCE = 5.0
 """Seconds for the list that is asked for then."""
+MIRROR_LAG = 120.0
+"""Seconds: a pod that a list showed and the mirror still does not is gone again."""
 STATIC_POD = "kubernetes.io/config.hash"
 """On the mirror of a static pod: the UID by which kubelet knows it."""
 
@@ -98,6 +101,7 @@ class NodePods:
         self._by_uid: dict[PodUid, NodePod] = {}
         self._static: dict[str, NodePod] = {}
         self._arrived: dict[PodUid, asyncio.Event] = {}
+        self._ahead: dict[PodUid, float] = {}
         self._listeners: list[Listener] = []
         self._informer = Informer(
             client, NODE_PODS, self, field_selector=self._selector, on_problem=on_problem
@@ -117,6 +121,13 @@ class NodePods:
     def get(self, uid: PodUid) -> NodePod | None:
         """From the mirror alone."""
         return self._by_uid.get(uid)
+
+    def is_gone(self, uid: PodUid) -> bool:
+        """There was such a pod here, and there is none any more. False while nobody can say."""
+        if not self.synced.is_set() or uid in self._by_uid:
+            return False
+        seen = self._ahead.get(uid)
+        return seen is None or time.monotonic() - seen > MIRROR_LAG
 
     def __iter__(self) -> Iterator[NodePod]:
         return iter(list(self._by_uid.values()))
@@ -154,6 +165,8 @@ class NodePods:
             )
         for pod in pods:
             if pod.uid == uid:
+                if uid not in self._by_uid:
+                    self._ahead[uid] = time.monotonic()
                 return pod
         return NoPod(f"no pod with UID {uid} is bound to node {self._node}", certain=True)
 
@@ -161,6 +174,7 @@ class NodePods:
 
     def changed(self, new: NodePod, old: NodePod | None) -> None:  # noqa: ARG002 -- the handler's signature
         self._by_uid[new.uid] = new
+        self._ahead.pop(new.uid, None)
         if (kubelets := new.annotations.get(STATIC_POD)) is not None:
             self._static[kubelets] = new
         if (event := self._arrived.get(new.uid)) is not None:

@@ -156,6 +156,7 @@ async def _enforced(
         grants=granted.grants,
         state_dir=state_dir,
         container_env=literal_env(container),
+        pod_annotations=granted.pod.annotations,
     )
     return await around.hooks.call(
         ("hami_enforce", slice_id), ENFORCE_SECONDS, vendor.enforce, slice, config

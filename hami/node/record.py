@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from hami.domain.objects import Pod
+from hami.domain.slices import Identity
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.node.files import MalformedFile
 
@@ -24,6 +25,7 @@ class RecordedGrant(msgspec.Struct, frozen=True, kw_only=True):
 class SliceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``pod`` is as much of it as its allocation is read from; ``created_at`` in Unix seconds.
 
+    ``identity``: a slice of the mode ``lock`` is in the answer to Allocate and has no CDI spec.
     ``state``: ``preparing`` until ``hami_enforce`` has succeeded once; ``releasing`` once the pod
     and its last process are gone.
     """
@@ -36,6 +38,7 @@ class SliceRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["preparing", "enforced", "releasing"]
     created_at: float
     grants: tuple[RecordedGrant, ...]
+    identity: Identity = "kubelet"
     format: int = FORMAT
 
     @property

@@ -58,7 +58,7 @@ def _explained(error: grpc.aio.AioRpcError, kubelet_socket: Path, resource: str)
         case grpc.StatusCode.UNAVAILABLE:
             # gRPC says the address three times, and the reason after the last colon.
             reason = shortened(details.rpartition(": ")[2])
-            return f"{what}: nobody answers ({reason}); is kubelet running"
+            return f"{what}: nobody answers ({reason}), as when kubelet does not run"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"{what}: no answer within {PATIENCE:g} s"
         case code:

@@ -23,6 +23,7 @@ from hami.node.table import LiveSlice
 
 LOOK_EVERY = 1.0
 """Seconds between looks at the cgroups of pods that are gone."""
+LOOK_ANYWAY = 60.0
 RELEASE_SECONDS = 20.0
 
 
@@ -65,7 +66,7 @@ class Releasing:
             passed, self._passed = self._passed, asyncio.Event()
             passed.set()
             try:
-                async with asyncio.timeout(self._every if waiting else None):
+                async with asyncio.timeout(self._every if waiting else LOOK_ANYWAY):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -87,10 +88,10 @@ class Releasing:
     def _ended(self, uid: PodUid) -> bool:
         """It has slices, and is gone or has ended."""
         mine = self._mine
-        if not mine.pods.synced.is_set() or not mine.slices.of_pod(uid):
+        if not mine.slices.of_pod(uid):
             return False
         pod = mine.pods.get(uid)
-        return pod is None or pod.finished
+        return mine.pods.is_gone(uid) if pod is None else pod.finished
 
     async def _pass(self) -> bool:
         """Whether something is left that must be looked at again."""
@@ -161,4 +162,5 @@ def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
         kind=live.granted.kind,
         grants=live.grants,
         state_dir=state_dir,
+        identity=live.record.identity,
     )

@@ -70,6 +70,11 @@ class Resizing:
                     f"pod {pod.full_name}, container {live.record.container}: generation "
                     f"{granted.generation} of its allocation names other devices than it has"
                 )
+            elif live.record.identity == "lock":
+                granted = Refused(
+                    f"pod {pod.full_name}, container {live.record.container}: its limits are in "
+                    "its environment, as HAMi's protocol has it; only a new pod gets others"
+                )
         outcome = granted if isinstance(granted, Refused) else await self._resize(granted, live)
         if isinstance(outcome, Refused):
             self._log.warning("a slice keeps its limits", slice=live.id, why=outcome.text)

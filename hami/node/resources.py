@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 
 import structlog
 
 from hami.domain.devices import Device
-from hami.node.server import DevicePluginServer, PluginCalls
+from hami.node.server import DevicePluginServer
 from hami.node.static_calls import static_tokens
 from hami.node.tokens import Token
+
+FIRST_LIST = 5.0
+"""Seconds to wait for the devices before kubelet is told of those that it knows itself."""
 
 
 class ServedResources:
     """A server for each resource; one whose devices are gone lists none, and stays.
 
-    ``tokens`` gives the list of the vendor's own resource, ``static`` the other devices.
-    ``changed`` has every list made anew.
+    ``known`` is set once the devices are; ``tokens`` gives the list of the vendor's own resource,
+    ``static`` the other devices. ``changed`` has every list made anew.
     """
 
     def __init__(
         self,
         server: DevicePluginServer,
         *,
+        known: asyncio.Event,
         tokens: Callable[[], Awaitable[Sequence[Token]]],
         static: Callable[[], Mapping[str, Sequence[Device]]],
-        static_calls: Callable[[str], PluginCalls],
-        folder: Path,
-        kubelet_socket: Path,
-        name: str,
-        on_problem: Callable[[str], None],
+        static_server: Callable[[str], DevicePluginServer],
     ) -> None:
         self._server = server
+        self._known = known
         self._tokens = tokens
         self._static = static
-        self._static_calls = static_calls
-        self._folder = folder
-        self._kubelet_socket = kubelet_socket
-        self._name = name
-        self._on_problem = on_problem
+        self._static_server = static_server
         self._others: dict[str, DevicePluginServer] = {}
         self._due = asyncio.Event()
         self._due.set()
@@ -53,25 +50,26 @@ class ServedResources:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._server.run())
+            await self._until_known()
             while True:
                 await self._due.wait()
                 self._due.clear()
                 self._server.publish(await self._tokens())
                 self._publish_static(tasks)
 
+    async def _until_known(self) -> None:
+        """An empty list would cost the pods that arrive meanwhile, and no list at all those that
+        kubelet admits again: it keeps what is held.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LIST):
+                await self._known.wait()
+
     def _publish_static(self, tasks: asyncio.TaskGroup) -> None:
         static = self._static()
         for resource in static.keys() - self._others.keys():
             self._log.info("serving another resource", resource=resource)
-            server = DevicePluginServer(
-                resource,
-                self._static_calls(resource),
-                folder=self._folder,
-                kubelet_socket=self._kubelet_socket,
-                pre_start=False,
-                on_problem=self._on_problem,
-                name=f"{self._name}-{resource.rpartition('/')[2]}",
-            )
+            server = self._static_server(resource)
             self._others[resource] = server
             tasks.create_task(server.run())
         for resource, server in self._others.items():

@@ -96,9 +96,7 @@ class _Service:
             try:
                 request = kind.FromString(data)
             except DecodeError as error:
-                return await _abort(
-                    context, grpc.StatusCode.INVALID_ARGUMENT, f"{name}: {error}"
-                )
+                return await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{name}: {error}")
             try:
                 return (await answer(request)).SerializeToString(deterministic=True)
             except CallRefused as refused:
@@ -128,8 +126,9 @@ class _Service:
                 )
             except Exception as error:  # noqa: BLE001 -- as above
                 self._blame("preferred", error)
-                ids = ()
-            response.container_responses.add(deviceIDs=ids)
+                response.container_responses.add()
+            else:
+                response.container_responses.add(deviceIDs=ids)
         return response
 
     async def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:

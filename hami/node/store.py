@@ -17,6 +17,7 @@ it is there whole or not at all. Names that begin with a dot are ours, half made
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -57,6 +58,8 @@ _VENDOR = re.compile(r"[0-9a-z][0-9a-z._-]{0,62}")
 _META, _LIMITS, _USAGE, _REGION = "meta.json", "limits", "usage", "region"
 _LONGEST_META = 2 << 20
 """Bytes; the API server takes no object that is larger."""
+_NO_RECORD = frozenset({errno.ENOENT, errno.EFBIG, errno.EINVAL, errno.ELOOP})
+"""There is none, or something that is no file of ours; any other error says nothing about it."""
 _TMPFS_SIZE = 64 << 10
 """Bytes: the region, and whole pages on machines whose pages have 64 KiB."""
 _TMPFS_INODES = 2
@@ -216,13 +219,18 @@ class SliceStore:
         return decode_record(data, slice_id, self._vendor)
 
     def _keep_owner(self, path: Path, record: SliceRecord) -> None:
-        """A slice id is one container's for ever; a record that cannot be read names nobody."""
-        with contextlib.suppress(FileNotFoundError), opened_folder(path) as folder:
-            found = self._read_meta(folder, record.slice_id)
-            if isinstance(found, SliceRecord) and not found.same_owner(record):
-                raise StoreFailed(
-                    f"slice {record.slice_id} belongs to {found.owner}, not to {record.owner}"
-                )
+        """A slice id is one container's for ever; a record that is none names nobody."""
+        try:
+            with opened_folder(path) as folder:
+                found = self._read_meta(folder, record.slice_id)
+        except OSError as error:
+            if error.errno not in _NO_RECORD:
+                raise
+            return
+        if isinstance(found, SliceRecord) and not found.same_owner(record):
+            raise StoreFailed(
+                f"slice {record.slice_id} belongs to {found.owner}, not to {record.owner}"
+            )
 
     def _clear(self, name: str) -> None:
         try:

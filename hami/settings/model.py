@@ -45,7 +45,7 @@ class ServiceSettings(BaseModel):
     process takes over; the others need a restart.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     # Kubernetes.
     kubeconfig: Path | None = Field(

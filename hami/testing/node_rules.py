@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os.path import normpath
 from pathlib import Path
 
 import pytest
 
 from hami.domain.allocations import ContainerKind
-from hami.domain.devices import Device, DeviceState
+from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.requests import Placement
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
@@ -32,21 +32,27 @@ _CDI_NAME = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_-]+=[A-Za-z0-9]([A-Za-z0-9_.:-]*
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """A plugin on its node, with what it discovers there."""
+    """A plugin on its node, with what it discovers there and what of it was granted."""
 
     subject: Subject
     devices: tuple[Device, ...]
     slices_dir: Path
+    granted: list[Grant] = field(default_factory=list)
 
     def slice(self, number: int) -> Slice:
-        """A slice of the first device that takes one, as the agent would ask for it."""
+        """A slice beside the former ones, as the scheduler would place it."""
         vendor, profile = self.subject.vendor, self.subject.profile
         request = asked(self.subject, {profile.resources.count: "1"})
-        states = [DeviceState(device) for device in self.devices]
+        states = [
+            DeviceState(device).taking(*(g for g in self.granted if g.device_id == device.id))
+            for device in self.devices
+        ]
         outcome = vendor.fit(request, states, context(self.subject))
         assert isinstance(outcome, Placement), (
-            f"the unused devices that hami_discover found take no slice: {outcome}"
+            f"the devices that hami_discover found take no slice beside {len(self.granted)} "
+            f"others: {outcome}; let the config fixture name two devices or more"
         )
+        self.granted.extend(outcome.grants)
         state_dir = self.slices_dir / f"slice-{number}"
         state_dir.mkdir(parents=True, exist_ok=True)
         return Slice(

@@ -146,9 +146,7 @@ def test_a_vendors_variables_are_read():
 def test_the_help_shows_the_options_of_the_vendor():
     text = " ".join(hami("--help").stdout.split())
     assert "Options of vendor ACME:" in text
-    assert (
-        "--mode, --acme-mode none|single What it is. Variable: ACME_MODE. Default: none." in text
-    )
+    assert "--mode, --acme-mode none|single What it is. Variable: ACME_MODE. Default: none." in text
     assert "--fast What it is." in text
     assert "ACME_QUIET Silence." in text
     assert "--volts" not in text

@@ -11,6 +11,7 @@ import yaml
 from hami_mock import settings as mock_settings
 from typer.testing import CliRunner
 
+from hami.cli import answering
 from hami.cli import app as cli
 from hami.cli import main as process
 from hami.sim.manifests import read_manifests
@@ -70,7 +71,7 @@ def test_every_option_is_documented():
 
 def test_every_exit_code_is_documented():
     table = re.findall(r"^\| (\d+) \|", SIMULATE, re.MULTILINE)
-    codes = [0, cli.NOT_PLACED, cli.BAD_INPUT]
+    codes = [0, cli.NOT_PLACED, answering.BAD_INPUT]
     codes += [process.INTERNAL, process.UNWRITABLE, process.INTERRUPTED]
     assert table == list(map(str, codes))
 

@@ -222,6 +222,9 @@ class FakeApi:
             }  # fmt: skip
             self._store(plural, key, "MODIFIED", _merged(known, merged))
             return _status(201, "", "")
+        version = (body.get("metadata") or {}).get("resourceVersion")
+        if version and version != known["metadata"]["resourceVersion"]:
+            return _status(409, "Conflict", "the object has been modified")
         return web.json_response(self._store(plural, key, "MODIFIED", _merged(known, body)))
 
     def _create(self, plural: str, namespace: str, body: Any) -> web.Response:

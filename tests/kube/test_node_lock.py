@@ -203,6 +203,21 @@ async def test_released(api, client, node, held, released, left):
     assert on_node(api) == left
 
 
+async def test_an_agent_releases_through_the_status(api, client, node):
+    node(ago(10, "ns,p"))
+    assert await release_node_lock(client, "n1", a_pod(), subresource="status") is True
+    assert on_node(api) is None
+    assert [call.path for call in api.calls("PATCH")] == ["/api/v1/nodes/n1/status"]
+
+
+async def test_an_agents_release_is_guarded_by_the_resource_version_too(api, client, node):
+    node(ago(10, "ns,p"))
+    api.refuse("nodes/n1/status", 409, method="PATCH", reason="Conflict", times=4)
+    assert await release_node_lock(client, "n1", a_pod(), subresource="status") is True
+    body = api.calls("PATCH")[0].body
+    assert body["metadata"]["resourceVersion"]
+
+
 async def test_a_lock_that_another_took_meanwhile_stays(api, client, node, monkeypatch):
     node(ago(10, "ns,p"))
     patch = client.patch
@@ -325,6 +340,7 @@ async def test_of_many_takers_one_gets_the_own_lock(client, owned):
     assert [isinstance(o, Locked) for o in outcomes].count(True) == 1
 
 
+@pytest.mark.parametrize("subresource", ["", "status"])
 @pytest.mark.parametrize(
     ("held", "released", "left"),
     [
@@ -333,7 +349,10 @@ async def test_of_many_takers_one_gets_the_own_lock(client, owned):
         pytest.param(ago(1), False, ago(1), id="another's"),
     ],
 )
-async def test_an_own_lock_is_released_by_who_wrote_it(api, client, owned, held, released, left):
+async def test_an_own_lock_is_released_by_who_wrote_it(
+    api, client, owned, held, released, left, subresource
+):
     owned(held)
-    assert await release_private_lock(client, "n1", OWN, {WRITTEN, "x"}) is released
+    outcome = await release_private_lock(client, "n1", OWN, {WRITTEN, "x"}, subresource=subresource)
+    assert outcome is released
     assert own_lock(api) == left

@@ -155,7 +155,7 @@ class ControlPlane:
             about = event.get("objectRef", {})
             sub = about.get("subresource")
             yield Write(
-                user=event["user"]["username"],
+                user=event["user"].get("username", ""),
                 verb=event["verb"],
                 what=about.get("resource", "") + (f"/{sub}" if sub else ""),
                 namespace=about.get("namespace", ""),

@@ -182,7 +182,7 @@ class RealNode:
         return {
             "directories": sorted(p.name for p in folder.iterdir()) if folder.exists() else [],
             "specs": sorted(p.name for p in self.worker.cdi.glob("*hami*")),
-            "mounts": [m for m in self.worker.mounts() if m.startswith(str(self.slices))],
+            "mounts": [m for m in self.worker.mounts() if m.startswith(f"{self.slices}/")],
         }
 
     def nothing_is_left(self, vendor: str = "mock") -> None:

@@ -41,6 +41,8 @@ def _running(bundles: Path) -> Iterator[Running]:
             if about["io.kubernetes.cri.container-type"] != "container":
                 continue
             pid = int((bundle / "init.pid").read_text())
+            if Path(f"/proc/{pid}/comm").read_text().startswith("runc:"):
+                continue  # created, and not yet the container's program
             cgroup = _POD.search(Path(f"/proc/{pid}/cgroup").read_text())
             environ = Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,6 @@ from .real_node import a_job, a_running_pod, an_app
 
 ALLOCATED = "hami.io/mock-devices-allocated"
 SIGNATURE = "hami.io/allocation-signature"
-FOR_GOOD = "trap '' TERM; while :; do sleep 1; done"
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def agent(node):
 
 
 @contextmanager
-def standing_still(agent):
-    """It answers nobody, and has not ended: kubelet waits for its Allocate."""
-    os.kill(agent.pid, signal.SIGSTOP)
+def standing_still(pid):
+    """It answers nobody, and has not ended: kubelet waits for an agent's Allocate."""
+    os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(agent.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
 
 def edit(node, name, **changes):
@@ -138,7 +138,7 @@ def test_a_container_that_restarts_while_the_agent_is_away(node, agent):
 def test_a_forged_allocation_never_starts(node, agent, forge, said):
     node.cluster.add_pod(a_running_pod("before", mock=1, mockmem=1000))
     node.starts("before")
-    with standing_still(agent):
+    with standing_still(agent.pid):
         node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
         [pod] = node.cluster.bound("p")
         edit(node, "p", **forge(pod["metadata"]["annotations"]))
@@ -212,17 +212,21 @@ def test_a_full_disk_stops_new_slices_and_nothing_else(node):
 
 def test_a_force_deleted_pod_keeps_its_device_until_its_last_process_ends(node):
     node.agent(devices={"devices": "mockx1"})
-    spec = {"terminationGracePeriodSeconds": 20}
-    old = an_app(runs=FOR_GOOD, mock=1, mockmem=16000)
-    node.cluster.add_pod(a_running_pod("old", containers=[old], spec=spec))
+    node.cluster.add_pod(a_running_pod("old", mock=1, mockmem=16000))
     node.starts("old")
     lives = node.container("old", "main")
-    node.remove("old", grace=0)
-    node.cluster.add_pod(a_running_pod("new", mock=1, mockmem=16000))
-    text = node.waits("new", "it is held by pod")
-    assert f"{node.cluster.namespace}/old" in text
-    assert [c.pid for c in node.containers("old")] == [lives.pid]
-    assert node.containers("new") == []
-    node.starts("new", seconds=90)
+    # Nobody can stop the container: what containerd would tell to do so stands still.
+    with standing_still(parent(lives.pid)):
+        node.remove("old", grace=0)
+        node.cluster.add_pod(a_running_pod("new", mock=1, mockmem=16000))
+        text = node.waits("new", "it is held by pod")
+        assert f"{node.cluster.namespace}/old" in text
+        assert [c.pid for c in node.containers("old")] == [lives.pid]
+        assert node.containers("new") == []
+    node.starts("new")
     assert node.containers("old") == []
     assert node.agrees() == 1
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -6,17 +6,26 @@ import asyncio
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from hami.node.api import v1beta1_pb2 as api
 from hami.node.checkpoint import CHECKPOINT
 
+Context = grpc.aio.ServicerContext[Any, Any]
 CHANNEL = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 
 
-def call(channel: grpc.aio.Channel, method: str, request: type, response: type):
+Sent = TypeVar("Sent", bound=Message)
+Answered = TypeVar("Answered", bound=Message)
+
+
+def call(
+    channel: grpc.aio.Channel, method: str, request: type[Sent], response: type[Answered]
+) -> grpc.aio.UnaryUnaryMultiCallable[Sent, Answered]:
     return channel.unary_unary(
         f"/v1beta1.DevicePlugin/{method}",
         request_serializer=request.SerializeToString,
@@ -147,7 +156,7 @@ class FakeKubelet:
         self._server.add_insecure_port(f"unix:{self.path}")
         await self._server.start()
 
-    async def _register(self, request: api.RegisterRequest, context) -> api.Empty:
+    async def _register(self, request: api.RegisterRequest, context: Context) -> api.Empty:
         self.requests.append(request)
         self._wake()
         if any(plugin.open for plugin in self.plugins):

@@ -21,7 +21,8 @@ def committed() -> FileDescriptorProto:
 
 
 @pytest.mark.skipif(
-    find_spec("grpc_tools") is None, reason="grpcio-tools is not installed: pip install grpcio-tools"
+    find_spec("grpc_tools") is None,
+    reason="grpcio-tools is not installed: pip install grpcio-tools",
 )
 def test_the_messages_are_those_of_the_proto(tmp_path):
     """By their descriptors, which do not depend on the generator's version."""
@@ -36,7 +37,10 @@ def test_the_messages_are_those_of_the_proto(tmp_path):
 def without_json_names(file: FileDescriptorProto) -> FileDescriptorProto:
     """protoc adds them when it writes descriptors, and not when it writes Python."""
     for message in file.message_type:
-        for field in (*message.field, *(field for each in message.nested_type for field in each.field)):
+        for field in (
+            *message.field,
+            *(field for each in message.nested_type for field in each.field),
+        ):
             field.ClearField("json_name")
     return file
 
@@ -83,7 +87,7 @@ def test_fields_have_kubelets_numbers():
 
 
 def test_services_have_kubelets_methods():
-    assert METHODS == {
+    assert {
         service.full_name: [method.name for method in service.methods]
         for service in api.DESCRIPTOR.services_by_name.values()
-    }
+    } == METHODS

@@ -47,11 +47,11 @@ def test_an_agent_loads_nothing_that_is_the_schedulers_alone(module):
 
 
 IN_A_POD = """
-import asyncio
+import asyncio, pathlib
 from hami.kube.client import KubeClient
 from hami.kube.settings import KubeSettings
 async def main():
-    async with await KubeClient.connect(KubeSettings(service_account=Path({folder!r}))) as client:
+    async with await KubeClient.connect(KubeSettings(service_account=pathlib.Path({folder!r}))) as client:
         assert client.server == "https://[fd00::1]:6443", client.server
 asyncio.run(main())
 """
@@ -94,3 +94,21 @@ def authority() -> bytes:
         .sign(key, hashes.SHA256())
     )
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def test_the_agents_process_has_no_library_for_coloured_tables():
+    program = "from hami.cli import main\nmain._imported()\nimport hami.node.agent"
+    assert "rich" not in loaded_by(program)
+
+
+def test_no_certificates_of_the_system_are_kept_for_callers_that_name_no_others():
+    program = """
+from hami.cli.imports import import_aiohttp_alone
+import_aiohttp_alone()
+import os, ssl
+from aiohttp.connector import _SSL_CONTEXT_VERIFIED as kept
+assert kept.cert_store_stats()["x509"] == 0
+assert kept.verify_mode is ssl.CERT_REQUIRED
+assert "SSL_CERT_FILE" not in os.environ
+"""
+    loaded_by(program)

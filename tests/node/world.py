@@ -9,8 +9,8 @@ import asyncio
 import itertools
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from hami.node.page import read_page
 from hami.plugins import load_vendors
 from hami.policy.usage import device_usage
 from hami.signing import Signer, new_private_pem
-from hami.sim.api import ApiServer, Faults
+from hami.sim.api import ApiServer, Fault, Faults
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
@@ -44,6 +44,13 @@ NODE = "n1"
 VENDOR = VendorKey("MOCK")
 RESOURCE = "mock.hami.io/device"
 PATIENCE = 20.0
+
+MEMORY = 16384
+"""MiB of a mock device."""
+
+
+class NoRoom(Exception):
+    """The pod stays pending: it is not bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ class World:
         self._stack = AsyncExitStack()
         self._agent: asyncio.Task[None] | None = None
         self._names = itertools.count()
+        self.resource = RESOURCE
         self.allocations: dict[str, PodAllocation] = {}
         self._given: dict[str, PodAllocation] = {}
         self.uids: dict[str, str] = {}
@@ -222,6 +230,8 @@ class World:
         containers = []
         for wish in sorted(wishes, key=lambda w: w.kind is ContainerKind.APP):
             chosen = sorted(used, key=used.__getitem__)[: wish.count]
+            if any(used[device] + wish.memory > MEMORY for device in chosen):
+                raise NoRoom(wish.name)
             for device in chosen:
                 used[device] += wish.memory
             grants = tuple(
@@ -294,6 +304,41 @@ class World:
         patch = {"metadata": {"annotations": annotations}}
         await self.client.patch(LIVE_PODS, name, patch, namespace="default")
 
+    # What goes wrong.
+
+    @contextmanager
+    def slow(self, seconds: float) -> Iterator[None]:
+        """The API server takes its time."""
+        fault = self.faults.add(Fault(latency=seconds))
+        try:
+            yield
+        finally:
+            self.faults.remove(fault)
+
+    def drop_watches(self) -> None:
+        self.faults.cut_watches()
+
+    async def ready(self) -> None:
+        """Until kubelet and agent serve again."""
+        self.node.races.stale_checkpoints = self.node.races.forgotten_allocations = 0
+        async with asyncio.timeout(PATIENCE):
+            await self.node.synced.wait()
+            await self.node.devices.healthy(RESOURCE)
+
+    async def came_to_something(self, name: str) -> bool:
+        """Every container of it was started, or it has ended."""
+        pod = await self.get(name)
+        if pod is None or pod.finished:
+            return True
+        started = {start.container for start in self.started if start.pod_uid == pod.uid}
+        return started == {container.name for container, _ in pod.each_container()}
+
+    def left(self) -> list[str]:
+        """Slices and CDI specs that are on disk."""
+        slices = self.node.slices / "mock"
+        kept = [path.name for path in slices.iterdir()] if slices.exists() else []
+        return kept + [path.name for path in self.node.cdi.iterdir()]
+
     # Devices.
 
     def unhealthy(self, *ids: str) -> None:
@@ -330,6 +375,17 @@ class World:
         if has != should or visible != [grant.device_id for grant in mine.grants]:
             return f"{start.full_name} has {has} and sees {visible}, it was given {should}"
         return ""
+
+    def overfull(self) -> list[str]:
+        """Devices on which containers that run have more memory than there is."""
+        used: dict[str, int] = {}
+        for uid, allocation in self.given.items():
+            running = self.node.runtime.running_of(PodUid(uid))
+            for container in allocation.containers:
+                for grant in container.grants if container.name in running else ():
+                    used[grant.device_id] = used.get(grant.device_id, 0) + grant.memory_mib
+        most = {d.id: d.memory_mib for d in self.vendors["MOCK"].discover(self._config)}
+        return [f"{id}: {mib} of {most[id]} MiB" for id, mib in used.items() if mib > most[id]]
 
     @property
     def given(self) -> Mapping[str, PodAllocation]:

@@ -17,6 +17,7 @@ import pytest
 from hami.domain.errors import ConfigError
 from hami.domain.objects import Pod
 from hami.node.api import v1beta1_pb2 as api
+from hami.node.checkpoint import read_checkpoint
 from hami.sim.kubelet.devices.devices import DeviceSettings, NodeDevices
 from hami.sim.kubelet.devices.ledger import NotAllocated
 from hami.sim.kubelet.devices.races import Races
@@ -139,6 +140,15 @@ async def test_the_plugins_preference_counts_and_the_answer_is_kept_byte_for_byt
             "DeviceIDs": {"-1": ["b", "c"]},
         }
         assert data["RegisteredDevices"] == {GPU: ["a", "b", "c"]}
+
+
+async def test_the_node_agent_reads_the_checkpoint(folder):
+    async with a_node(folder) as devices, FakePlugin(folder, "a", "b"):
+        await devices.healthy(GPU)
+        await devices.admit(a_pod("p", a_container(count=2)))
+        (entry,) = read_checkpoint(folder)
+        assert (entry.pod_uid, entry.container, entry.resource) == ("p", "main", GPU)
+        assert (entry.ids, entry.slice_id("acme.hami.io/slice")) == ({"a", "b"}, "s1")
 
 
 async def test_devices_with_a_topology_are_grouped_by_numa_node(folder):

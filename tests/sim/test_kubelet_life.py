@@ -202,3 +202,70 @@ def test_a_life_led_again_up_to_now_is_the_same():
     for second in range(8):
         at(steady, second)
     assert at(late, 7).status() == steady.status()
+
+
+# Where somebody else admits and starts.
+
+
+def a_staged(pod: LivePod) -> Life:
+    return Life(pod, begin=BEGIN, address="10.0.0.1", staged=True)
+
+
+def test_a_staged_pod_waits_until_it_is_admitted_and_its_containers_are_started():
+    life = a_staged(a_pod(apps=("a", "b")))
+    assert (life.phase, life.wanted, life.admitted) == ("Pending", [], False)
+    life.admit(BEGIN)
+    assert (life.phase, life.wanted, states(life)) == ("Pending", ["a", "b"], ["waiting"] * 2)
+    life.started("b", "x://1", BEGIN + 1)
+    assert (life.phase, life.wanted, life.running) == ("Running", ["a"], {"b"})
+    life.started("a", "x://2", BEGIN + 2)
+    assert [s["containerID"] for s in life.status()["containerStatuses"]] == ["x://2", "x://1"]
+
+
+def test_staged_containers_are_wanted_in_kubelets_order():
+    life = a_staged(a_pod(inits=[SIDECAR, INIT], apps=("a",), init_duration="5"))
+    life.admit(BEGIN)
+    assert life.wanted == ["sidecar"]
+    life.started("sidecar", "x://1", BEGIN)
+    assert life.wanted == ["init"]
+    life.started("init", "x://2", BEGIN)
+    assert life.wanted == []
+    assert at(life, 5).wanted == ["a"]
+
+
+def test_a_container_that_was_refused_says_why_and_is_wanted_again_later():
+    life = a_staged(a_pod())
+    life.admit(BEGIN)
+    life.refused("main", "CreateContainerError", "no spec", BEGIN + 10)
+    assert (life.wanted, life.next_at) == ([], BEGIN + 10)
+    said = {"waiting": {"reason": "CreateContainerError", "message": "no spec"}}
+    assert life.status()["containerStatuses"][0]["state"] == said
+    assert at(life, 10).wanted == ["main"]
+    assert life.status()["containerStatuses"][0]["state"] == said
+
+
+def test_a_rejected_pod_has_failed_and_what_ran_of_it_is_ended():
+    life = a_staged(a_pod(apps=("a", "b")))
+    life.admit(BEGIN)
+    life.started("a", "x://1", BEGIN)
+    life.reject("UnexpectedAdmissionError", "Pod was rejected: x", BEGIN + 1)
+    assert (life.phase, life.over, life.wanted, life.running) == ("Failed", True, (), frozenset())
+    assert life.status()["reason"] == "UnexpectedAdmissionError"
+    assert states(life) == ["terminated 137", "waiting"]
+
+
+def test_nothing_of_a_pod_that_is_told_to_stop_is_wanted():
+    life = a_staged(a_pod(stop_duration="3"))
+    life.admit(BEGIN)
+    life.stop(BEGIN + 1, None)
+    assert (life.wanted, at(life, 4).over) == ((), True)
+
+
+def test_a_container_that_ended_is_wanted_again_after_its_back_off():
+    life = Life(
+        a_pod(policy="Always", duration="1"), begin=BEGIN, address="", staged=True, backoff=2.0
+    )
+    life.admit(BEGIN)
+    life.started("main", "x://1", BEGIN)
+    assert at(life, 2.9).wanted == []
+    assert at(life, 3).wanted == ["main"]

@@ -14,6 +14,7 @@ from hami.wire.codecs import (
     Requesting,
     Unknown,
     decode_handshake,
+    encode_reported,
     encode_requesting,
 )
 
@@ -65,3 +66,10 @@ def test_what_is_asked_reads_back_alike(now):
 @given(st.text() | st.from_regex(r"Requesting_\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
 def test_no_text_raises(text):
     assert isinstance(decode_handshake(text), Requesting | Reported | Deleted | Unknown)
+
+
+@pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=8))])
+def test_an_answer_is_read_as_one(zone):
+    text = encode_reported(AT_TEN.replace(tzinfo=zone, microsecond=7))
+    assert text == "Reported 2025-09-26 10:00:00"
+    assert decode_handshake(text) == Reported("2025-09-26 10:00:00")

@@ -26,15 +26,16 @@ from hami.sim.api import ApiServer, Faults, TlsFiles
 from hami.sim.cluster.objects import AnyObject, apply, flattened
 from hami.sim.cluster.observer import PATIENCE, Observer
 from hami.sim.cluster.parts import Parts
+from hami.sim.cluster.plugin_nodes import AgentFiles, NodeAgent, PluginNodes
 from hami.sim.cluster.problems import NotInTime
-from hami.sim.cluster.service import SchedulerService
+from hami.sim.cluster.service import SchedulerService, extender_of
 from hami.sim.controllers import WorkloadControllers
 from hami.sim.documents import Document, read_documents
-from hami.sim.kube_scheduler.extender import ExtenderSettings, ManagedResource
 from hami.sim.kube_scheduler.loop import KubeScheduler, SchedulerSettings
 from hami.sim.kube_scheduler.queue import Pace
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, LiveNode, NodeReports
+from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami.sim.live import LIVE_PODS, LivePod
 
 T = TypeVar("T")
@@ -83,6 +84,7 @@ class EmbeddedCluster:
         self.service: SchedulerService
         self.kubeconfig: Path
         self._observer: Observer
+        self._plugin_nodes: PluginNodes
         self._parts = Parts(self._part_failed)
         self._stack = AsyncExitStack()
 
@@ -127,6 +129,19 @@ class EmbeddedCluster:
             self.client, NodeReports(self.vendors, settings.config), on_problem=self._note
         )
         self._parts.start("kubelet", kubelet.run())
+        self._plugin_nodes = PluginNodes(
+            self.client,
+            kubelet,
+            self.vendors,
+            parts=self._parts,
+            stack=self._stack,
+            files=AgentFiles(
+                kubeconfig=self.kubeconfig,
+                verification_keys=self.service.verification_keys,
+                devices=self.service.devices,
+            ),
+            on_problem=self._note,
+        )
         controllers = WorkloadControllers(self.client, on_problem=self._note)
         self._parts.start("controllers", controllers.run())
         await self.service.ready()
@@ -135,13 +150,6 @@ class EmbeddedCluster:
         await self._start_kube_scheduler()
 
     async def _start_kube_scheduler(self) -> None:
-        managed = {
-            name for vendor in self.vendors.values() for name in vendor.profile.resources.all_names
-        }
-        extender = ExtenderSettings(
-            url=self.service.extender,
-            managed=tuple(ManagedResource(name=name) for name in sorted(managed)),
-        )
         events = EventRecorder(
             self.client,
             component="default-scheduler",
@@ -149,12 +157,11 @@ class EmbeddedCluster:
             on_problem=self._note,
         )
         self._parts.start("events", events.run())
+        extenders = (extender_of(self.service, self.vendors),)
         scheduler = KubeScheduler(
             self.client,
             SchedulerSettings(
-                extenders=(extender,),
-                percentage=self.settings.percentage,
-                pace=self.settings.pace,
+                extenders=extenders, percentage=self.settings.percentage, pace=self.settings.pace
             ),
             events=events,
             on_problem=self._note,
@@ -221,6 +228,42 @@ class EmbeddedCluster:
             LIVE_NODES, {"metadata": {"name": name, "annotations": wanted | annotations}}
         )
         await self.ready_nodes(name)
+
+    async def add_plugin_node(
+        self, name: str, settings: PluginNodeSettings | None = None, **annotations: str
+    ) -> PluginNode:
+        """A node whose devices come from device plugins; ready, and without any yet."""
+        node = self._plugin_nodes.add(name, settings)
+        await self.client.create(
+            LIVE_NODES, {"metadata": {"name": name, "annotations": annotations}}
+        )
+        await self.ready_nodes(name)
+        return node
+
+    async def start_agent(self, node: PluginNode, vendor: str, *flags: str) -> NodeAgent:
+        """The real node agent, ``hami device-plugin``, for a vendor on such a node.
+
+        When this returns, kubelet has its devices and the node's annotations name them.
+
+        Raises:
+            ServiceDied: it ended instead.
+            NotInTime: it takes too long.
+        """
+        agent = await self._plugin_nodes.start_agent(node, vendor, flags)
+        vendors = (one for key, one in self.vendors.items() if key.lower() == vendor.lower())
+        register = next(vendors).profile.node_annotations.register
+
+        async def registered() -> bool | None:
+            found = await self.client.get(LIVE_NODES, node.name)
+            return True if found.annotations.get(register) else None
+
+        await self.eventually(f"{vendor} devices registered on {node.name}", registered)
+        return agent
+
+    @property
+    def agents(self) -> PluginNodes:
+        """Nodes with device plugins, and their agents: to be killed, stopped, started again."""
+        return self._plugin_nodes
 
     async def ready_nodes(self, *names: str, timeout: float = PATIENCE) -> None:
         """Until these nodes report themselves ready.
@@ -340,9 +383,9 @@ class EmbeddedCluster:
     def logs(self) -> str:
         """What may explain a failure: the service's last lines, and what went wrong here."""
         problems = [f"problem: {text}" for text in self.problems]
-        return "\n".join(
-            ["the scheduler service's last lines:", self.service.last_lines(), *problems]
-        )
+        processes = (self.service, *self._plugin_nodes.agents)
+        lines = [f"{one.name}'s last lines:\n{one.last_lines()}" for one in processes]
+        return "\n".join([*lines, *problems])
 
 
 def _node(pod: LivePod) -> bool:

@@ -52,6 +52,10 @@ class MigAllocation(
     compute_instance_id: _Uint32 | None = None
 
 
+MadeAt = tuple[str, str, MigPlacement]
+"""Where an instance is: its GPU's UUID, its profile and its placement."""
+
+
 def decode_mig_allocations(text: str) -> tuple[MigAllocation, ...] | Malformed:
     """Every entry, or what is wrong with the whole annotation; an empty text has none."""
 
@@ -85,6 +89,30 @@ def decode_mig_allocations(text: str) -> tuple[MigAllocation, ...] | Malformed:
 
 def encode_mig_allocations(entries: Sequence[MigAllocation]) -> str:
     return msgspec.json.encode(entries).decode()
+
+
+def completed(
+    text: str, identities: Mapping[MadeAt, tuple[str, int, int]]
+) -> tuple[MigAllocation, ...] | Malformed:
+    """The entries with the identity of every instance that is known: MIG UUID and the two ids.
+
+    An entry of an instance that is not known stays as it is.
+    """
+    entries = decode_mig_allocations(text)
+    if isinstance(entries, Malformed):
+        return entries
+    return tuple(_completed(entry, identities) for entry in entries)
+
+
+def _completed(
+    entry: MigAllocation, identities: Mapping[MadeAt, tuple[str, int, int]]
+) -> MigAllocation:
+    known = identities.get((entry.gpu_uuid, entry.profile, entry.placement))
+    if known is None:
+        return entry
+    return msgspec.structs.replace(
+        entry, mig_uuid=known[0], gpu_instance_id=known[1], compute_instance_id=known[2]
+    )
 
 
 def mig_annotations(vendor: VendorKey, allocation: PodAllocation, pod: Pod) -> Mapping[str, str]:

@@ -79,8 +79,7 @@ class DriverNvml:
         with self._on(device, "list its processes") as (api, handle):
             handles = [handle, *driver_mig.mig_handles(api, handle)]
             return any(
-                api.nvmlDeviceGetComputeRunningProcesses(each)
-                or _unless_unsupported(api, api.nvmlDeviceGetGraphicsRunningProcesses, each)
+                _processes(api, "Compute", each) or _processes(api, "Graphics", each)
                 for each in handles
             )
 
@@ -209,6 +208,24 @@ def _link(api: Any, handle: Any, number: int) -> NvLink | None:
     with suppress(api.NVMLError):  # an older driver; a link to an unknown thing counts as direct
         kind = api.nvmlDeviceGetNvLinkRemoteDeviceType(handle, number)
     return NvLink(remote_bus_id=remote, switch=kind == api.NVML_NVLINK_DEVICE_TYPE_SWITCH)
+
+
+def _processes(api: Any, kind: str, handle: Any) -> Any:
+    """Those of a kind; ``NVMLError`` if nobody knows, but graphics need not be known.
+
+    The functions without a version answer an older driver with an error of the module's own.
+    """
+    newest, former = (
+        getattr(api, f"nvmlDeviceGet{kind}RunningProcesses_v{version}") for version in (3, 2)
+    )
+    try:
+        return newest(handle)
+    except api.NVMLError as error:
+        if error.value == api.NVML_ERROR_FUNCTION_NOT_FOUND:
+            return former(handle)
+        if kind == "Graphics" and error.value == api.NVML_ERROR_NOT_SUPPORTED:
+            return []
+        raise
 
 
 def _unless_unsupported(api: Any, ask: Any, handle: Any) -> Any:

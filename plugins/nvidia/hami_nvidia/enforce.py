@@ -10,7 +10,10 @@ from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import DeviceId
 from hami_nvidia import handed, library, locked, node_specs, prepared
+from hami_nvidia.claims import claims_of
+from hami_nvidia.discovery import discover
 from hami_nvidia.hardware import Hardware
+from hami_nvidia.instances import InstanceIdentity
 from hami_nvidia.library import Library
 from hami_nvidia.mig import MIG_INSTANCE, MIG_MODE
 from hami_nvidia.node_config import NodeSettings
@@ -65,7 +68,13 @@ def release(slice: Slice, hardware: Hardware) -> None:
     Raises:
         HamiError: something of it is still there.
     """
-    shared = read_record(slice.state_dir).shared
+    record = read_record(slice.state_dir)
+    claims = claims_of(slice)
+    known = record.instances if len(record.instances) == len(claims) else (None,) * len(claims)
+    for claim, identity in zip(claims, known, strict=True):
+        hardware.instances.release(claim, identity)
+    hardware.made.forget(slice)
+    shared = record.shared
     if shared:
         try:
             locked.remove_shared_directory(Path(shared), hardware.settings)
@@ -89,9 +98,21 @@ def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
         steps.append(lambda: library.remove_unused(settings, used))
     if _needs_specs(settings):
         steps.append(lambda: node_specs.write_specs(hardware.places(), settings))
+    if settings.mode == MIG_MODE or any(map(claims_of, live)):
+        steps.append(lambda: _reconcile_instances(live, hardware))
     problems = [problem for step in steps if (problem := _attempted(step))]
     if problems:
         raise NotEnforced("; ".join(problems))
+
+
+def _reconcile_instances(live: Sequence[Slice], hardware: Hardware) -> None:
+    """GPUs of the mode are ours to cut; of others nothing is touched, but claims are known."""
+    gpus: list[DeviceId] = []
+    if hardware.settings.mode == MIG_MODE:
+        offered = discover(hardware.nvml, hardware.settings).devices
+        gpus = [device.id for device in offered if device.mode == MIG_MODE]
+    for text in hardware.instances.reconcile(gpus, live):
+        hardware.report(text)
 
 
 def _attempted(step: Callable[[], object]) -> str:
@@ -119,7 +140,35 @@ def _shared_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
 
 
 def _mig_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
-    raise NotImplementedError
+    """MIG devices, with no limit but their own size."""
+    made = _made(slice, hardware)
+    ids = [each.mig_uuid for each in made] or [grant.device_id for grant in slice.grants]
+    if slice.identity == "lock":
+        base = _locked_base(ids, hardware, slice.id)
+    else:
+        base = prepared.device_edits(ids, hardware.places, hardware.settings, hardware.report)
+    return replace(base, pod_annotations=hardware.made.annotations(slice, made)) if made else base
+
+
+def _made(slice: Slice, hardware: Hardware) -> Sequence[InstanceIdentity]:
+    """The instances of its grants, made if they are not there; none for MIG devices as such."""
+    claims = claims_of(slice)
+    if not claims:
+        return ()
+    former = read_record(slice.state_dir).instances
+    if hardware.settings.mode != MIG_MODE and not former:
+        raise NotEnforced(
+            f"its grants are MIG instances, and this node is not in mode {MIG_MODE}: its mode was "
+            f"changed after the pod was scheduled; delete the pod, so that it is scheduled again"
+        )
+    if len(claims) != len(slice.grants):
+        raise NotEnforced(
+            f"container {slice.container} has {len(claims)} MIG reservations, requested "
+            f"{len(slice.grants)} devices; delete the pod, so that it is scheduled again"
+        )
+    made = tuple(hardware.instances.ensure(claim) for claim in claims)
+    _record(slice, EnforcedRecord(instances=made))
+    return made
 
 
 def _locked_base(ids: Sequence[DeviceId], hardware: Hardware, owner: str) -> ContainerEdits:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hami_nvidia.handed import Places
+from hami_nvidia.instances import Instances
+from hami_nvidia.made_instances import MadeInstances
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.nvml import Nvml
 from hami_nvidia.places import places
@@ -13,10 +15,15 @@ from hami_nvidia.places import places
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """``report`` takes what a person should know and nobody must act upon at once."""
+    """``report`` takes what a person should know and nobody must act upon at once.
+
+    ``instances`` and ``made`` remember; they live as long as ``nvml``.
+    """
 
     settings: NodeSettings
     nvml: Nvml
+    instances: Instances
+    made: MadeInstances
     report: Callable[[str], None]
 
     def places(self) -> Places:

@@ -80,8 +80,9 @@ def nvlink_count(here: Sequence[NvLink], there: Sequence[NvLink], bus_id: str) -
 
 def plain_bus_id(bus_id: str) -> str:
     """As sysfs writes it: ``00000000:0A:00.0`` becomes ``0000:0a:00.0``."""
-    lower = bus_id.lower()
-    return lower[4:] if lower.startswith("0000") and lower != "0000" else lower
+    domain, colon, rest = bus_id.lower().partition(":")
+    short = domain[4:] if len(domain) == 8 and domain.startswith("0000") else domain
+    return f"{short}{colon}{rest}"
 
 
 def _links(nvml: Nvml, gpu: Gpu, reports: list[str]) -> Sequence[NvLink]:

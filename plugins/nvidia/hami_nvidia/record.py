@@ -7,15 +7,20 @@ from pathlib import Path
 import msgspec
 
 from hami_nvidia.files import write_whole
+from hami_nvidia.instances import InstanceIdentity
 
 _NAME = "nvidia.json"
 
 
 class EnforcedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``library`` is the version that the container has; ``shared`` HAMi's directory for it."""
+    """``library`` is the version that the container has; ``shared`` HAMi's directory for it.
+
+    ``instances`` are the MIG instances that were made for it, in the order of its grants.
+    """
 
     library: str = ""
     shared: str = ""
+    instances: tuple[InstanceIdentity, ...] = ()
 
 
 def read_record(state_dir: Path) -> EnforcedRecord:

@@ -24,7 +24,7 @@ _ALL = frozenset({"all", "xids"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidFilter:
-    """Which errors count. What is enabled by number wins over what is disabled, and all over that."""
+    """Which errors count: a number that is enabled does, whatever is disabled."""
 
     disabled: frozenset[int] = PROGRAMS_FAULT
     enabled: frozenset[int] = frozenset()

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 from hami_nvidia.hardware import Hardware
+from hami_nvidia.instances import Instances
+from hami_nvidia.made_instances import MadeInstances
 from hami_nvidia.mig import MIG_INSTANCE, MigInstance, MigPlacement
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.simulated_nvml import SimulatedNvml
@@ -33,7 +35,8 @@ def a_library(directory: Path, content: bytes = b"current") -> Path:
 def a_node(directory: Path, gpus: Any = "a100-40gx2", **settings: Any) -> Hardware:
     """A node with simulated GPUs, a library, and nothing of the machine that the test runs on."""
     spec = directory / "gpus.yaml"
-    spec.write_text(yaml.safe_dump({"gpus": gpus, "node": "worker-1", "waitSeconds": 0}))
+    listed = gpus if isinstance(gpus, str) else list(gpus)
+    spec.write_text(yaml.safe_dump({"gpus": listed, "node": "worker-1", "waitSeconds": 0}))
     proc = directory / "proc/driver/nvidia-caps"
     proc.mkdir(parents=True, exist_ok=True)
     (proc / "mig-minors").write_text(mig_minors_text(8))
@@ -52,7 +55,13 @@ def a_node(directory: Path, gpus: Any = "a100-40gx2", **settings: Any) -> Hardwa
     found = NodeSettings(**(defaults | settings))
     reports: list[str] = []
     nvml = SimulatedNvml(read_simulation(spec, "worker-1"))
-    return Hardware(settings=found, nvml=nvml, report=reports.append)
+    return Hardware(
+        settings=found,
+        nvml=nvml,
+        instances=Instances(nvml),
+        made=MadeInstances(),
+        report=reports.append,
+    )
 
 
 def reported(node: Hardware) -> list[str]:
@@ -122,3 +131,19 @@ def with_node_spec(
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(spec) if name.endswith("yaml") else json.dumps(spec)
     (folder / name).write_text(text)
+
+
+def section_of(node: Hardware) -> dict[str, Any]:
+    """The section ``nvidia:`` that gives a node these simulated GPUs and folders."""
+    found = node.settings
+    return {
+        "simulatedNVML": str(found.simulated_nvml),
+        "hookPath": str(found.hook_path),
+        "library": str(found.library),
+        "lockDir": str(found.lock_dir),
+        "agentRoot": str(found.agent_root),
+        "containerDriverRoot": str(found.container_driver_root),
+        "procRoot": str(found.proc_root),
+        "sysRoot": str(found.sys_root),
+        "cdiDirs": [str(path) for path in found.cdi_dirs],
+    }

@@ -31,8 +31,9 @@ def _no_files() -> Mapping[str, bytes]:
 class StartedContainer:
     """One start of a container, with what was really injected into it.
 
-    ``attempt`` counts its starts from 0; ``files`` are the contents of small mounted files as they
-    were then, by their path in the container; ``missing`` the host paths that were not there.
+    ``attempt`` counts its starts from 0; ``files`` are the contents of small files that are
+    mounted read-only, as they were then, by their path in the container; ``missing`` the host paths
+    that were not there.
     """
 
     pod_uid: PodUid
@@ -49,7 +50,7 @@ class StartedContainer:
     cdi_devices: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=_nothing)
     hooks: tuple[Mapping[str, Any], ...] = ()
-    files: Mapping[str, bytes] = field(default_factory=_no_files)
+    files: Mapping[str, bytes] = field(default_factory=_no_files, repr=False)
     missing: tuple[str, ...] = ()
 
     @property
@@ -106,14 +107,15 @@ def given(
 
 
 def contents(mounts: Sequence[Mount]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """The small files among them, read now, and the host paths that are not there."""
+    """What small files that cannot be written to hold now, and the host paths that are missing."""
     files: dict[str, bytes] = {}
     missing = []
     for mount in mounts:
         path = Path(mount.host_path)
         try:
             about = path.stat()
-            if stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_KEPT:
+            small = stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_KEPT
+            if mount.read_only and small:
                 files[mount.container_path] = path.read_bytes()
         except OSError:
             missing.append(mount.host_path)

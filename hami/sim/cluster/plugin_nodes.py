@@ -1,0 +1,183 @@
+"""Nodes with device plugins in an embedded cluster, and the real node agents that serve them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hami.kube.client import KubeClient
+from hami.kube.events import EventRecorder
+from hami.plugins import Vendors
+from hami.sim.cluster.parts import Parts
+from hami.sim.cluster.problems import NotInTime
+from hami.sim.cluster.process import HamiProcess
+from hami.sim.kubelet.kubelet import Kubelet
+from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
+from hami.sim.live import LivePod
+
+READY = 60.0
+"""Seconds that an agent may take until its devices are listed: starting Python is most of it."""
+LONGEST_FOLDER = 60
+"""Bytes of a node's folder: sockets below it get a path of at most 107."""
+_FOREIGN = ("HAMI_DEVICE_PLUGIN_", "KUBE", "NODE_NAME", "NodeName", "NVIDIA_", "DP_", "CONFIG_FILE")
+"""Variables of the caller that configure some other agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFiles:
+    """What every agent of a cluster is given."""
+
+    kubeconfig: Path
+    verification_keys: Path
+    devices: Path
+
+
+class NodeAgent(HamiProcess):
+    """``hami device-plugin`` for one vendor on one node."""
+
+    def __init__(
+        self, node: PluginNode, vendor: str, files: AgentFiles, flags: Sequence[str]
+    ) -> None:
+        super().__init__(
+            f"the node agent of {vendor} on {node.name}",
+            log=node.folder / f"{vendor}.log",
+            folder=node.folder,
+            foreign=_FOREIGN,
+        )
+        self.node = node
+        self._flags = [
+            f"--vendor={vendor}",
+            f"--node-name={node.name}",
+            f"--kubelet-dir={node.plugins}",
+            f"--cdi-dir={node.cdi}",
+            f"--cdi-read-dirs={node.cdi}",
+            f"--slices={node.slices}",
+            f"--cgroup-root={node.cgroups}",
+            f"--proc-root={node.proc}",
+            "--usage-tmpfs=off",
+            f"--kubeconfig={files.kubeconfig}",
+            f"--verification-keys={files.verification_keys}",
+            f"--device-config={files.devices}",
+            *flags,
+        ]
+
+    async def launch(self) -> None:
+        """Start the process without waiting for it."""
+        await self.launch_with(["device-plugin", *self._flags])
+
+
+class PluginNodes:
+    """Makes them, and ends them with the cluster's ``stack``."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kubelet: Kubelet,
+        vendors: Vendors,
+        *,
+        parts: Parts,
+        stack: AsyncExitStack,
+        files: AgentFiles,
+        on_problem: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._kubelet = kubelet
+        self._vendors = vendors
+        self._parts = parts
+        self._stack = stack
+        self._files = files
+        self._on_problem = on_problem
+        self._events: EventRecorder | None = None
+        self._nodes: dict[str, PluginNode] = {}
+        self._agents: list[NodeAgent] = []
+
+    @property
+    def nodes(self) -> Mapping[str, PluginNode]:
+        return self._nodes
+
+    @property
+    def agents(self) -> Sequence[NodeAgent]:
+        return self._agents
+
+    def add(self, name: str, settings: PluginNodeSettings | None) -> PluginNode:
+        """A kubelet with a device-plugin folder; the Node object is not made here."""
+        settings = settings or PluginNodeSettings()
+        settings = replace(settings, record=self._record, on_problem=self._on_problem)
+        node = PluginNode(name, self._folder(name), settings)
+        self._nodes[name] = node
+        self._kubelet.attach(node)
+        self._parts.start(f"kubelet of {name}", node.run())
+        return node
+
+    async def start_agent(self, node: PluginNode, vendor: str, flags: Sequence[str]) -> NodeAgent:
+        """Start ``hami device-plugin``; its devices are listed when this returns.
+
+        Raises:
+            ServiceDied: it ended instead.
+            NotInTime: it takes too long.
+        """
+        agent = NodeAgent(node, vendor, self._files, flags)
+        self._agents.append(agent)
+        self._stack.push_async_callback(agent.stop)
+        await self.restart_agent(agent, vendor)
+        return agent
+
+    async def restart_agent(self, agent: NodeAgent, vendor: str) -> None:
+        """Start it again after :meth:`kill_agent`; raises as :meth:`start_agent`."""
+        await agent.launch()
+        self._parts.start(agent.name, _dies(agent))
+        (resource,) = (
+            one.profile.resources.count
+            for key, one in self._vendors.items()
+            if key.lower() == vendor.lower()
+        )
+        listed = asyncio.create_task(agent.node.devices.healthy(resource))
+        died = asyncio.create_task(agent.until_death())
+        try:
+            await asyncio.wait({listed, died}, timeout=READY, return_when=asyncio.FIRST_COMPLETED)
+            if died.done():
+                raise died.result()
+            if not listed.done():
+                raise NotInTime(
+                    f"{agent.name} listed no healthy {resource} in {READY:.0f} s; its last lines:\n"
+                    f"{agent.last_lines()}"
+                )
+        finally:
+            listed.cancel()
+            died.cancel()
+            await asyncio.gather(listed, died, return_exceptions=True)
+
+    async def kill_agent(self, agent: NodeAgent) -> None:
+        """SIGKILL it."""
+        await self._parts.stop(agent.name)
+        await agent.kill()
+
+    async def stop_agent(self, agent: NodeAgent) -> None:
+        """SIGTERM it."""
+        await self._parts.stop(agent.name)
+        await agent.stop()
+
+    def _folder(self, name: str) -> Path:
+        base = self._files.kubeconfig.parent / "nodes" / name
+        if len(os.fsencode(base)) <= LONGEST_FOLDER:
+            return base
+        # A unix socket's path is limited, the path of a folder for temporary files is not.
+        short = TemporaryDirectory(prefix="hami-", dir="/tmp")
+        return Path(self._stack.enter_context(short)) / "node"
+
+    def _record(self, pod: LivePod, reason: str, message: str) -> None:
+        if self._events is None:
+            self._events = EventRecorder(
+                self._client, component="kubelet", on_problem=self._on_problem
+            )
+            self._parts.start("kubelet's events", self._events.run())
+        self._events.record(pod, reason, message, warning=True)
+
+
+async def _dies(agent: NodeAgent) -> None:
+    raise await agent.until_death()

@@ -1,0 +1,55 @@
+"""MIG instances that were made for pods, and what their pods' annotation says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+from hami.domain.errors import Malformed
+from hami.domain.slices import Slice
+from hami.domain.units import PodUid
+from hami_nvidia.allocations import MIG_ANNOTATION, completed, encode_mig_allocations
+from hami_nvidia.instances import InstanceIdentity
+
+
+class MadeInstances:
+    """Remembers what was made for each pod, because its annotation is seen late.
+
+    Containers of one pod start within milliseconds: the second would otherwise complete the
+    annotation as it was before the first, and undo what that one wrote. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._made: dict[PodUid, dict[str, tuple[InstanceIdentity, ...]]] = {}
+
+    def annotations(
+        self, slice: Slice, identities: Sequence[InstanceIdentity]
+    ) -> Mapping[str, str]:
+        """The pod's annotation, completed; none where the pod has none that can be read."""
+        with self._lock:
+            of_pod = self._made.setdefault(slice.pod_uid, {})
+            of_pod[slice.id] = tuple(identities)
+            known = [made for each in of_pod.values() for made in each]
+        entries = completed(
+            slice.pod_annotations.get(MIG_ANNOTATION, ""),
+            {
+                (made.gpu, made.profile, made.placement): (
+                    made.mig_uuid,
+                    made.gpu_instance,
+                    made.compute_instance,
+                )
+                for made in known
+            },
+        )
+        if isinstance(entries, Malformed) or not entries:
+            return {}
+        return {MIG_ANNOTATION: encode_mig_allocations(entries)}
+
+    def forget(self, slice: Slice) -> None:
+        """The slice was released."""
+        with self._lock:
+            of_pod = self._made.get(slice.pod_uid, {})
+            of_pod.pop(slice.id, None)
+            if not of_pod:
+                self._made.pop(slice.pod_uid, None)

@@ -1,0 +1,150 @@
+"""The node's hooks: each finds the settings and NVML, and calls the module that does the work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+
+from hami.domain.devices import Device
+from hami.domain.options import NodeOption
+from hami.domain.slices import ContainerEdits, HealthChange, Slice
+from hami.hookspecs import PluginConfig, hookimpl
+from hami_nvidia import discovery, enforce
+from hami_nvidia.driver import DriverNvml
+from hami_nvidia.hardware import Hardware
+from hami_nvidia.health import HealthWatch
+from hami_nvidia.instances import Instances
+from hami_nvidia.made_instances import MadeInstances
+from hami_nvidia.node_config import NodeSettings, node_settings
+from hami_nvidia.nvml import Nvml
+from hami_nvidia.options import NODE_OPTIONS
+from hami_nvidia.simulated_nvml import SimulatedNvml
+from hami_nvidia.simulated_spec import read_simulation
+
+_log = logging.getLogger("hami.nvidia")
+_MOST_REMEMBERED = 1000
+
+
+class Reports:
+    """Says each thing once, as a warning in the log; again after much else was said."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> None:
+        if text in self._said:
+            return
+        if len(self._said) >= _MOST_REMEMBERED:
+            self._said.clear()
+        self._said.add(text)
+        _log.warning("%s", text)
+
+
+class _Opened:
+    """What belongs to one NVML: whoever asks it, and what they remember of it."""
+
+    def __init__(self, nvml: Nvml, settings: NodeSettings, report: Reports) -> None:
+        self.health = HealthWatch(nvml)
+        self.known: Sequence[Device] = ()
+        self.hardware = Hardware(
+            settings=settings,
+            nvml=nvml,
+            instances=Instances(nvml),
+            made=MadeInstances(),
+            report=report,
+        )
+
+    @property
+    def settings(self) -> NodeSettings:
+        return self.hardware.settings
+
+    def close(self) -> None:
+        self.health.close()
+        self.hardware.nvml.close()
+
+
+class NodeSide:
+    """Remembers the connection to NVML, which is made anew only when it is another one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._opened: _Opened | None = None
+        self._report = Reports()
+
+    @hookimpl
+    def hami_node_options(self) -> Sequence[NodeOption]:
+        return NODE_OPTIONS
+
+    @hookimpl
+    def hami_discover(self, config: PluginConfig) -> Sequence[Device]:
+        opened = self._open(config)
+        found = discovery.discover(
+            opened.hardware.nvml,
+            opened.settings,
+            known=opened.known,
+            ailing=opened.health.ailing(),
+        )
+        self._say(found.reports)
+        opened.known = found.devices
+        return found.devices
+
+    @hookimpl
+    def hami_static_devices(self, config: PluginConfig) -> Mapping[str, Sequence[Device]]:
+        opened = self._open(config)
+        found = discovery.static_devices(opened.hardware.nvml, opened.settings)
+        self._say(found.reports)
+        return found.by_resource
+
+    @hookimpl
+    def hami_static_edits(self, devices: Sequence[Device], config: PluginConfig) -> ContainerEdits:
+        return enforce.static_edits([d.id for d in devices], self._open(config).hardware)
+
+    @hookimpl
+    def hami_enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
+        return enforce.enforce(slice, self._open(config).hardware)
+
+    @hookimpl
+    def hami_release(self, slice: Slice, config: PluginConfig) -> None:
+        enforce.release(slice, self._open(config).hardware)
+
+    @hookimpl
+    def hami_reconcile(self, live_slices: Sequence[Slice], config: PluginConfig) -> None:
+        enforce.reconcile(live_slices, self._open(config).hardware)
+
+    @hookimpl
+    def hami_check_health(self, devices: Sequence[Device]) -> Sequence[HealthChange]:
+        """Under the settings of the last discovery, which found these devices."""
+        opened = self._opened
+        return () if opened is None else opened.health.check(devices, opened.settings)
+
+    def _open(self, config: PluginConfig) -> _Opened:
+        """NVML as the settings want it, with the settings as they are now."""
+        settings = node_settings(config)
+        with self._lock:
+            opened = self._opened
+            if opened is None or _library_of(opened.settings) != _library_of(settings):
+                if opened is not None:
+                    opened.close()
+                opened = self._opened = _Opened(_nvml(settings), settings, self._report)
+            elif opened.settings != settings:
+                opened.hardware = replace(opened.hardware, settings=settings)
+            return opened
+
+    def _say(self, reports: Sequence[str]) -> None:
+        for text in reports:
+            self._report(text)
+
+
+def _library_of(settings: NodeSettings) -> tuple[object, ...]:
+    """What decides which NVML is asked."""
+    if settings.simulated_nvml is not None:
+        return (settings.simulated_nvml, settings.node_name)
+    return (settings.container_driver_root,)
+
+
+def _nvml(settings: NodeSettings) -> Nvml:
+    if settings.simulated_nvml is not None:
+        return SimulatedNvml(read_simulation(settings.simulated_nvml, settings.node_name))
+    return DriverNvml(settings.container_driver_root)

@@ -1,0 +1,12 @@
+"""The plugin object: the scheduler's hooks and the node's."""
+
+from __future__ import annotations
+
+from hami_nvidia.node_side import NodeSide
+from hami_nvidia.scheduling import SchedulerSide
+
+
+class NvidiaVendor(SchedulerSide, NodeSide):
+    """A test makes its own, because the node's side remembers."""
+
+    HAMI_API = 1

@@ -1,0 +1,126 @@
+"""The real node agent as a process beside the embedded cluster's kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hami.kube.resources import EVENTS
+from hami.node.page import read_page
+from hami.sim.cluster import ClusterSettings, EmbeddedCluster, ServiceDied
+from hami.sim.kubelet.plugin_node import PluginNodeSettings
+from hami.sim.live import LIVE_PODS
+from hami.wire import keys
+
+DEVICE, MEMORY = "mock.hami.io/device", "mock.hami.io/memory"
+LIMITS = "/run/hami/mock/limits"
+
+
+def a_pod(name: str, *, memory: int = 1000, about: dict[str, str] | None = None, **spec):
+    limits = {DEVICE: "1", MEMORY: str(memory)}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": about or {}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+@asynccontextmanager
+async def a_cluster(devices: str = "mockx2"):
+    async with EmbeddedCluster(ClusterSettings()) as cluster:
+        settings = PluginNodeSettings(retry=(0.2, 0.3), hear=lambda: asyncio.sleep(0.5))
+        node = await cluster.add_plugin_node("n1", settings)
+        agent = await cluster.start_agent(node, "mock", f"--mock-devices={devices}")
+        yield cluster, node, agent
+
+
+async def test_each_container_runs_with_the_limits_of_its_own_pods_grant():
+    async with a_cluster() as (cluster, node, _):
+        (found,) = await cluster.nodes()
+        assert found.annotations[keys.NODE_IDENTITY] == "MOCK=kubelet"
+        assert found.allocatable[DEVICE] == "20"
+        await cluster.apply([a_pod(f"p{n}", memory=100 * n) for n in range(1, 9)])
+        for n in range(1, 9):
+            await cluster.phase(f"p{n}", "Running")
+            (started,) = node.runtime.starts_of(f"p{n}")
+            assert started.env["MOCK_DEVICE_MEMORY_LIMIT_0"] == f"{100 * n}m"
+            (device,) = read_page(started.files[LIMITS]).devices
+            assert device.memory_bytes == 100 * n << 20
+        assert list(cluster.problems) == []
+
+
+async def test_an_agent_that_is_killed_and_started_again_serves_what_runs_and_what_comes():
+    async with a_cluster() as (cluster, node, agent):
+        await cluster.apply(a_pod("one"))
+        await cluster.phase("one", "Running")
+        await cluster.agents.kill_agent(agent)
+        await node.devices.lost(DEVICE)
+        await cluster.agents.restart_agent(agent, "mock")
+        await cluster.apply(a_pod("two"))
+        await cluster.phase("two", "Running")
+        assert cluster.pods["default", "one"].status.phase == "Running"
+        assert len(node.runtime.starts_of("one")) == 1
+
+
+async def test_kubelet_starts_again_and_a_pod_with_a_finished_init_container_survives():
+    async with a_cluster() as (cluster, node, _):
+        body = a_pod("p")
+        body["spec"]["initContainers"] = [body["spec"]["containers"][0] | {"name": "init"}]
+        await cluster.apply(body)
+        await cluster.phase("p", "Running")
+        await node.restart()
+        await node.synced.wait()
+        await cluster.apply(a_pod("q"))
+        await cluster.phase("q", "Running")
+        assert cluster.pods["default", "p"].status.phase == "Running"
+
+
+async def test_what_a_pod_leaves_on_the_node_goes_when_its_last_process_has_ended():
+    async with a_cluster() as (cluster, node, _):
+        await cluster.apply(a_pod("p", about={"hami.io/sim-stop-duration": "2s"}))
+        pod = await cluster.phase("p", "Running")
+        (slice,) = (node.slices / "mock").iterdir()
+        group = node.cgroups / "kubepods" / f"pod{pod.uid}"
+        await cluster.client.delete(LIVE_PODS, "p", namespace="default", grace_seconds=0)
+        await cluster.gone("p")
+        assert (group.exists(), slice.exists()) == (True, True)
+
+        async def released() -> bool | None:
+            assert slice.exists() or not group.exists()
+            return not slice.exists() or None
+
+        await cluster.eventually("slice released", released)
+        assert list(node.cdi.iterdir()) == []
+
+
+async def test_a_grant_that_is_not_the_schedulers_starts_nothing_and_says_why():
+    async with a_cluster() as (cluster, node, _):
+        await node.down()
+        await cluster.apply(a_pod("p", memory=1000))
+        (pod,) = await cluster.bound("p")
+        mine = {k: v for k, v in pod.annotations.items() if k.endswith("devices-allocated")}
+        assert mine, pod.annotations
+        greedy = {key: text.replace("1000", "9000") for key, text in mine.items()}
+        patch = {"metadata": {"annotations": greedy}}
+        await cluster.client.patch(LIVE_PODS, "p", patch, namespace="default")
+        await node.up()
+
+        async def told() -> str | None:
+            events = await cluster.client.list(
+                EVENTS, namespace="default", field_selector="involvedObject.name=p"
+            )
+            return next((e.message for e in events if "PreStartContainer" in e.message), None)
+
+        assert "signature" in await cluster.eventually("an event", told)
+        assert node.runtime.starts_of("p") == []
+
+
+async def test_an_agent_that_cannot_start_is_an_error_with_its_own_words():
+    async with EmbeddedCluster() as cluster:
+        node = await cluster.add_plugin_node("n1")
+        with pytest.raises(ServiceDied, match=r"(?s)of mock on n1 ended with exit code 2.*soon"):
+            await cluster.start_agent(node, "mock", "--discover-interval=soon")
