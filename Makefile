@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-kubernetes check format bench protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes check format bench protos constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: $(STAMP) ## the main job on a cluster without hardware
 test: $(STAMP) ## run the tests on all cores
 	$(BIN)/pytest -n auto
 
+test-shim: ## build and run the C tests (skipped where there is no C compiler)
+	@$(MAKE) --no-print-directory -C shim test
+
 # binaries.py prints the folder with a real Kubernetes, and builds it the first time: with kubelet and
 # containerd where this machine can be a node. It ends with 3 where there is no Go to build it with,
 # and says so: that is no failure.
@@ -39,7 +42,7 @@ test-kubernetes: $(STAMP) ## run the tests on a real Kubernetes (Go 1.26 builds 
 	[ $$code -eq 0 ] || exit $$code; \
 	exec $(BIN)/pytest tests/kubernetes --kubernetes "$$bin" -rs
 
-check: $(STAMP) ## everything that must hold before a change is merged
+check: $(STAMP) test-shim ## everything that must hold before a change is merged
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -68,5 +71,5 @@ constraints: ## take over the newest versions of everything into constraints.txt
 	mv build/constraints.txt constraints.txt
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build shim/build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

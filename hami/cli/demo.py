@@ -17,8 +17,9 @@ from hami.hookspecs import PluginConfig
 from hami.plugins import Vendors
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 from hami.sim.demo.books import current_picture
+from hami.sim.demo.nodes import NODES
 from hami.sim.demo.run import DemoResult, StepResult, run_steps
-from hami.sim.demo.steps import NODES, Scenario, check_plugins
+from hami.sim.demo.steps import Scenario, check_plugins
 from hami.sim.demo.workloads import apply_objects, outcome, read_objects, settled
 from hami.sim.result import Simulation
 
@@ -43,7 +44,9 @@ def run_demo(
             return DemoResult(steps=steps, picture=await current_picture(cluster))
 
     if not as_json:
-        console.print("starting an API server, a kube-scheduler, kubelets and the service ...")
+        console.print(
+            "starting an API server, a kube-scheduler, kubelets and the scheduler service ..."
+        )
     return interruptible(work())
 
 

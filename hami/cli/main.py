@@ -50,6 +50,8 @@ def _run() -> Any:
 def _imported() -> Any:
     # We multiply no matrices, and OpenBLAS's threads spin while they wait for one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # gRPC tells of every connection that the other end closes, on standard error.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with ending_at_interrupt():
         import_structlog_alone()
         return imported_for_good("hami.cli.app")

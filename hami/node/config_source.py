@@ -66,9 +66,16 @@ def plugin_config(
 ) -> PluginConfig:
     """What the vendor's hooks are given: the device configuration, and what is about this node.
 
-    ``node`` holds the node's name and labels and the way the agent finds a pod; ``nodeconfig`` the
-    entries of the per-node configuration that match, later ones win.
+    ``node`` holds the node's name and labels, the way the agent finds a pod, and the directories
+    of CDI specs; ``nodeconfig`` the entries of the per-node configuration that match, later ones
+    win.
     """
-    node = {"name": config.node_name, "labels": dict(labels), "identity": identity}
+    node = {
+        "name": config.node_name,
+        "labels": dict(labels),
+        "identity": identity,
+        "cdi_dir": str(config.cdi_dir),
+        "cdi_read_dirs": [str(directory) for directory in config.cdi_read_dirs],
+    }
     entries = matching(config.nodeconfig, config.node_name, labels)
     return MappingProxyType({**config.devices, "node": node, "nodeconfig": entries})

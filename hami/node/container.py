@@ -8,9 +8,10 @@ from pathlib import Path
 
 from hami.node.page import DeviceLimit, Limits
 
+from hami.domain.devices import Grant
 from hami.domain.objects import Container, Metadata, Pod, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, Mount, PageSettings
-from hami.domain.units import MIB, MemoryMiB, VendorKey
+from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
 from hami.node.granting import Granted
 
 SEEN_AT = "/run/hami"
@@ -40,22 +41,25 @@ def with_page(
 
 
 def page_limits(granted: Granted, settings: PageSettings) -> Limits:
-    """The limits page of these grants, in the order in which the container sees its devices."""
+    """The limits page of these grants, in the order in which the container sees its devices.
+
+    A device that was granted twice is one device with the limits of both.
+    """
+    held: dict[DeviceId, list[Grant]] = {}
+    for grant in granted.grants:
+        held.setdefault(grant.device_id, []).append(grant)
     return Limits(
         generation=granted.generation,
         priority=settings.priority,
         policy=settings.policy,
         devices=tuple(
             DeviceLimit(
-                uuid=grant.device_id,
-                memory_bytes=grant.memory_mib * MIB,
-                cores=grant.cores,
-                context_reserve_bytes=settings.context_reserve_mib.get(
-                    grant.device_id, MemoryMiB(0)
-                )
-                * MIB,
+                uuid=device,
+                memory_bytes=sum(grant.memory_mib for grant in grants) * MIB,
+                cores=min(WHOLE_DEVICE, sum(grant.cores for grant in grants)),
+                context_reserve_bytes=settings.context_reserve_mib.get(device, 0) * MIB,
             )
-            for grant in granted.grants
+            for device, grants in held.items()
         ),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from hami.domain.errors import Malformed
-from hami.domain.objects import Node, Pod
+from hami.domain.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.errors import TOO_MANY_REQUESTS, ApiError
@@ -63,8 +63,7 @@ class LockedWrites:
     async def finish(self, pod: Pod, lock: str) -> None:
         """``pod`` as it was last written: if it waits for nothing more, it has what it needs."""
         try:
-            node = await patiently(lambda: self._client.get(NODES, self._node))
-            if any(has_waiting(pod, profile) for profile in self._sharing(node)):
+            if has_waiting(pod, self._profile) or await self._others_wait(pod):
                 return
             await patiently(lambda: self._annotate(pod, {keys.BIND_PHASE: "success"}))
         except ApiError as error:
@@ -106,18 +105,17 @@ class LockedWrites:
                 f"{error}; it expires by itself, or: kubectl annotate node {self._node} {key}-"
             )
 
-    def _sharing(self, node: Node) -> list[VendorProfile]:
-        """The vendors for whose lists this lock is held, ours among them."""
-        return [
+    async def _others_wait(self, pod: Pod) -> bool:
+        """Another vendor's agent will come for its part, and needs this lock for it."""
+        waiting = [
             profile
             for profile in self._profiles
-            if profile.key == self._profile.key
-            or (
-                profile.pod_annotations.to_allocate
-                and lock_of(node, profile) != "none"
-                and lock_key(profile) == lock_key(self._profile)
-            )
+            if lock_key(profile) == lock_key(self._profile) and has_waiting(pod, profile)
         ]
+        if not waiting:
+            return False
+        node = await patiently(lambda: self._client.get(NODES, self._node))
+        return any(lock_of(node, profile) != "none" for profile in waiting)
 
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
         """The uid is a precondition: a pod made anew under the name is another one."""

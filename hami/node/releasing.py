@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from hami.domain.slices import Slice
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.pods import NodePod
+from hami.node.store import StoreFailed
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlice
 
@@ -134,7 +136,9 @@ class Releasing:
         mine = self._mine
         if live.record.state != "releasing":
             record = msgspec.structs.replace(live.record, state="releasing")
-            await mine.disk.run(mine.store.save, record)
+            with suppress(StoreFailed):
+                # Only for the record: on a full disk, removing is what helps.
+                await mine.disk.run(mine.store.save, record)
             live = LiveSlice(record, live.granted)
             mine.slices.put(live)
         await mine.disk.run(mine.folders.remove, live.id)

@@ -68,10 +68,12 @@ def until(look, what: str):
 def test_the_demo_shows_every_step_and_ends_with_a_table_of_devices(place):
     result = run("demo")
     assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
-    assert len(re.findall(r"^(?:✓|ok) ", result.stdout, re.MULTILINE)) == 9
+    assert len(re.findall(r"^(?:✓|ok) ", result.stdout, re.MULTILINE)) == 10
     assert re.search(r"train-4 was bound \d+ ms later", result.stdout)
-    assert re.search(r"^  GPU-a100-1-0 .* 5/10 slots$", result.stdout, re.MULTILINE)
-    assert result.stdout.rstrip().endswith("all 9 steps held")
+    assert re.search(r"chat-1: environment CUDA_DEVICE_MEMORY_LIMIT_0=8192m ", result.stdout)
+    assert re.search(r"chat-3: its limits page says 8192 MiB, 20 % of GPU-", result.stdout)
+    assert re.search(r"^  GPU-[0-9a-f-]{36} .* 5/10 slots$", result.stdout, re.MULTILINE)
+    assert result.stdout.rstrip().endswith("all 10 steps held")
     assert "\x1b" not in result.stdout
     assert (list(place.iterdir()), services_of(place)) == ([], [])
 

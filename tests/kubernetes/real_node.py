@@ -74,6 +74,7 @@ class RealNode:
             "cdi_read_dirs": self.worker.cdi,
             "device_config": config,
             "verification_keys": self._keys,
+            "usage_tmpfs": "on",
             "kubeconfig": self.cluster.plane.kubeconfig(f"agent-{vendor}", token=token),
             **flags,
         }

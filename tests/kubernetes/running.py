@@ -45,8 +45,8 @@ def _running(bundles: Path) -> Iterator[Running]:
                 continue  # created, and not yet the container's program
             cgroup = _POD.search(Path(f"/proc/{pid}/cgroup").read_text())
             environ = Path(f"/proc/{pid}/environ").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            continue  # it has ended, or is being made: its files are half-written
         variables = environ.decode(errors="replace").split("\0")
         if cgroup is None or not environ:
             continue  # not there yet, or a zombie

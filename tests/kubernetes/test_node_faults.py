@@ -90,7 +90,12 @@ def test_the_agent_is_killed_in_the_middle_of_starts(node, agent):
         phases = {n: node.cluster.pod(n)["status"].get("phase") for n in names}
         return phases if not {"Pending"} & set(phases.values()) else None
 
-    phases = until("nothing waits any more", settled, seconds=60)
+    phases = until(
+        "nothing waits any more",
+        settled,
+        seconds=60,
+        seen=lambda: [node.trouble(name) for name in names],
+    )
     assert set(phases.values()) <= {"Running", "Failed"}
     assert node.agrees() == list(phases.values()).count("Running")
     node.remove(*names)

@@ -93,16 +93,21 @@ def test_a_restarted_container_gets_the_same_slice(node, agent):
     assert node.agrees() == 1
 
 
-def test_a_tenant_cannot_write_its_limits(node, agent):
-    tries = "echo x > /run/hami/mock/limits; echo $?; echo x > /run/hami/mock/usage; echo $?"
-    node.cluster.add_pod(
-        a_running_pod("p", containers=[an_app(mock=1, mockmem=1000, runs=f"({tries}) > /out/said 2>&1; exec sleep 1000000") | OUT], spec=OUT_VOLUME)
-    )  # fmt: skip
+def test_a_tenant_can_write_its_usage_only_and_little_of_that(node, agent):
+    tries = (
+        "echo x > /run/hami/mock/limits; echo limits $?; "
+        "dd if=/dev/zero of=/run/hami/mock/usage bs=1M count=64; echo usage $?"
+    )
+    runs = f"({tries}) > /out/said 2>&1; echo > /out/done; exec sleep 1000000"
+    app = an_app(mock=1, mockmem=1000, runs=runs) | OUT
+    node.cluster.add_pod(a_running_pod("p", containers=[app], spec=OUT_VOLUME))
     node.starts("p")
-    said = until("it has tried", lambda: node.container("p", "main").read("/out/said"))
-    lines = said.decode().splitlines()
-    assert "Read-only file system" in lines[0]
-    assert lines[1:] == ["1", "0"]
+    tenant = node.container("p", "main")
+    until("it has tried", lambda: tenant.read("/out/done"), passing=(FileNotFoundError,))
+    said = tenant.read("/out/said").decode()
+    assert "limits: Read-only file system" in said
+    assert "No space left on device" in said
+    assert [f"{what} 0" in said for what in ("limits", "usage")] == [False, False]
     assert node.agrees() == 1
 
 

@@ -264,7 +264,13 @@ def test_hooks_are_given_the_sections_and_what_is_about_this_node(tmp_path):
     config = loaded(tmp_path, text)
     assert dict(plugin_config(config, labels={"pool": "a"}, identity="lock")) == {
         "acme": {"y": 1},
-        "node": {"name": "n1", "labels": {"pool": "a"}, "identity": "lock"},
+        "node": {
+            "name": "n1",
+            "labels": {"pool": "a"},
+            "identity": "lock",
+            "cdi_dir": "/var/run/cdi",
+            "cdi_read_dirs": ["/etc/cdi", "/var/run/cdi"],
+        },
         "nodeconfig": [{"selector": {"pool": "a"}, "x": 1}, {"name": "n1", "x": 2}],
     }
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.resources import PODS
 from hami.node.granting import Granted
+from hami.node.mount_check import MountCheck
+from hami.node.pods import (
+    NodeContainerState,
+    NodeContainerStatus,
+    NodePod,
+    NodePodStatus,
+    RunningState,
+)
+from hami.node.releasing import as_slice
 from hami.node.server import CallRefused
 from hami.node.table import LiveSlice
 
+from .cgroup_trees import cgroupfs, fill
 from .lock_world import a_lock_world
 
 
@@ -229,3 +240,35 @@ async def test_many_pods_and_no_lock_at_all(world):
         edits = world.kubelet.entry(pods[n], "app0").edits
         assert edits.env["VISIBLE_DEVICES"] == "ABC"[n % 3]
     assert len(started) < len(order)
+
+
+# What else the agent does with its slices.
+
+
+async def test_a_slice_of_this_mode_is_known_as_one_wherever_it_is_used(world):
+    pod = await world.add("p", "A")
+    edits = await world.admit(pod, "app0", "x")
+    slice_id = edits.annotations["acme.hami.io/slice"]
+    (record,), _ = world.store.recover()
+    assert record.identity == "lock"
+    (live,) = world.around.slices.of_pod(pod.uid)
+    assert as_slice(live, world.store.state_dir(slice_id)).identity == "lock"
+    assert world.by.slice_ids() == {slice_id}
+    assert world.around.folders.written() == set()
+
+
+async def test_nobody_misses_a_limits_page_that_it_was_never_given(world):
+    pod = await world.add("p", "A")
+    await world.admit(pod, "app0", "x")
+    fill(cgroupfs(world.folder / "cgroup", pod.uid, "") / "abc", 1)
+    stopped = []
+    check = MountCheck(world.around, proc=world.folder / "proc", stop=lambda: stopped.append(1))
+    check.pod_changed(running(await world.around.pods.find(pod.uid), "app0", "containerd://abc"))
+    assert check._due.empty()
+    assert stopped == []
+
+
+def running(pod: NodePod, container: str, id: str) -> NodePod:
+    state = NodeContainerState(running=RunningState())
+    status = NodeContainerStatus(name=container, container_id=id, state=state)
+    return msgspec.structs.replace(pod, status=NodePodStatus(container_statuses=[status]))

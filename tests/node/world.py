@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -27,6 +28,7 @@ from hami.node.config_source import AgentSource
 from hami.node.page import read_page
 from hami.plugins import load_vendors
 from hami.policy.usage import device_usage
+from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
 from hami.sim.api import ApiServer, Fault, Faults
 from hami.sim.kubelet.kubelet import Kubelet
@@ -137,8 +139,9 @@ class World:
 
     # The agent.
 
-    async def start_agent(self, *, wait: bool = True) -> None:
-        flags: dict[str, Any] = {
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {
             "vendor": self._vendor,
             "node_name": NODE,
             "identity": "kubelet",
@@ -153,7 +156,10 @@ class World:
             "kubeconfig": str(self.folder / "kubeconfig"),
             "device_config": str(self._write_config()),
         } | self._flags
-        source = AgentSource(file=None, flags=flags, environment={})
+
+    async def start_agent(self, *, wait: bool = True) -> None:
+        """In this process."""
+        source = AgentSource(file=None, flags=self.flags, environment={})
         ready = asyncio.Event()
         self._agent = asyncio.create_task(
             agent.serve(source.load(), source=source, ready=ready.set)
@@ -171,6 +177,15 @@ class World:
         task, self._agent = self._agent, None
         if task is not None:
             await _ended(task)
+
+    async def launch_agent(self) -> asyncio.subprocess.Process:
+        """As a process of its own, which may be killed; in place of the one in here."""
+        words = [f"--{key_of(name)}={value}" for name, value in self.flags.items()]
+        command = [sys.executable, "-m", "hami", "device-plugin", *words]
+        with (self.folder / "agent.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(*command, stderr=log)
+        self._stack.push_async_callback(_killed, process)
+        return process
 
     def _write_config(self) -> Path:
         path = self.folder / "devices.json"
@@ -397,6 +412,12 @@ def _container(wish: Wish) -> dict[str, Any]:
     limits = {RESOURCE: str(wish.count), "mock.hami.io/memory": str(wish.memory)}
     sidecar = {"restartPolicy": "Always"} if wish.kind is ContainerKind.SIDECAR else {}
     return {"name": wish.name, "image": "i", "resources": {"limits": limits}} | sidecar
+
+
+async def _killed(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from hami.domain.errors import ConfigError
 from hami.kube.resources import EVENTS
 from hami.node.page import read_page
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster, ServiceDied
@@ -59,7 +60,7 @@ async def test_an_agent_that_is_killed_and_started_again_serves_what_runs_and_wh
         await cluster.phase("one", "Running")
         await cluster.agents.kill_agent(agent)
         await node.devices.lost(DEVICE)
-        await cluster.agents.restart_agent(agent, "mock")
+        await cluster.agents.restart_agent(agent)
         await cluster.apply(a_pod("two"))
         await cluster.phase("two", "Running")
         assert cluster.pods["default", "one"].status.phase == "Running"
@@ -122,5 +123,7 @@ async def test_a_grant_that_is_not_the_schedulers_starts_nothing_and_says_why():
 async def test_an_agent_that_cannot_start_is_an_error_with_its_own_words():
     async with EmbeddedCluster() as cluster:
         node = await cluster.add_plugin_node("n1")
+        with pytest.raises(ConfigError, match=r"no installed plugin has the vendor 'acme'"):
+            await cluster.start_agent(node, "acme")
         with pytest.raises(ServiceDied, match=r"(?s)of mock on n1 ended with exit code 2.*soon"):
             await cluster.start_agent(node, "mock", "--discover-interval=soon")

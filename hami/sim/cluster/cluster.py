@@ -26,7 +26,7 @@ from hami.sim.api import ApiServer, Faults, TlsFiles
 from hami.sim.cluster.objects import AnyObject, apply, flattened
 from hami.sim.cluster.observer import PATIENCE, Observer
 from hami.sim.cluster.parts import Parts
-from hami.sim.cluster.plugin_nodes import AgentFiles, NodeAgent, PluginNodes
+from hami.sim.cluster.plugin_nodes import AgentFiles, NodeAgent, PluginNodes, folder_of_nodes
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.service import SchedulerService, extender_of
 from hami.sim.controllers import WorkloadControllers
@@ -107,6 +107,7 @@ class EmbeddedCluster:
     async def _start(self) -> None:
         settings = self.settings
         folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="hami-")))
+        nodes = folder_of_nodes(folder, self._stack)
         self.server = ApiServer(faults=self.faults, token=secrets.token_urlsafe(24))
         # kubectl sends its token over TLS alone.
         tls = TlsFiles.self_signed(folder) if settings.tls else None
@@ -136,6 +137,7 @@ class EmbeddedCluster:
             parts=self._parts,
             stack=self._stack,
             files=AgentFiles(
+                nodes=nodes,
                 kubeconfig=self.kubeconfig,
                 verification_keys=self.service.verification_keys,
                 devices=self.service.devices,
@@ -250,8 +252,7 @@ class EmbeddedCluster:
             NotInTime: it takes too long.
         """
         agent = await self._plugin_nodes.start_agent(node, vendor, flags)
-        vendors = (one for key, one in self.vendors.items() if key.lower() == vendor.lower())
-        register = next(vendors).profile.node_annotations.register
+        register = agent.profile.node_annotations.register
 
         async def registered() -> bool | None:
             found = await self.client.get(LIVE_NODES, node.name)

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
+from hami.node.vendors import vendor_named
 from hami.plugins import Vendors
 from hami.sim.cluster.parts import Parts
 from hami.sim.cluster.problems import NotInTime
@@ -22,27 +24,40 @@ from hami.sim.live import LivePod
 
 READY = 60.0
 """Seconds that an agent may take until its devices are listed: starting Python is most of it."""
-LONGEST_FOLDER = 60
-"""Bytes of a node's folder: sockets below it get a path of at most 107."""
+LONGEST_FOLDER = 40
+"""Bytes of the folder with all nodes: sockets far below it get a path of at most 107."""
 _FOREIGN = ("HAMI_DEVICE_PLUGIN_", "KUBE", "NODE_NAME", "NodeName", "NVIDIA_", "DP_", "CONFIG_FILE")
 """Variables of the caller that configure some other agent."""
 
 
+def folder_of_nodes(folder: Path, stack: AsyncExitStack) -> Path:
+    """Below ``folder``, or elsewhere until ``stack`` ends when its path is too long.
+
+    A unix socket's path is limited; that of a folder for temporary files is not.
+    """
+    nodes = folder / "nodes"
+    if len(os.fsencode(nodes)) <= LONGEST_FOLDER:
+        return nodes
+    return Path(stack.enter_context(TemporaryDirectory(prefix="hami-", dir="/tmp")))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFiles:
-    """What every agent of a cluster is given."""
+    """What every agent of a cluster is given; ``nodes`` is the folder of all nodes."""
 
+    nodes: Path
     kubeconfig: Path
     verification_keys: Path
     devices: Path
 
 
 class NodeAgent(HamiProcess):
-    """``hami device-plugin`` for one vendor on one node."""
+    """``hami device-plugin`` for the vendor of ``profile`` on one node."""
 
     def __init__(
-        self, node: PluginNode, vendor: str, files: AgentFiles, flags: Sequence[str]
+        self, node: PluginNode, profile: VendorProfile, files: AgentFiles, flags: Sequence[str]
     ) -> None:
+        vendor = profile.key.lower()
         super().__init__(
             f"the node agent of {vendor} on {node.name}",
             log=node.folder / f"{vendor}.log",
@@ -50,6 +65,7 @@ class NodeAgent(HamiProcess):
             foreign=_FOREIGN,
         )
         self.node = node
+        self.profile = profile
         self._flags = [
             f"--vendor={vendor}",
             f"--node-name={node.name}",
@@ -108,7 +124,7 @@ class PluginNodes:
         """A kubelet with a device-plugin folder; the Node object is not made here."""
         settings = settings or PluginNodeSettings()
         settings = replace(settings, record=self._record, on_problem=self._on_problem)
-        node = PluginNode(name, self._folder(name), settings)
+        node = PluginNode(name, self._files.nodes / name, settings)
         self._nodes[name] = node
         self._kubelet.attach(node)
         self._parts.start(f"kubelet of {name}", node.run())
@@ -118,24 +134,22 @@ class PluginNodes:
         """Start ``hami device-plugin``; its devices are listed when this returns.
 
         Raises:
+            ConfigError: no installed plugin serves nodes with this vendor.
             ServiceDied: it ended instead.
             NotInTime: it takes too long.
         """
-        agent = NodeAgent(node, vendor, self._files, flags)
+        profile = vendor_named(self._vendors, vendor).profile
+        agent = NodeAgent(node, profile, self._files, flags)
         self._agents.append(agent)
-        self._stack.push_async_callback(agent.stop)
-        await self.restart_agent(agent, vendor)
+        self._stack.push_async_callback(self.stop_agent, agent)
+        await self.restart_agent(agent)
         return agent
 
-    async def restart_agent(self, agent: NodeAgent, vendor: str) -> None:
-        """Start it again after :meth:`kill_agent`; raises as :meth:`start_agent`."""
+    async def restart_agent(self, agent: NodeAgent) -> None:
+        """Start it again after it was killed or stopped; raises as :meth:`start_agent`."""
         await agent.launch()
         self._parts.start(agent.name, _dies(agent))
-        (resource,) = (
-            one.profile.resources.count
-            for key, one in self._vendors.items()
-            if key.lower() == vendor.lower()
-        )
+        resource = agent.profile.resources.count
         listed = asyncio.create_task(agent.node.devices.healthy(resource))
         died = asyncio.create_task(agent.until_death())
         try:
@@ -161,14 +175,6 @@ class PluginNodes:
         """SIGTERM it."""
         await self._parts.stop(agent.name)
         await agent.stop()
-
-    def _folder(self, name: str) -> Path:
-        base = self._files.kubeconfig.parent / "nodes" / name
-        if len(os.fsencode(base)) <= LONGEST_FOLDER:
-            return base
-        # A unix socket's path is limited, the path of a folder for temporary files is not.
-        short = TemporaryDirectory(prefix="hami-", dir="/tmp")
-        return Path(self._stack.enter_context(short)) / "node"
 
     def _record(self, pod: LivePod, reason: str, message: str) -> None:
         if self._events is None:

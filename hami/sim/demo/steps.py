@@ -10,25 +10,24 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.errors import ConfigError
 from hami.domain.objects import Metadata, Node, ResourceQuota
 from hami.domain.quantity import limited_memory
-from hami.domain.units import VendorKey
 from hami.kube.errors import ApiError
 from hami.kube.resources import EVENTS, QUOTAS, Event
 from hami.plugins import Vendors
 from hami.policy.accounting import account_of
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.books import the_books_agree
+from hami.sim.demo.containers import each_has_its_own
+from hami.sim.demo.nodes import VENDOR, start_nodes
 from hami.sim.demo.run import Step, StepFailed
 from hami.sim.kubelet.script import STOP_DURATION
 from hami.sim.live import LivePod
 from hami.wire import keys
 
-NODES = (("a100-1", "a100-40gx1"), ("t4-1", "t4x2"))
-"""Names, and devices as ``mock.hami.io/devices`` spells them."""
 _SIMULATED = "mock.hami.io/devices"
-_VENDOR = VendorKey("NVIDIA")
 _TYPE = "nvidia.com/use-gputype"
 _MEMORY = "limits.nvidia.com/gpumem"
 _TEAM = "team-a"
+_SHARERS = ("chat-1", "chat-2", "chat-3")
 _GPUMEM = 4000
 _QUOTA = 8000
 
@@ -40,7 +39,7 @@ def check_plugins(vendors: Vendors) -> None:
         ConfigError: one is not installed.
     """
     probe = Node(metadata=Metadata(name="probe", annotations={_SIMULATED: "t4x1"}))
-    if _VENDOR not in vendors or not vendors.simulated_annotations(probe, {}):
+    if VENDOR not in vendors or not vendors.simulated_annotations(probe, {}):
         raise ConfigError(
             "the demo shares simulated NVIDIA devices, and the plugins for that are not installed; "
             "run pip install 'hami[nvidia,mock]'"
@@ -55,8 +54,15 @@ class Scenario:
 
     def steps(self) -> Sequence[Step]:
         return (
-            Step(name="cluster", title="two nodes report their devices", run=self.nodes),
+            Step(
+                name="cluster", title="the agents of two nodes report their devices", run=self.nodes
+            ),
             Step(name="sharing", title="three pods share one device", run=self.sharing),
+            Step(
+                name="containers",
+                title="each container gets its own slice, and nothing of its neighbours'",
+                run=self.containers,
+            ),
             Step(
                 name="percentage",
                 title="the same percentage is a different size on each model",
@@ -91,9 +97,8 @@ class Scenario:
         )
 
     async def nodes(self) -> list[str]:
-        for name, devices in NODES:
-            await self._cluster.add_node(name, devices)
-        vendor = self._cluster.vendors[_VENDOR]
+        await start_nodes(self._cluster)
+        vendor = self._cluster.vendors[VENDOR]
         lines = []
         for node in await self._cluster.nodes():
             found = vendor.node_devices(node)
@@ -104,12 +109,11 @@ class Scenario:
         return lines
 
     async def sharing(self) -> list[str]:
-        names = ("chat-1", "chat-2", "chat-3")
         about = {_TYPE: "A100", keys.DEVICE_POLICY: "binpack"}
         await self._cluster.apply(
-            [a_pod(n, about, gpu=1, gpumem="8Gi", gpucores=20) for n in names]
+            [a_pod(n, about, gpu=1, gpumem="8Gi", gpucores=20) for n in _SHARERS]
         )
-        pods = await self._cluster.bound(*names)
+        pods = await self._cluster.bound(*_SHARERS)
         held = [self._allocation(pod) for pod in pods]
         devices = {grant.device_id for one in held for grant in one.grants}
         if len(devices) != 1 or any(g.memory_mib != 8192 for one in held for g in one.grants):
@@ -118,6 +122,10 @@ class Scenario:
             if keys.ALLOCATION_SIGNATURE not in pod.annotations:
                 raise StepFailed(f"the allocation of pod {pod.full_name} is not signed")
         return [f"{pod.name}: {_shown(one)}" for pod, one in zip(pods, held, strict=True)]
+
+    async def containers(self) -> list[str]:
+        pods = [await self._cluster.phase(name, "Running") for name in _SHARERS]
+        return each_has_its_own(self._cluster, [(pod, self._allocation(pod)) for pod in pods])
 
     async def percentage(self) -> list[str]:
         expected = {"quarter-of-a100": ("A100", 40960 // 4), "quarter-of-t4": ("T4", 15360 // 4)}

@@ -9,7 +9,7 @@ from hami_nvidia.xids import NEEDS_RESET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class DeviceCondition:
     """Three things can be wrong, each on its own.
 
     ``problem``: it did not answer or cannot be used as it is; ``lost`` then says that it can only
@@ -39,24 +39,24 @@ class Condition:
         return "; ".join(text for text in (self.problem, demand, error) if text)
 
 
-WELL = Condition()
+WELL = DeviceCondition()
 
 
-def after_error(before: Condition, xid: int, now: float) -> Condition:
+def after_error(before: DeviceCondition, xid: int, now: float) -> DeviceCondition:
     """A critical error came. One that needs a reset is not outdone by a later one."""
     reset = xid in NEEDS_RESET
     named = before.error if before.needs_reset and not reset else f"XID {xid}"
     return replace(before, error=named, since=now, needs_reset=before.needs_reset or reset)
 
 
-def after_failure(before: Condition, problem: str, *, lost: bool) -> Condition:
+def after_failure(before: DeviceCondition, problem: str, *, lost: bool) -> DeviceCondition:
     """It does not answer (``lost``), or it does and cannot be used."""
     return replace(before, problem=problem, lost=before.lost or lost, demand="")
 
 
 def after_answer(
-    before: Condition, recovery: Recovery, now: float, quiet_seconds: float
-) -> Condition:
+    before: DeviceCondition, recovery: Recovery, now: float, quiet_seconds: float
+) -> DeviceCondition:
     """It answered. An error is forgotten after ``quiet_seconds`` without another; 0: never.
 
     A GPU that was lost and answers was reset. Where the driver can say what must be done, it
@@ -65,7 +65,7 @@ def after_answer(
     known = recovery in (Recovery.NONE, Recovery.UNKNOWN)
     demand = "" if known else recovery.value
     if before.lost:
-        return Condition(demand=demand)
+        return DeviceCondition(demand=demand)
     needs_reset = before.needs_reset and recovery is Recovery.UNKNOWN
     quiet = 0 < quiet_seconds <= now - before.since
     if before.error and quiet and not needs_reset and not demand:

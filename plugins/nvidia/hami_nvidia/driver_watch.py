@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 from hami.domain.units import DeviceId
@@ -14,11 +15,12 @@ _NO_INSTANCE = 0xFFFF_FFFF
 
 
 class DriverWatch:
-    """See :class:`hami_nvidia.nvml.Watch`."""
+    """See :class:`hami_nvidia.nvml.Watch`. A set is not freed while somebody waits for it."""
 
     def __init__(self, session: Session, gpus: Sequence[DeviceId]) -> None:
         self._session = session
         self._refused: dict[DeviceId, str] = {}
+        self._lock = Lock()
         with session.asking("create an event set") as api:
             self._events: Any = api.nvmlEventSetCreate()
             self._generation = session.generation
@@ -34,7 +36,7 @@ class DriverWatch:
         return self._refused
 
     def wait(self, seconds: float) -> XidEvent | None:
-        with self._session.asking("wait for errors") as api:
+        with self._lock, self._session.asking("wait for errors") as api:
             self._check_session()
             try:
                 data = api.nvmlEventSetWait_v2(self._events, round(seconds * 1000))
@@ -53,8 +55,9 @@ class DriverWatch:
 
     def close(self) -> None:
         """NVML itself frees the sets of a session that has ended."""
-        with suppress(NvmlFailed), self._session.asking("free an event set") as api:
+        with self._lock, suppress(NvmlFailed), self._session.asking("free an event set") as api:
             self._check_session()
+            self._generation = 0
             api.nvmlEventSetFree(self._events)
 
     def _check_session(self) -> None:

@@ -173,7 +173,10 @@ def _made(slice: Slice, hardware: Hardware) -> Sequence[InstanceIdentity]:
 
 def _locked_base(ids: Sequence[DeviceId], hardware: Hardware, owner: str) -> ContainerEdits:
     if _needs_specs(hardware.settings):
-        node_specs.write_specs(hardware.places(), hardware.settings)
+        places = hardware.places()
+        for id in ids:
+            handed.place_of(id, places)
+        node_specs.write_specs(places, hardware.settings)
     return handed.base_edits(ids, hardware.places, hardware.settings, owner)
 
 

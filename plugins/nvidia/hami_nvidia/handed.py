@@ -89,6 +89,8 @@ def place_of(id: DeviceId, places: Places) -> DevicePlace:
             f"device {id} was granted, and the driver does not name it any more; it is lost or was "
             f"cut anew: delete the pod, so that it is scheduled again"
         )
+    if found.problem:
+        raise NoPlace(found.problem)
     return found
 
 

@@ -30,7 +30,6 @@ class Hardware:
         """Where every device is now.
 
         Raises:
-            NvmlFailed: NVML cannot be asked.
-            NoPlace: a MIG device has no files.
+            NvmlAway: there is no driver to ask.
         """
         return places(self.nvml, self.settings)

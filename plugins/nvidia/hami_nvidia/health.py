@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hami.domain.devices import Device
 from hami.domain.slices import HealthChange
 from hami.domain.units import DeviceId
-from hami_nvidia.condition import WELL, Condition, after_answer, after_error, after_failure
+from hami_nvidia.condition import WELL, DeviceCondition, after_answer, after_error, after_failure
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.nvml import Nvml, NvmlAway, NvmlFailed, Watch, XidEvent
 from hami_nvidia.survey import Finding, Place, survey
@@ -63,7 +63,7 @@ class HealthWatch:
         self._nvml = nvml
         self._wait_seconds = wait_seconds
         self._clock = clock
-        self._conditions: dict[DeviceId, Condition] = {}
+        self._conditions: dict[DeviceId, DeviceCondition] = {}
         self._places: dict[DeviceId, Place] = {}
         self._subscription = _Subscription()
         self._anew_at = clock() + ANEW_SECONDS
@@ -78,7 +78,8 @@ class HealthWatch:
     def check(self, devices: Sequence[Device], settings: NodeSettings) -> Sequence[HealthChange]:
         """What changed against the health that ``devices`` have; waits a while if nothing did.
 
-        A change is told once; again only if ``devices`` are others than before, without it.
+        A change is not told twice in a row. It is told again when the devices still do not have
+        it later: a discovery that began before the change may have overrun it.
         """
         counting = xid_filter(settings.disable_health_checks, settings.enable_health_checks)
         self._look(devices, settings)
@@ -86,7 +87,7 @@ class HealthWatch:
         if not changes and self._wait(counting):
             self._look(devices, settings)
             changes = self._changes(devices)
-        self._told |= {change.device_id: change.healthy for change in changes}
+        self._told = {change.device_id: change.healthy for change in changes}
         return changes
 
     def close(self) -> None:
@@ -97,7 +98,8 @@ class HealthWatch:
 
     def _changes(self, devices: Sequence[Device]) -> list[HealthChange]:
         if self._asked != tuple(devices):
-            self._asked, self._told = tuple(devices), {}
+            self._told = {}
+        self._asked = tuple(devices)
         changes = []
         for device in devices:
             now = self._conditions[device.id]
@@ -126,8 +128,8 @@ class HealthWatch:
             self._start_anew(findings)
 
     def _next(
-        self, before: Condition, finding: Finding, now: float, quiet_seconds: float
-    ) -> Condition:
+        self, before: DeviceCondition, finding: Finding, now: float, quiet_seconds: float
+    ) -> DeviceCondition:
         problem = finding.problem
         if not problem and finding.place is not None:
             problem = self._subscription.refusal(finding.place.gpu)

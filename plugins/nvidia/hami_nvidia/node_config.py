@@ -186,8 +186,9 @@ class NodeSettings:
     sys_root: _Path = Field(Path("/sys"), validation_alias="sysRoot")
     proc_root: _Path = Field(Path("/proc"), validation_alias="procRoot")
     cdi_dirs: Annotated[tuple[_Path, ...], BeforeValidator(_items)] = Field(
-        (Path("/etc/cdi"), Path("/var/run/cdi")), validation_alias="cdiDirs"
+        (Path("/etc/cdi"), Path("/var/run/cdi")), validation_alias="node.cdi_read_dirs"
     )
+    cdi_dir: _Path = Field(Path("/var/run/cdi"), validation_alias="node.cdi_dir")
 
     @property
     def library_dir(self) -> Path:
@@ -203,6 +204,9 @@ _KEYS = MappingProxyType(
 )
 """How a key is spelled, by its spelling in lower case: HAMi's file is read without regard to it."""
 
+_OF_THE_NODE = ("name", "identity", "cdi_dir", "cdi_read_dirs")
+"""What the agent itself says of the node, below ``node``."""
+
 _FLAGS = MappingProxyType({option.key: option.flags for option in NODE_OPTIONS if option.flags})
 
 
@@ -216,7 +220,7 @@ def node_settings(config: PluginConfig) -> NodeSettings:
     values = {key: value for key, value in section.items() if value is not None}
     origins = {key: f"device configuration: {SECTION}.{key}" for key in values}
     node = _section(config.get("node"), "node")
-    for key in ("name", "identity"):
+    for key in _OF_THE_NODE:
         if node.get(key) is not None:
             values[f"node.{key}"] = node[key]
     for entry in _entries(config.get("nodeconfig")):

@@ -10,7 +10,7 @@ import msgspec
 from hami.domain.errors import HamiError
 from hami.domain.slices import DeviceNode, Mount
 from hami_nvidia.extras import mode_files, mode_mounts
-from hami_nvidia.handed import Places, channel_files, dev_root, device_names, enabled_modes
+from hami_nvidia.handed import Places, channel_files, dev_root, enabled_modes
 from hami_nvidia.node_cdi import GPU_KIND, VENDOR, NodeSpec, derived_spec, node_spec, write_spec
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.places import DevicePlace
@@ -26,7 +26,7 @@ def write_gpu_spec(spec: NodeSpec, places: Places, settings: NodeSettings) -> No
     Raises:
         SpecFailed: it cannot be written.
     """
-    _write_gpus(spec, {str(id): place for id, place in places.items()}, settings)
+    _write_gpus(spec, {str(place.id): place for place in _usable(places)}, settings)
 
 
 def write_specs(places: Places, settings: NodeSettings) -> None:
@@ -42,11 +42,17 @@ def write_specs(places: Places, settings: NodeSettings) -> None:
             f"{settings.cdi_kind} in {', '.join(map(str, settings.cdi_dirs))}; write one with "
             f"nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or choose envvar"
         )
-    names = device_names(list(places), places, settings)
-    _write_gpus(spec, dict(zip(names, places.values(), strict=True)), settings)
+    by_index = settings.id_strategy == "index"
+    named = {place.index if by_index else str(place.id): place for place in _usable(places)}
+    _write_gpus(spec, named, settings)
     for kind, devices in _others(settings).items():
         content = {"cdiVersion": spec.version, "kind": kind, "devices": devices}
         _write(kind, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", settings)
+
+
+def _usable(places: Places) -> list[DevicePlace]:
+    """A device whose files are not all known is left out, for the others' sake."""
+    return [place for place in places.values() if not place.problem]
 
 
 def _write_gpus(spec: NodeSpec, places: Mapping[str, DevicePlace], settings: NodeSettings) -> None:
@@ -87,7 +93,7 @@ def _edits(nodes: list[DeviceNode], mounts: list[Mount]) -> dict[str, Any]:
 
 
 def _write(kind: str, content: bytes, settings: NodeSettings) -> None:
-    directory = settings.cdi_dirs[-1]
+    directory = settings.cdi_dir
     try:
         write_spec(directory, kind, content)
     except OSError as error:

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hami.domain.errors import HamiError
 from hami.domain.units import DeviceId
 from hami_nvidia.node_config import NodeSettings
-from hami_nvidia.nvml import Gpu, MigDevice, Nvml
+from hami_nvidia.nvml import Gpu, MigDevice, Nvml, NvmlAway, NvmlFailed
 
 _MINORS = "driver/nvidia-caps/mig-minors"
 _LINE = re.compile(r"^gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)$", re.MULTILINE)
 
 
 class NoPlace(HamiError):
-    """A device that was granted is not on this node any more."""
+    """A device that was granted is not on this node, or not all of its files are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlace:
-    """``index`` is ``0`` for a GPU, ``0:1`` for a MIG device; ``paths`` below the dev root."""
+    """``index`` is ``0`` for a GPU, ``0:1`` for a MIG device; ``paths`` below the dev root.
+
+    ``problem`` says why the paths are not all there; whoever needs them must refuse.
+    """
 
     id: DeviceId
     index: str
     paths: tuple[str, ...]
+    problem: str = ""
 
 
 Minors = Mapping[tuple[int, int, int | None], int]
@@ -33,11 +37,10 @@ Minors = Mapping[tuple[int, int, int | None], int]
 
 
 def places(nvml: Nvml, settings: NodeSettings) -> Mapping[DeviceId, DevicePlace]:
-    """Every GPU that answers and every MIG device on it.
+    """Every GPU that answers and every MIG device on it; one that fails does not hide the others.
 
     Raises:
-        NvmlFailed: NVML cannot be asked.
-        NoPlace: a MIG device has no capability files.
+        NvmlAway: there is no driver to ask.
     """
     found: dict[DeviceId, DevicePlace] = {}
     minors: Minors | None = None
@@ -46,30 +49,36 @@ def places(nvml: Nvml, settings: NodeSettings) -> Mapping[DeviceId, DevicePlace]
             continue
         path = f"/dev/nvidia{gpu.minor}"
         found[gpu.uuid] = DevicePlace(id=gpu.uuid, index=str(gpu.index), paths=(path,))
-        if gpu.mig is None or not gpu.mig.enabled:
-            continue
-        for number, device in enumerate(nvml.mig_devices(gpu.uuid)):
+        for number, device in enumerate(_mig_devices(nvml, gpu)):
             if minors is None:
                 minors = capability_minors(settings)
-            files = _capability_files(minors, gpu.minor, device, settings)
+            files, problem = _capability_files(minors, gpu.minor, device, settings)
             found[device.uuid] = DevicePlace(
-                id=device.uuid, index=f"{gpu.index}:{number}", paths=(path, *files)
+                id=device.uuid,
+                index=f"{gpu.index}:{number}",
+                paths=(path, *files),
+                problem=problem,
             )
     return found
 
 
+def _mig_devices(nvml: Nvml, gpu: Gpu) -> Sequence[MigDevice]:
+    if gpu.mig is None or not gpu.mig.enabled:
+        return ()
+    try:
+        return nvml.mig_devices(gpu.uuid)
+    except NvmlAway:
+        raise
+    except NvmlFailed:
+        return ()  # a device of this GPU is then missed where it is needed
+
+
 def capability_minors(settings: NodeSettings) -> Minors:
     """What the driver says of its capability files; nothing where it says nothing."""
-    path = settings.proc_root / _MINORS
     try:
-        text = path.read_text("ascii", errors="replace")
-    except FileNotFoundError:
+        text = (settings.proc_root / _MINORS).read_text("ascii", errors="replace")
+    except OSError:
         return {}
-    except OSError as error:
-        raise NoPlace(
-            f"{path} cannot be read: {error.strerror}; MIG devices need it: mount the node's /proc "
-            f"or run the agent privileged"
-        ) from error
     return {
         (int(gpu), int(instance), int(compute) if compute else None): int(minor)
         for gpu, instance, compute, minor in _LINE.findall(text)
@@ -78,16 +87,17 @@ def capability_minors(settings: NodeSettings) -> Minors:
 
 def _capability_files(
     minors: Minors, gpu_minor: int, device: MigDevice, settings: NodeSettings
-) -> tuple[str, ...]:
+) -> tuple[tuple[str, ...], str]:
+    """The files as far as they are known, and what is wrong if that is not all."""
     keys = (
         (gpu_minor, device.gpu_instance, None),
         (gpu_minor, device.gpu_instance, device.compute_instance),
     )
-    missing = [key for key in keys if key not in minors]
-    if missing and settings.simulated_nvml is None:
-        raise NoPlace(
-            f"MIG device {device.uuid}: {settings.proc_root / _MINORS} names no capability file "
-            f"for GPU instance {device.gpu_instance} of the GPU with minor {gpu_minor}; the driver "
-            f"of the node and of the agent must be the same"
-        )
-    return tuple(f"/dev/nvidia-caps/nvidia-cap{minors[key]}" for key in keys if key in minors)
+    files = tuple(f"/dev/nvidia-caps/nvidia-cap{minors[key]}" for key in keys if key in minors)
+    if len(files) == len(keys) or settings.simulated_nvml is not None:
+        return files, ""
+    return files, (
+        f"MIG device {device.uuid}: {settings.proc_root / _MINORS} names no capability file for "
+        f"GPU instance {device.gpu_instance} of the GPU with minor {gpu_minor}; let the agent see "
+        f"the node's /proc/driver (run it privileged)"
+    )

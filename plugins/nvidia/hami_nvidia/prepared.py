@@ -19,6 +19,7 @@ from hami_nvidia.handed import (
     channel_files,
     device_files,
     mode_environment,
+    place_of,
 )
 from hami_nvidia.library import NAME, Library
 from hami_nvidia.limits import (
@@ -62,7 +63,10 @@ def device_edits(
         )
     kind = settings.cdi_kind
     if not all(id in spec.devices for id in ids):
-        node_specs.write_gpu_spec(spec, find(), settings)
+        places = find()
+        for id in ids:
+            place_of(id, places)
+        node_specs.write_gpu_spec(spec, places, settings)
         kind = GPU_KIND
     return ContainerEdits(
         cdi_devices=tuple(f"{kind}={id}" for id in ids),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StrictStr, ValidationError
@@ -124,7 +124,7 @@ def read_simulation(path: Path, node_name: str) -> Simulation:
         ConfigError: it cannot be read, or a value in it makes no sense; names file and key.
     """
     try:
-        written = SimulatedFile.model_validate(yaml.safe_load(path.read_text("utf-8")))
+        written = SimulatedFile.model_validate(_loaded(path.read_text("utf-8")))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise ConfigError(f"simulated GPUs: {path} cannot be read: {error}; correct it") from error
     except ValidationError as error:
@@ -148,7 +148,7 @@ def read_simulation(path: Path, node_name: str) -> Simulation:
 def builtin_models() -> Mapping[str, SimulatedModel]:
     """The models that come with this package; reads its data."""
     source = resources.files("hami_nvidia").joinpath("data/simulated_gpus.yaml")
-    written = yaml.safe_load(source.read_text("utf-8"))["models"]
+    written = _loaded(source.read_text("utf-8"))["models"]
     return {name: SimulatedModel.model_validate(model) for name, model in written.items()}
 
 
@@ -171,6 +171,11 @@ def mig_minors_text(gpus: int) -> str:
             lines += [f"{place}/ci{part}/access {minor + 1 + part}" for part in range(8)]
             minor += 9
     return "".join(f"{line}\n" for line in lines)
+
+
+def _loaded(text: str) -> Any:
+    """With libyaml where there is one: it is five times as fast, and as safe."""
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
 
 
 def _items(written: str | tuple[SimulatedItem, ...], path: Path) -> tuple[SimulatedItem, ...]:

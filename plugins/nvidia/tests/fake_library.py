@@ -193,6 +193,9 @@ class FakeLibrary:
         value.value.uiVal = _RECOVERY.get(recovery, 0)
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, handle, count, processes):
+        return self._running(handle, count, processes)
+
+    def _running(self, handle, count, processes):
         if self._thing(handle)[-1] not in self._nvml.state.read().busy:
             count._obj.value = 0
             return 0
@@ -203,7 +206,7 @@ class FakeLibrary:
         count._obj.value = 1
 
     def nvmlDeviceGetComputeRunningProcesses_v2(self, handle, count, processes):
-        return self.nvmlDeviceGetComputeRunningProcesses_v3(handle, count, processes)
+        return self._running(handle, count, processes)
 
     def nvmlDeviceGetGraphicsRunningProcesses_v2(self, handle, count, processes):
         return 13

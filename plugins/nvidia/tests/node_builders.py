@@ -51,6 +51,7 @@ def a_node(directory: Path, gpus: Any = "a100-40gx2", **settings: Any) -> Hardwa
         "proc_root": directory / "proc",
         "sys_root": directory / "sys",
         "cdi_dirs": (directory / "etc-cdi", directory / "run-cdi"),
+        "cdi_dir": directory / "run-cdi",
     }
     found = NodeSettings(**(defaults | settings))
     reports: list[str] = []
@@ -127,10 +128,22 @@ def with_node_spec(
             "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": ["x"]}],
         },
     }  # fmt: skip
-    folder = node.settings.cdi_dirs[-1]
+    folder = node.settings.cdi_dir
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(spec) if name.endswith("yaml") else json.dumps(spec)
     (folder / name).write_text(text)
+
+
+def node_of(node: Hardware) -> dict[str, Any]:
+    """What the agent says of such a node."""
+    found = node.settings
+    return {
+        "name": found.node_name,
+        "labels": {},
+        "identity": found.identity,
+        "cdi_dir": str(found.cdi_dir),
+        "cdi_read_dirs": [str(path) for path in found.cdi_dirs],
+    }
 
 
 def section_of(node: Hardware) -> dict[str, Any]:
@@ -145,5 +158,4 @@ def section_of(node: Hardware) -> dict[str, Any]:
         "containerDriverRoot": str(found.container_driver_root),
         "procRoot": str(found.proc_root),
         "sysRoot": str(found.sys_root),
-        "cdiDirs": [str(path) for path in found.cdi_dirs],
     }

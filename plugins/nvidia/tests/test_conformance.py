@@ -13,7 +13,7 @@ from hami_nvidia import NvidiaVendor
 from hami.testing import VendorContract, node_publishing
 
 from .builders import a_gpu, a_mig_gpu, linked
-from .node_builders import a_node, section_of
+from .node_builders import a_node, node_of, section_of
 
 
 class TestSharedGpus(VendorContract):
@@ -29,7 +29,7 @@ class TestSharedGpus(VendorContract):
         node = a_node(tmp_path, self.gpus)
         return {
             "nvidia": {**section_of(node), **self.section},
-            "node": {"name": "worker-1", "labels": {}, "identity": "kubelet"},
+            "node": node_of(node),
             "nodeconfig": [],
         }
 

@@ -339,6 +339,14 @@ def test_a_watch_of_a_former_session_is_of_no_use(nvml, driver):
     watch.close()
 
 
+def test_a_watch_that_was_closed_is_of_no_use(nvml, driver):
+    watch = driver.watch(uuids(nvml))
+    watch.close()
+    watch.close()
+    with pytest.raises(NvmlFailed):
+        watch.wait(0)
+
+
 @pytest.mark.parametrize(
     ("number", "refused"),
     [

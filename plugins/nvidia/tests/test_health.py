@@ -299,6 +299,13 @@ def test_a_change_that_a_discovery_overran_is_told_again(node):
     assert node.health() == {0: False}
 
 
+def test_a_change_that_a_discovery_overran_at_once_is_told_again_a_little_later(node):
+    node.xid(94)
+    before = list(node.devices)
+    assert len(node.watch.check(before, node.settings)) == 1
+    assert [len(node.watch.check(before, node.settings)) for _ in range(2)] == [0, 1]
+
+
 def test_a_discovery_that_already_knows_is_no_change(node):
     node.xid(94)
     node.watch.check(node.devices, node.settings)

@@ -256,7 +256,7 @@ def test_without_a_driver_the_answer_by_uuid_is_the_same(tmp_path):
 
 
 def spec_of(node, name):
-    path = node.settings.cdi_dirs[-1] / f"k8s.device-plugin.nvidia.com-{name}.json"
+    path = node.settings.cdi_dir / f"k8s.device-plugin.nvidia.com-{name}.json"
     return json.loads(path.read_text())
 
 
@@ -301,7 +301,7 @@ def test_an_unchanged_spec_is_not_written_again(tmp_path):
     node = locked(tmp_path, list_strategies=("cdi-cri",))
     with_node_spec(node, {"0": "/dev/nvidia0", "1": "/dev/nvidia1"})
     enforce(a_slice(node), node)
-    path = node.settings.cdi_dirs[-1] / "k8s.device-plugin.nvidia.com-gpu.json"
+    path = node.settings.cdi_dir / "k8s.device-plugin.nvidia.com-gpu.json"
     before = path.stat().st_ino
     enforce(a_slice(node, number=2), node)
     assert path.stat().st_ino == before

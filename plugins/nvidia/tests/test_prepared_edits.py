@@ -65,7 +65,7 @@ def test_a_spec_by_index_serves_through_one_of_ours(tmp_path):
     with_node_spec(node, {"0": "/dev/nvidia1", "1": "/dev/nvidia0", "all": "/dev/nvidia7"})
     edits = enforce(a_slice(node, a_grant(second)), node)
     assert edits.cdi_devices == (f"k8s.device-plugin.nvidia.com/gpu={second}",)
-    path = node.settings.cdi_dirs[-1] / "k8s.device-plugin.nvidia.com-gpu.json"
+    path = node.settings.cdi_dir / "k8s.device-plugin.nvidia.com-gpu.json"
     devices = {d["name"]: d["containerEdits"] for d in json.loads(path.read_text())["devices"]}
     assert devices == {
         first: {"deviceNodes": [{"path": "/dev/nvidia0"}]},

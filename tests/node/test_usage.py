@@ -1,0 +1,117 @@
+"""The usage region, as a container may have written it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hami.domain.errors import Malformed
+from hami.node.layout import SLOT_BYPASS, UsageC
+from hami.node.usage import (
+    MOST_CHARGED,
+    REGION_SIZE,
+    SlotUsage,
+    Usage,
+    empty_region,
+    parse_usage,
+    read_usage,
+)
+
+EMPTY = Usage()
+
+
+def a_region(*slots: tuple[int, dict[str, int], dict[int, int]]) -> bytes:
+    """``(slot, fields, charged by device)`` each."""
+    region = UsageC.from_buffer_copy(empty_region())
+    for number, fields, charged in slots:
+        for name, value in ({"pid": 7} | fields).items():
+            setattr(region.slots[number], name, value)
+        for device, charge in charged.items():
+            region.charged[device][number] = charge
+    return bytes(region)
+
+
+def test_a_new_region_has_a_fixed_size_and_nobody_in_it():
+    assert len(empty_region()) == REGION_SIZE == 57344
+    assert parse_usage(empty_region()) == EMPTY
+
+
+def test_what_processes_charged_is_read():
+    fields = {"start_time": 99, "pid_namespace": 4026531836, "generation": 3, "flags": SLOT_BYPASS}
+    found = parse_usage(a_region((5, fields, {0: 1 << 30, 15: 7}), (255, {"pid": 8}, {})))
+    assert found == Usage(
+        slots=(
+            SlotUsage(
+                slot=5, pid=7, start_time=99, pid_namespace=4026531836, generation=3, bypass=True,
+                charged=(1 << 30, *(0,) * 14, 7),
+            ),
+            SlotUsage(
+                slot=255, pid=8, start_time=0, pid_namespace=0, generation=0, bypass=False,
+                charged=(0,) * 16,
+            ),
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "charged"),
+    [
+        pytest.param({"pid": 0}, {0: 1}, id="memory of nobody"),
+        pytest.param({"pid": (1 << 22) + 1}, {}, id="a pid that no kernel gives"),
+        pytest.param({"flags": 8}, {}, id="a flag that nobody knows"),
+        pytest.param({}, {3: MOST_CHARGED + 1}, id="more than any device has"),
+        pytest.param({}, {3: (1 << 64) - 1}, id="less than nothing"),
+    ],
+)
+def test_a_slot_that_makes_no_sense_is_counted_and_left_out(fields, charged):
+    found = parse_usage(a_region((1, fields, charged), (2, {}, {0: 5})))
+    assert found.refused == 1
+    assert [slot.slot for slot in found.slots] == [2]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        pytest.param(b"", "has 0 bytes", id="empty"),
+        pytest.param(empty_region()[:-1], "has 57343 bytes", id="cut off"),
+        pytest.param(b"\0" * REGION_SIZE, "magic", id="wiped"),
+        pytest.param(empty_region()[:8] + b"\2" + empty_region()[9:], "abi", id="another abi"),
+    ],
+)
+def test_what_is_no_region_is_not_read(data, problem):
+    found = parse_usage(data)
+    assert isinstance(found, Malformed)
+    assert problem in str(found)
+
+
+@given(st.binary(max_size=4000), st.integers(64, REGION_SIZE))
+def test_nothing_that_a_tenant_writes_is_too_strange(garbage, position):
+    data = empty_region()
+    found = parse_usage((data[:position] + garbage + data[position:])[:REGION_SIZE])
+    assert isinstance(found, Usage)
+    assert len(found.slots) + found.refused <= 256
+    assert all(0 < slot.pid <= 1 << 22 for slot in found.slots)
+    assert all(0 <= charge <= MOST_CHARGED for slot in found.slots for charge in slot.charged)
+
+
+@given(st.binary(max_size=70_000))
+def test_garbage_is_no_region(garbage):
+    assert isinstance(parse_usage(garbage), Malformed)
+
+
+def test_a_file_that_was_grown_is_read_as_far_as_a_region_goes(tmp_path):
+    path = tmp_path / "usage"
+    path.write_bytes(a_region((0, {}, {0: 9})))
+    os.truncate(path, 1 << 40)
+    assert read_usage(path).slots[0].charged[0] == 9
+
+
+def test_a_file_that_is_none_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "usage")
+    with pytest.raises(OSError, match="no regular file") as failed:
+        read_usage(tmp_path / "usage")
+    assert failed.value.errno == errno.EINVAL
