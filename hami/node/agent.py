@@ -21,6 +21,7 @@ from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
+from hami.logs import set_level
 from hami.node.advertise import Advertiser
 from hami.node.by_kubelet import ByKubelet
 from hami.node.by_lock import ByLock
@@ -54,6 +55,9 @@ from hami.signing import KeyFile, SigningKeys
 
 COMPONENT = "hami-device-plugin"
 RECONCILE_SECONDS = 60.0
+HOOKS_AT_ONCE = 8
+"""Threads: so many hooks of the vendor may hang before others wait."""
+DISK_AT_ONCE = 4
 
 
 class _Sockets(TypedDict):
@@ -76,12 +80,12 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
     async with AsyncExitStack() as stack:
         client = await KubeClient.connect(config.kube)
         stack.push_async_callback(client.close)
-        keys = SigningKeys(KeyFile(config.verification_keys) if config.verification_keys else None)
+        keys = SigningKeys(_key_file(config))
         await keys.reload()
-        if not keys.signer.verifies:
+        if config.takes_unsigned:
             log.warning(
-                "allocations are not verified: whoever may edit a pod's annotations decides about "
-                "its devices; name the scheduler's public keys with --verification-keys"
+                "unsigned allocations are taken: whoever may edit a pod's annotations decides "
+                "about its devices; name the scheduler's public keys with --verification-keys"
             )
         remembered = config.slices / f"{config.vendor.lower()}-node.json"
         facts = await node_facts(client, config.node_name, remembered, log.warning)
@@ -103,6 +107,11 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
         stack.push_async_callback(agent.close)
         await agent.recover()
         await agent.run(ready)
+
+
+def _key_file(config: AgentConfig) -> KeyFile | None:
+    path = config.verification_keys
+    return None if path is None else KeyFile(path, called="verification key file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +201,8 @@ class Agent:
             folders=CdiFolders(config.cdi_dir, config.cdi_read_dirs, vendor=key),
             cgroups=PodCgroups(config.cgroup_root, problem),
             events=self._events,
-            hooks=Threads("hook"),
-            disk=Threads("disk"),
+            hooks=Threads("hook", HOOKS_AT_ONCE),
+            disk=Threads("disk", DISK_AT_ONCE),
             devices=lambda: self._inventory.devices,
             config=self._plugin_config,
         )
@@ -318,6 +327,7 @@ class Agent:
     def _apply(self, config: AgentConfig) -> None:
         """A changed configuration: refused when a plugin does not take its section."""
         load_vendors(config.devices)
+        set_level(config.log_level)
         self._inventory.look_again()
 
     def _inventory_changed(self) -> None:

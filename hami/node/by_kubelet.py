@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+import structlog
+
+from hami.domain.devices import Device
 from hami.domain.errors import Malformed
+from hami.domain.units import DeviceId, PodUid
 from hami.node.checkpoint import Entry, read_checkpoint
 from hami.node.foreign import start_foreign
 from hami.node.kubelet_calls import KubeletCalls
@@ -40,38 +44,57 @@ class ByKubelet:
             prepare=self._prepare,
             foreign=self._foreign,
             reports=reports,
+            specified=around.folders.written,
             resend=resend,
             disk=around.disk,
         )
+        self._held: list[Entry] = []
+        self._log = structlog.get_logger("hami.kubelet")
         self.calls = KubeletCalls(around.kind, profile.hidden_env, self._starts)
 
     def busy(self, slice_id: str) -> bool:
-        """It is being prepared."""
+        """It is being prepared, or something else is done with it."""
         return self._starts.busy(slice_id)
 
+    async def alone(
+        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Do something else with a slice, when nothing of its pod is being prepared."""
+        await self._starts.alone(pod, slice_id, work)
+
     async def tokens(self) -> Sequence[Token]:
-        """What kubelet may give away."""
-        entries = await self._around.disk.run(self._entries)
+        """What kubelet may give away; while its record cannot be read, who held what before."""
+        found = await self._around.disk.run(self._entries)
+        if isinstance(found, Malformed):
+            self._log.warning("kubelet's record cannot be read", problem=found.problem)
+        else:
+            self._held = found
         devices = self._around.devices()
-        healthy = {id for id, device in devices.items() if device.healthy}
         held: set[str] = set()
         on_failed: set[str] = set()
-        for entry in entries:
+        for entry in self._held:
             held |= entry.ids
-            live = self._around.slices.get(entry.slice_id(self._around.kind))
-            if live is not None and not live.devices & healthy:
-                on_failed |= entry.ids
+            on_failed.update(sorted(entry.ids)[: self._failed(entry, devices)])
         return kubelet_tokens(tuple(devices.values()), held, on_failed)
 
-    def slice_ids(self) -> set[str]:
-        """Those that kubelet's record names; empty when it cannot be read. Blocks."""
-        kind = self._around.kind
-        return {e.slice_id(kind) or e.locked_slice_id(kind) for e in self._entries()}
+    def slice_ids(self) -> set[str] | Malformed:
+        """Those that kubelet's record names. Blocks."""
+        found, kind = self._entries(), self._around.kind
+        if isinstance(found, Malformed):
+            return found
+        return {e.slice_id(kind) or e.locked_slice_id(kind) for e in found}
 
-    def _entries(self) -> list[Entry]:
+    def _failed(self, entry: Entry, devices: Mapping[DeviceId, Device]) -> int:
+        """How many of its slots are on devices that are not healthy; ids do not say which."""
+        live = self._around.slices.get(entry.slice_id(self._around.kind))
+        grants = live.grants if live is not None else ()
+        found = (devices.get(grant.device_id) for grant in grants)
+        return sum(1 for device in found if device is None or not device.healthy)
+
+    def _entries(self) -> list[Entry] | Malformed:
         found = read_checkpoint(self._folder)
         if isinstance(found, Malformed):
-            return []
+            return found
         return [entry for entry in found if entry.resource == self._resource]
 
     async def close(self) -> None:

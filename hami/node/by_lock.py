@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from hami.domain.errors import Malformed
 from hami.domain.profile import VendorProfile
+from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.node.checkpoint import Entry, read_checkpoint
 from hami.node.foreign import start_foreign
@@ -48,6 +49,7 @@ class ByLock:
             prepare=self._prepare,
             foreign=self._foreign,
             reports=reports,
+            specified=around.folders.written,
             resend=resend,
             disk=around.disk,
         )
@@ -61,19 +63,25 @@ class ByLock:
         )
 
     def busy(self, slice_id: str) -> bool:
-        """It is being prepared."""
+        """It is being prepared, or something else is done with it."""
         return self._starts.busy(slice_id)
+
+    async def alone(
+        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Do something else with a slice, when nothing of its pod is being prepared."""
+        await self._starts.alone(pod, slice_id, work)
 
     async def tokens(self) -> Sequence[Token]:
         """Replicas of the devices, as HAMi's plugin lists them."""
         devices = tuple(self._around.devices().values())
         return lock_tokens(devices, numa=self._says(NUMA))
 
-    def slice_ids(self) -> set[str]:
-        """Those that kubelet's record names; empty when it cannot be read. Blocks."""
+    def slice_ids(self) -> set[str] | Malformed:
+        """Those that kubelet's record names. Blocks."""
         found = read_checkpoint(self._folder)
         if isinstance(found, Malformed):
-            return set()
+            return found
         kind = self._around.kind
         return {entry.slice_id(kind) or entry.locked_slice_id(kind) for entry in found}
 

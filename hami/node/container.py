@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from hami.node.page import DeviceLimit, Limits
-
 from hami.domain.devices import Grant
 from hami.domain.objects import Container, Metadata, Pod, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, Mount, PageSettings
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
 from hami.node.granting import Granted
+from hami.node.page import DeviceLimit, Limits
 
 SEEN_AT = "/run/hami"
 """Below it, a container finds a directory per vendor with ``limits`` and ``usage``."""

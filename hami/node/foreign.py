@@ -23,7 +23,7 @@ async def start_foreign(entry: Entry, around: Surroundings) -> Prepared | Refuse
     """Prepared without any edits of ours, or why it must not start."""
     found = await around.pods.find(entry.pod_uid)
     if isinstance(found, NoPod):
-        return Refused(f"container {entry.container}: {found.problem}", ended=found.certain)
+        return Refused(f"container {entry.container}: {found.problem}", ended=found.ended)
     if found.finished:
         return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
     granted = around.granting.granted(found, entry.container)

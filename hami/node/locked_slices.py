@@ -17,9 +17,10 @@ from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.checkpoint import Entry
 from hami.node.container import literal_env, page_limits, recorded_pod
+from hami.node.enforcing import enforced
 from hami.node.granting import Granted, Refused
 from hami.node.pods import NoPod
-from hami.node.preparing import ENFORCE_SECONDS, Prepared, prepare
+from hami.node.preparing import Prepared, prepare
 from hami.node.store import RecordedGrant, SliceRecord, StoreFailed
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlice
@@ -37,10 +38,7 @@ async def make_locked(
     try:
         state_dir = await around.disk.run(around.store.create, record)
         slice = _slice(record, granted, state_dir)
-        vendor, config = around.vendor, around.config()
-        edits = await around.hooks.call(
-            ("hami_enforce", slice_id), ENFORCE_SECONDS, vendor.enforce, slice, config
-        )
+        edits = await enforced(slice, granted.generation, around)
         await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
         if record.state != "enforced":
             record = msgspec.structs.replace(record, state="enforced")
@@ -66,22 +64,25 @@ async def start_locked(entry: Entry, around: Surroundings) -> Prepared | Refused
     found = await around.pods.find(entry.pod_uid)
     whose = found.full_name if isinstance(found, Pod) else f"with UID {entry.pod_uid}"
     who = f"pod {whose}, container {entry.container}"
+    over = found.finished if isinstance(found, Pod) else found.ended
     if known is None:
         return Refused(
             f"{who}: the record of its slice {shortened(slice_id)} is lost, so nobody can say for "
-            "whom its devices were allocated; delete the pod, so that it is made anew"
+            "whom its devices were allocated; delete the pod, so that it is made anew",
+            ended=over,
         )
     record = known.record
     if (record.pod.uid, record.container) != (entry.pod_uid, entry.container):
         return Refused(
             f"{who}: kubelet gave it the devices that were allocated for pod "
             f"{record.pod.full_name}, container {record.container}: the node lock had expired or "
-            "was removed; delete both pods, so that they are made anew"
+            "was removed; delete both pods, so that they are made anew",
+            ended=over,
         )
     if isinstance(found, NoPod):
         if not found.certain and record.state == "enforced":
             return Prepared(known.granted, None)
-        return Refused(f"container {entry.container}: {found.problem}", ended=found.certain)
+        return Refused(f"container {entry.container}: {found.problem}", ended=over)
     if found.finished:
         return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
     granted = around.granting.granted(found, entry.container)
@@ -137,4 +138,5 @@ def _slice(record: SliceRecord, granted: Granted, state_dir: Path) -> Slice:
         state_dir=state_dir,
         identity="lock",
         container_env=literal_env(container),
+        pod_annotations=pod.annotations,
     )

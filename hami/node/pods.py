@@ -69,10 +69,19 @@ NODE_PODS = Resource(group_version="v1", plural="pods", kind="Pod", type=NodePod
 
 @dataclass(frozen=True, slots=True)
 class NoPod:
-    """There is no such pod on this node, or (not ``certain``) nobody could be asked."""
+    """There is no such pod on this node, or (not ``certain``) nobody could be asked.
+
+    ``static``: kubelet has it from a file, so that the API server knows it by another UID.
+    """
 
     problem: str
     certain: bool
+    static: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Nothing of it starts any more."""
+        return self.certain and not self.static
 
 
 class Listener(Protocol):
@@ -134,13 +143,6 @@ class NodePods:
 
     async def find(self, uid: PodUid) -> NodePod | NoPod:
         """From the mirror, once it has caught up, else from the API server."""
-        if uid in self._static:
-            static = self._static[uid]
-            return NoPod(
-                f"{static.full_name} is a static pod: the scheduler never saw it, and it has no "
-                "allocation; let a DaemonSet or Deployment run it",
-                certain=True,
-            )
         if (pod := self._by_uid.get(uid)) is not None:
             return pod
         event = self._arrived.setdefault(uid, asyncio.Event())
@@ -165,10 +167,24 @@ class NodePods:
             )
         for pod in pods:
             if pod.uid == uid:
-                if uid not in self._by_uid:
-                    self._ahead[uid] = time.monotonic()
+                self._seen_ahead(uid)
                 return pod
+        # Asked last: the annotation is anybody's to write, and names whom he likes.
+        if (static := self._static.get(uid)) is not None:
+            return NoPod(
+                f"{static.full_name} is a static pod: the scheduler never saw it, and it has no "
+                "allocation; let a DaemonSet or Deployment run it",
+                certain=True,
+                static=True,
+            )
         return NoPod(f"no pod with UID {uid} is bound to node {self._node}", certain=True)
+
+    def _seen_ahead(self, uid: PodUid) -> None:
+        """A list showed it and the mirror does not, yet or any more."""
+        now = time.monotonic()
+        self._ahead = {one: at for one, at in self._ahead.items() if now - at <= MIRROR_LAG}
+        if uid not in self._by_uid:
+            self._ahead[uid] = now
 
     # What the informer says.
 

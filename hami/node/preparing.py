@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from hami.domain.errors import HamiError, shortened
+from hami.domain.devices import Grant
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.cdi import slice_spec
 from hami.node.checkpoint import Entry
 from hami.node.container import literal_env, page_limits, recorded_pod, with_page
+from hami.node.enforcing import enforced
 from hami.node.granting import Granted, Refused
 from hami.node.occupancy import Overfull, overfull
 from hami.node.pods import NoPod
-from hami.node.store import RecordedGrant, SliceRecord, StoreFailed
+from hami.node.record import RecordedGrant, SliceRecord
+from hami.node.files import StoreFailed
+from hami.node.store import OthersSlice
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlice
 from hami.node.threads import TooLate
@@ -31,8 +36,6 @@ from hami.vendor import VendorFailed
 
 SLICE_ID = re.compile(r"[0-9a-f]{24}")
 """12 random bytes; it becomes a file's name."""
-ENFORCE_SECONDS = 20.0
-"""The contract's limit for ``hami_enforce``."""
 
 
 class _NoSpecError(HamiError):
@@ -69,7 +72,7 @@ async def prepare(entry: Entry, around: Surroundings, make_room: MakeRoom) -> Pr
     found = await around.pods.find(entry.pod_uid)
     if isinstance(found, NoPod):
         if found.certain or known is None:
-            return Refused(f"container {entry.container}: {found.problem}", ended=found.certain)
+            return Refused(f"container {entry.container}: {found.problem}", ended=found.ended)
         return await _as_before(known, around, found)
     if found.finished:
         return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
@@ -101,7 +104,8 @@ async def resize(
     Its processes see them at their next call. What the CDI spec says of them counts from the next
     start on.
     """
-    if (full := await _overfull(granted, around, make_room)) is not None:
+    grows = _either(granted, known) != known.grants
+    if grows and (full := await _overfull(granted, around, make_room)) is not None:
         return Refused(_crowded(granted, full))
     outcome = await _made(known.id, granted, known, around)
     return Prepared(granted, None) if isinstance(outcome, _Renewed) else outcome
@@ -110,44 +114,65 @@ async def resize(
 async def _made(
     slice_id: str, granted: Granted, known: LiveSlice | None, around: Surroundings
 ) -> Prepared | _Renewed | Refused:
-    """Enforce it; the table has it from the first moment, so that nobody else takes its place."""
-    record = _record(slice_id, granted, known, around)
-    around.slices.put(LiveSlice(record, granted))
+    """Enforce it; the table has it from the first moment, so that nobody else takes its place.
+
+    What it was before stays its record until everything else is done: a resize that does not come
+    to its end, because a step fails or the agent is killed, is begun again.
+    """
+    record = _record(slice_id, granted, around) if known is None else known.record
+    held = granted if known is None else replace(granted, grants=_either(granted, known))
+    around.slices.put(LiveSlice(record, held))
+    who = f"pod {granted.pod.full_name}, container {granted.container}"
     try:
         state_dir = await around.disk.run(around.store.create, record)
+    except StoreFailed as error:
+        if known is None:
+            await _undone(slice_id, around, ours=not isinstance(error, OthersSlice))
+        return Refused(f"{who}: {error}")
+    try:
         edits = await _enforced(slice_id, granted, state_dir, around)
         await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
         outcome = await around.disk.run(_write_spec, slice_id, edits, state_dir, around)
-        if record.state != "enforced":
-            record = msgspec.structs.replace(record, state="enforced")
-            await around.disk.run(around.store.save, record)
+        record = _completed(record, granted)
+        await around.disk.run(around.store.save, record)
     except (StoreFailed, VendorFailed, TooLate, _NoSpecError) as error:
-        if known is None and isinstance(error, StoreFailed):
-            await _undone(slice_id, around)
-        return Refused(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
+        return Refused(f"{who}: {error}")
     around.slices.put(LiveSlice(record, granted))
     if outcome == "changed":
         return _Renewed()
     return Prepared(granted, edits)
 
 
-async def _undone(slice_id: str, around: Surroundings) -> None:
-    """Nothing of it could be written: it holds no place. The next start clears up the rest."""
+async def _undone(slice_id: str, around: Surroundings, *, ours: bool) -> None:
+    """It could not even be begun: it holds no place. The next start clears up the rest."""
     around.slices.drop(slice_id)
-    try:
-        await around.disk.run(around.store.remove, slice_id)
-    except StoreFailed:
-        return  # the same disk, and the refusal says what is wrong with it
+    if ours:
+        with suppress(StoreFailed):  # the same disk, and the refusal says what is wrong with it
+            await around.disk.run(around.store.remove, slice_id)
+
+
+def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
+    """Room for what it has and for what it is to have, while it may be held to one or the other."""
+    new, old = granted.grants, known.grants
+    if [grant.device_id for grant in new] != [grant.device_id for grant in old]:
+        return (*new, *old)
+    return tuple(
+        replace(
+            had,
+            memory_mib=max(had.memory_mib, has.memory_mib),
+            cores=max(had.cores, has.cores),
+        )
+        for had, has in zip(old, new, strict=True)
+    )
 
 
 async def _enforced(
     slice_id: str, granted: Granted, state_dir: Path, around: Surroundings
 ) -> ContainerEdits:
-    vendor, config = around.vendor, around.config()
     container = next(c for c, _ in granted.pod.each_container() if c.name == granted.container)
     slice = Slice(
         id=slice_id,
-        vendor=vendor.profile.key,
+        vendor=around.vendor.profile.key,
         pod_uid=granted.pod.uid,
         namespace=granted.pod.namespace,
         pod=granted.pod.name,
@@ -158,9 +183,7 @@ async def _enforced(
         container_env=literal_env(container),
         pod_annotations=granted.pod.annotations,
     )
-    return await around.hooks.call(
-        ("hami_enforce", slice_id), ENFORCE_SECONDS, vendor.enforce, slice, config
-    )
+    return await enforced(slice, granted.generation, around)
 
 
 def _write_spec(
@@ -180,24 +203,33 @@ def _write_spec(
     return around.folders.write(slice_id, slice_spec(around.kind, slice_id, whole, theirs))
 
 
-def _record(
-    slice_id: str, granted: Granted, known: LiveSlice | None, around: Surroundings
-) -> SliceRecord:
-    pod = recorded_pod(granted.pod)
-    if known is not None:
-        return msgspec.structs.replace(known.record, pod=pod, generation=granted.generation)
+def _record(slice_id: str, granted: Granted, around: Surroundings) -> SliceRecord:
     return SliceRecord(
         slice_id=slice_id,
         vendor=around.vendor.profile.key,
-        pod=pod,
+        pod=recorded_pod(granted.pod),
         container=granted.container,
         generation=granted.generation,
         state="preparing",
         created_at=around.clock(),
-        grants=tuple(
-            RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
-            for g in granted.grants
-        ),
+        grants=_recorded(granted),
+    )
+
+
+def _completed(record: SliceRecord, granted: Granted) -> SliceRecord:
+    return msgspec.structs.replace(
+        record,
+        pod=recorded_pod(granted.pod),
+        generation=granted.generation,
+        grants=_recorded(granted),
+        state="enforced",
+    )
+
+
+def _recorded(granted: Granted) -> tuple[RecordedGrant, ...]:
+    return tuple(
+        RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
+        for g in granted.grants
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hami.domain.errors import Malformed
 from hami.node.cdi import CdiFolders
+from hami.node.files import StoreFailed
 from hami.node.granting import Granted, Granting
 from hami.node.store import Damaged, SliceStore
 from hami.node.table import LiveSlice
@@ -13,25 +15,34 @@ from hami.node.table import LiveSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """``slices`` live on; ``damaged`` cannot be read, and are made anew when they start again."""
+    """``slices`` live on; ``damaged`` cannot be read, and are made anew when they start again.
+
+    ``kept`` are those of the damaged that are still on disk.
+    """
 
     slices: tuple[LiveSlice, ...]
     damaged: tuple[Damaged, ...]
+    kept: tuple[str, ...]
 
 
 def recover(
     store: SliceStore,
     folders: CdiFolders,
     granting: Granting,
-    named_by_kubelet: Callable[[], set[str]],
+    named_by_kubelet: Callable[[], set[str] | Malformed],
     on_problem: Callable[[str], None],
 ) -> Recovered:
     """Read every slice; remove damaged ones and CDI specs that kubelet's record does not name.
 
     Blocks. A slice that kubelet still names is kept, whatever state it is in: its container may
-    run. So is one whose pod nobody can tell.
+    run. While kubelet's record cannot be read, all are.
     """
     named = named_by_kubelet()
+    if isinstance(named, Malformed):
+        on_problem(
+            f"kubelet's record cannot be read ({named.problem}); nothing that may belong to a "
+            "container is removed"
+        )
     records, damaged = store.recover()
     slices = []
     broken = list(damaged)
@@ -41,15 +52,33 @@ def recover(
             slices.append(LiveSlice(record, granted))
         else:
             broken.append(Damaged(record.slice_id, granted.text))
-    known = {live.id for live in slices}
+    kept = []
     for lost in broken:
-        kept = lost.slice_id in named
-        known.add(lost.slice_id)
-        fate = "kept, since kubelet names it" if kept else "removed"
+        may_run = isinstance(named, Malformed) or lost.slice_id in named
+        fate = "kept, since its container may run" if may_run else "removed"
         on_problem(f"slice {lost.slice_id} is damaged ({lost.problem}); it is {fate}")
-        if not kept:
-            folders.remove(lost.slice_id)
-            store.remove(lost.slice_id)
-    for orphan in folders.recover() - known - named:
-        folders.remove(orphan)
-    return Recovered(slices=tuple(slices), damaged=tuple(broken))
+        if may_run or not _removed(lost.slice_id, store, folders, on_problem):
+            kept.append(lost.slice_id)
+    try:
+        known = {*(live.id for live in slices), *kept}
+        orphans = folders.recover() - known
+    except StoreFailed as error:
+        on_problem(str(error))
+        orphans = set()
+    for orphan in orphans if not isinstance(named, Malformed) else ():
+        if orphan not in named:
+            _removed(orphan, store, folders, on_problem)
+    return Recovered(slices=tuple(slices), damaged=tuple(broken), kept=tuple(kept))
+
+
+def _removed(
+    slice_id: str, store: SliceStore, folders: CdiFolders, on_problem: Callable[[str], None]
+) -> bool:
+    """Whether it is; what cannot be is there again at the next start, and nobody's meanwhile."""
+    try:
+        folders.remove(slice_id)
+        store.remove(slice_id)
+    except StoreFailed as error:
+        on_problem(str(error))
+        return False
+    return True

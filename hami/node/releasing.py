@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import structlog
 
 from hami.domain.errors import HamiError
-from hami.domain.slices import Slice
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
+from hami.node.enforcing import ENFORCE
 from hami.node.pods import NodePod
 from hami.node.store import StoreFailed
 from hami.node.surroundings import Surroundings
-from hami.node.table import LiveSlice
+from hami.node.table import LiveSlice, as_slice
 
 LOOK_EVERY = 1.0
 """Seconds between looks at the cgroups of pods that are gone."""
@@ -107,9 +106,13 @@ class Releasing:
             if uid in busy:
                 continue
             for live in mine.slices.of_pod(uid):
-                if self._busy(live.id) or not await self._released(live):
+                if self._in_use(live.id) or not await self._released(live):
                     left = True
         return left
+
+    def _in_use(self, slice_id: str) -> bool:
+        """It is being prepared, or the vendor still works on it although nobody waits."""
+        return self._busy(slice_id) or self._mine.hooks.under_way(ENFORCE, slice_id)
 
     async def _released(self, live: LiveSlice) -> bool:
         """Whether it is gone for good; a failure is tried again, later each time."""
@@ -151,20 +154,3 @@ class Releasing:
         mine.slices.drop(live.id)
         self._told(live)
         self._log.info("released a slice", slice=live.id, pod=live.record.pod.full_name)
-
-
-def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
-    """As the vendor's hooks know it."""
-    pod = live.record.pod
-    return Slice(
-        id=live.id,
-        vendor=live.record.vendor,
-        pod_uid=pod.uid,
-        namespace=pod.namespace,
-        pod=pod.name,
-        container=live.record.container,
-        kind=live.granted.kind,
-        grants=live.grants,
-        state_dir=state_dir,
-        identity=live.record.identity,
-    )

@@ -3,29 +3,37 @@
 kubelet names ids, not a container. Its checkpoint, written after our answer to Allocate, says whose
 they are; one call can mean several: an init container and a later one that inherits its ids, or
 two pods, by a race in kubelet. Each is prepared on its own. One that is refused cannot start, for
-its CDI spec is absent; so the call fails only when none could be prepared.
+its CDI spec is absent; so the call fails only when none could be prepared, or when one that is
+refused has a spec from a former start.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+import structlog
 
 from hami.domain.errors import Malformed
 from hami.domain.units import PodUid
 from hami.node.checkpoint import Entry, read_checkpoint
+from hami.node.files import StoreFailed
 from hami.node.granting import Refused
 from hami.node.preparing import Outcome, Prepared
 from hami.node.server import CallRefused
 from hami.node.threads import Threads
+
+T = TypeVar("T")
 
 ANSWER_WITHIN = 25.0
 """Seconds; kubelet gives up after 30."""
 REWRITTEN_WITHIN = 2.0
 """Seconds for kubelet to write its checkpoint again after it was sent the device list again."""
 LOOK_EVERY = 0.05
+REMEMBERED = 4096
+"""Answers to Allocate; sets of ids come again, so that there are few more than ids."""
 
 _STILL = Refused("its slice is still being prepared")
 
@@ -42,7 +50,8 @@ class Starts:
     """Answers PreStartContainer for one resource.
 
     ``prepare`` is asked about slices of ours, ``foreign`` about what another agent answered;
-    ``resend`` makes kubelet write its checkpoint again. ``locked``: slices of the mode ``lock`` are
+    ``specified`` (it blocks) says which slices have a CDI spec, ``resend`` makes kubelet write its
+    checkpoint again. ``locked``: slices of the mode ``lock`` are
     ours too.
     """
 
@@ -55,6 +64,7 @@ class Starts:
         prepare: Callable[[Entry], Awaitable[Outcome]],
         foreign: Callable[[Entry], Awaitable[Outcome]],
         reports: Reports,
+        specified: Callable[[], Collection[str]],
         resend: Callable[[], None],
         disk: Threads,
         locked: bool = False,
@@ -67,22 +77,27 @@ class Starts:
         self._prepare = prepare
         self._foreign = foreign
         self._reports = reports
+        self._specified = specified
         self._resend = resend
         self._disk = disk
         self._locked = locked
         self._rewritten_within = rewritten_within
         self._answer_within = answer_within
         self._issued: dict[frozenset[str], str] = {}
-        self._running: dict[str, asyncio.Task[Outcome]] = {}
-        self._last: dict[PodUid, asyncio.Task[Outcome]] = {}
+        self._running: dict[tuple[str, PodUid, str], asyncio.Task[Outcome]] = {}
+        self._last: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._log = structlog.get_logger("hami.starting")
 
     def issue(self, ids: frozenset[str], slice_id: str) -> None:
         """Allocate answered this slice id for these ids."""
+        self._issued.pop(ids, None)
         self._issued[ids] = slice_id
+        if len(self._issued) > REMEMBERED:
+            del self._issued[next(iter(self._issued))]
 
     def busy(self, slice_id: str) -> bool:
-        """It is being prepared."""
-        return slice_id in self._running
+        """It is being prepared, or something else is done with it."""
+        return ("slice", slice_id) in self._last
 
     async def start(self, ids: frozenset[str]) -> None:
         """Prepare whatever may start with these ids.
@@ -99,22 +114,33 @@ class Starts:
         tasks = [self._task(entry) for entry in entries]
         _, late = await asyncio.wait(tasks, timeout=self._answer_within)
         outcomes = [_STILL if task in late else self._outcome(task) for task in tasks]
-        if any(isinstance(one, Prepared) for one in outcomes) and not any(
-            self._could_start(entry, one) for entry, one in zip(entries, outcomes, strict=True)
+        refused = [
+            (entry, one)
+            for entry, one in zip(entries, outcomes, strict=True)
+            if isinstance(one, Refused)
+        ]
+        if len(refused) < len(entries) and not await self._could_start(
+            entry for entry, one in refused if not one.ended
         ):
             return
-        raise CallRefused("; ".join(one.text for one in outcomes if isinstance(one, Refused)))
+        raise CallRefused("; ".join(one.text for _, one in refused))
 
-    def _could_start(self, entry: Entry, outcome: Outcome) -> bool:
-        """It was refused, and no missing CDI spec would keep it from starting."""
-        guarded = bool(entry.slice_id(self._kind))
-        return isinstance(outcome, Refused) and not outcome.ended and not guarded
+    async def _could_start(self, refused: Iterable[Entry]) -> bool:
+        """No missing CDI spec would keep one of these from starting."""
+        ids = [entry.slice_id(self._kind) for entry in refused]
+        if not ids:
+            return False
+        try:
+            specified = await self._disk.run(self._specified)
+        except StoreFailed as error:
+            raise CallRefused(str(error)) from error
+        return any(not id or id in specified for id in ids)
 
     def _outcome(self, task: asyncio.Task[Outcome]) -> Outcome:
         if task.cancelled():
             return Refused("the node agent is stopping")
         if (error := task.exception()) is not None:
-            # A defect of ours. It is logged where tasks end; kubelet tries again.
+            # A defect of ours; kubelet tries again.
             return Refused(f"the node agent failed: {type(error).__name__}: {error}")
         return task.result()
 
@@ -122,8 +148,8 @@ class Starts:
         """Whoever holds exactly these ids; read again while the newest of them is missing."""
         loop = asyncio.get_running_loop()
         found = await self._read(ids)
-        newest = self._issued.get(ids)
-        if newest is None or self._has(found, newest):
+        newest = self._issued.get(ids, "")
+        if self._has(found, newest):
             return found
         # kubelet may overwrite its checkpoint with an older one; any device list makes it write.
         self._resend()
@@ -133,6 +159,8 @@ class Starts:
             found = await self._read(ids)
             if self._has(found, newest):
                 return found
+        if not newest:
+            return found
         # It was never admitted, or is gone: nobody needs to wait for it again.
         if self._issued.get(ids) == newest:
             del self._issued[ids]
@@ -143,8 +171,11 @@ class Starts:
             )
         return found
 
-    def _has(self, entries: list[Entry], slice_id: str) -> bool:
-        return any(self._slice_id(entry) == slice_id for entry in entries)
+    def _has(self, entries: list[Entry], newest: str) -> bool:
+        """The newest answer is among them; one that nobody knows any more (empty) may be any."""
+        if not newest:
+            return bool(entries)
+        return any(self._slice_id(entry) == newest for entry in entries)
 
     def _slice_id(self, entry: Entry) -> str:
         """Empty: another agent answered."""
@@ -161,20 +192,16 @@ class Starts:
         return [e for e in entries if e.resource == self._resource and e.ids == ids]
 
     def _task(self, entry: Entry) -> asyncio.Task[Outcome]:
-        """One preparation of a slice at a time, which kubelet's retries join; and those of a pod
-        one after the other.
-        """
-        key = self._slice_id(entry) or f"{entry.pod_uid}/{entry.container}"
+        """One preparation of a container at a time, which kubelet's retries join."""
+        slice_id = self._slice_id(entry)
+        key = (slice_id, entry.pod_uid, entry.container)
         if (running := self._running.get(key)) is not None:
             return running
-        task = asyncio.create_task(self._work(entry, self._last.get(entry.pod_uid)))
+        task = self._in_turn(entry.pod_uid, slice_id, lambda: self._work(entry))
         self._running[key] = task
-        self._last[entry.pod_uid] = task
 
         def done(task: asyncio.Task[Outcome]) -> None:
-            self._running.pop(key, None)
-            if self._last.get(entry.pod_uid) is task:
-                del self._last[entry.pod_uid]
+            del self._running[key]
             match self._outcome(task):
                 case Prepared() as outcome:
                     self._reports.prepared(entry, outcome)
@@ -184,16 +211,47 @@ class Starts:
         task.add_done_callback(done)
         return task
 
-    async def _work(self, entry: Entry, before: asyncio.Task[Outcome] | None) -> Outcome:
-        if before is not None:
-            await asyncio.wait([before])
-        if self._slice_id(entry):
-            return await self._prepare(entry)
-        return await self._foreign(entry)
+    async def alone(
+        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Do something else with a slice, when nothing of its pod is being prepared."""
+        await self._in_turn(pod, slice_id, work)
+
+    def _in_turn(
+        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[T]]
+    ) -> asyncio.Task[T]:
+        """After whatever is under way of the same pod, and of the same slice."""
+        whose = [("pod", pod), *([("slice", slice_id)] if slice_id else [])]
+        before = {self._last[one] for one in whose if one in self._last}
+        task = asyncio.create_task(_after(before, work))
+        self._last |= dict.fromkeys(whose, task)
+
+        def ended(task: asyncio.Task[T]) -> None:
+            for one in whose:
+                if self._last.get(one) is task:
+                    del self._last[one]
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _work(self, entry: Entry) -> Outcome:
+        try:
+            if self._slice_id(entry):
+                return await self._prepare(entry)
+            return await self._foreign(entry)
+        except Exception:
+            self._log.exception("a preparation failed", container=entry.container)
+            raise
 
     async def close(self) -> None:
         """Give up what is under way."""
-        tasks = list(self._running.values())
+        tasks = list(self._last.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _after(before: Collection[asyncio.Task[Any]], work: Callable[[], Awaitable[T]]) -> T:
+    if before:
+        await asyncio.wait(before)
+    return await work()

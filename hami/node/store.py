@@ -50,7 +50,7 @@ from hami.node.selinux import label_for_containers, selinux_is_on
 from hami.node.tmpfs import mount_tmpfs, mounts_below, unmount
 from hami.node.usage import REGION_SIZE, empty_region
 
-__all__ = ["Damaged", "RecordedGrant", "SliceRecord", "SliceStore", "StoreFailed"]
+__all__ = ["Damaged", "OthersSlice", "RecordedGrant", "SliceRecord", "SliceStore", "StoreFailed"]
 
 SLICE_ID = re.compile(r"[0-9a-z]{1,63}")
 """No dot, dash or slash: it is a directory's name, part of a file's name, and a CDI device's."""
@@ -73,6 +73,10 @@ class Damaged:
 
     slice_id: str
     problem: str
+
+
+class OthersSlice(StoreFailed):
+    """A slice id is one container's for ever; this is not the one."""
 
 
 class SliceStore:
@@ -228,7 +232,7 @@ class SliceStore:
                 raise
             return
         if isinstance(found, SliceRecord) and not found.same_owner(record):
-            raise StoreFailed(
+            raise OthersSlice(
                 f"slice {record.slice_id} belongs to {found.owner}, not to {record.owner}"
             )
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-from hami.node.store import SliceRecord
+from pathlib import Path
 
 from hami.domain.allocations import ContainerAllocation
 from hami.domain.devices import Grant
+from hami.domain.slices import Slice
 from hami.domain.units import DeviceId, PodUid
 from hami.node.granting import Granted
 from hami.node.occupancy import PodSlices
+from hami.node.record import SliceRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +99,19 @@ def _together(granted: list[Granted]) -> PodSlices:
         if container.name in held
     ]
     return PodSlices(uid=newest.pod.uid, name=newest.pod.full_name, containers=tuple(containers))
+
+def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
+    """As the vendor's hooks know it."""
+    pod = live.record.pod
+    return Slice(
+        id=live.id,
+        vendor=live.record.vendor,
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=live.record.container,
+        kind=live.granted.kind,
+        grants=live.grants,
+        state_dir=state_dir,
+        identity=live.record.identity,
+    )

@@ -7,18 +7,23 @@ and the next to ask for the same waits for the same call: never are two of them 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from hami.domain.errors import HamiError
+from hami.node.workers import Workers
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Key = tuple[str | int, ...]
+"""What is called, and about what: its words say it to people."""
+
 AT_ONCE = 16
 """Threads: so many hooks may hang before others wait."""
+KEPT = 60.0
+"""Seconds that a late answer is kept for whoever asks again; later it may not be true any more."""
 
 
 class TooLate(HamiError):
@@ -28,19 +33,20 @@ class TooLate(HamiError):
 class Threads:
     """One for vendors' hooks, one for the disk, so that neither keeps the other waiting."""
 
-    def __init__(self, name: str, at_once: int = AT_ONCE) -> None:
+    def __init__(self, name: str, at_once: int = AT_ONCE, *, kept: float = KEPT) -> None:
         self._name = name
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
-        self._running: dict[Hashable, asyncio.Future[Any]] = {}
+        self._kept = kept
+        self._workers = Workers(at_once, name)
+        self._calls: dict[Key, asyncio.Future[Any]] = {}
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Without a limit."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(function, *args, **kwargs))
+        return await loop.run_in_executor(self._workers, partial(function, *args, **kwargs))
 
     async def call(
         self,
-        key: Hashable,
+        key: Key,
         seconds: float,
         function: Callable[P, T],
         *args: P.args,
@@ -52,41 +58,70 @@ class Threads:
             TooLate: not within ``seconds``.
             Exception: what the function raised.
         """
-        future = self._running.get(key)
+        future = self._calls.get(key)
         if future is None:
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(self._pool, partial(function, *args, **kwargs))
-            self._running[key] = future
-        try:
-            async with asyncio.timeout(seconds):
-                answer: T = await asyncio.shield(future)
-        except TimeoutError:
-            if future.done():
-                self._running.pop(key, None)
-                raise  # the function's own
-            future.add_done_callback(_seen)
-            raise TooLate(
-                f"{self._name} {_said(key)} takes longer than {seconds:g} s and goes on"
-            ) from None
-        except asyncio.CancelledError:
-            future.add_done_callback(_seen)
-            raise
-        except BaseException:
-            self._running.pop(key, None)
-            raise
-        self._running.pop(key, None)
+            future = loop.run_in_executor(self._workers, partial(function, *args, **kwargs))
+            self._calls[key] = future
+        if not await self._done(key, future, seconds):
+            raise TooLate(f"{self._name} {_said(key)} takes longer than {seconds:g} s and goes on")
+        self._forget(key, future)
+        answer: T = future.result()
         return answer
+
+    def under_way(self, *words: str | int) -> bool:
+        """A call whose key begins with these words has not ended."""
+        return self._running(words) is not None
+
+    async def over(self, seconds: float, *words: str | int) -> None:
+        """Wait until no call whose key begins with these words is under way.
+
+        Raises:
+            TooLate: not within ``seconds``.
+        """
+        end = asyncio.get_running_loop().time() + seconds
+        while (running := self._running(words)) is not None:
+            left = end - asyncio.get_running_loop().time()
+            await asyncio.wait([running], timeout=max(0.0, left))
+            if not running.done():
+                raise TooLate(f"{self._name} {_said(words)} still goes on")
 
     def close(self) -> None:
         """What hangs is left behind."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._workers.shutdown()
+        for future in self._calls.values():
+            future.cancel()
+
+    def _running(self, words: Key) -> asyncio.Future[Any] | None:
+        for key, future in self._calls.items():
+            if key[: len(words)] == words and not future.done():
+                return future
+        return None
+
+    async def _done(self, key: Key, future: asyncio.Future[Any], seconds: float) -> bool:
+        """Whether it ends in time; whoever waits no longer leaves it to the next."""
+        try:
+            await asyncio.wait([future], timeout=seconds)
+        except asyncio.CancelledError:
+            self._leave(key, future)
+            raise
+        if future.done():
+            return True
+        self._leave(key, future)
+        return False
+
+    def _leave(self, key: Key, future: asyncio.Future[Any]) -> None:
+        def ended(future: asyncio.Future[Any]) -> None:
+            if not future.cancelled():
+                future.exception()  # nobody may come back for it: no warning of the loop's
+            future.get_loop().call_later(self._kept, self._forget, key, future)
+
+        future.add_done_callback(ended)
+
+    def _forget(self, key: Key, future: asyncio.Future[Any]) -> None:
+        if self._calls.get(key) is future:
+            del self._calls[key]
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
-    """Nobody may come back for it; its exception is not worth a warning of the loop."""
-    if not future.cancelled():
-        future.exception()
-
-
-def _said(key: Hashable) -> str:
-    return " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+def _said(key: Key) -> str:
+    return " ".join(map(str, key))

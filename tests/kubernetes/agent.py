@@ -13,27 +13,29 @@ from .processes import Processes
 
 
 class Agent:
-    """``flags`` are command-line flags, ``_`` for ``-``; ``ready`` says that it serves."""
+    """``flags`` are command-line flags, ``_`` for ``-``; ``heard`` counts what kubelet has heard:
+    it grows when an agent has told of its devices.
+    """
 
     def __init__(
-        self, name: str, folder: Path, *, ready: Callable[[], bool], **flags: object
+        self, name: str, folder: Path, *, heard: Callable[[], int], **flags: object
     ) -> None:
         self.name = name
         self.processes = Processes(folder)
-        self._ready = ready
+        self._heard = heard
         self._words = [
             str(word)
             for key, value in flags.items()
             for word in (f"--{key.replace('_', '-')}", value)
         ]
 
-    def start(self, *, wait: bool = True) -> None:
+    def start(self) -> None:
+        """Its devices are kubelet's to hand out when this returns."""
+        before = self._heard()
         self.processes.start(self.name, sys.executable, "-m", "hami", "device-plugin", *self._words)
-        if wait:
-            self.ready()
-
-    def ready(self) -> None:
-        self.processes.wait(self.name, "its devices are on the node", self._ready, 30)
+        self.processes.wait(
+            self.name, "kubelet hears of its devices", lambda: self._heard() > before, 60
+        )
 
     @property
     def pid(self) -> int:

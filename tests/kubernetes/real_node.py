@@ -25,6 +25,7 @@ VENDORS: Mapping[str, tuple[str, str]] = {
     "nvidia": ("nvidia.com/gpu", "hami.io/vgpu-devices-allocated"),
 }
 """The counted resource, and the annotation with the allocation."""
+CHECKPOINT = DEVICE_PLUGINS / "kubelet_internal_checkpoint"
 FOREVER = "exec sleep 1000000000"
 MIB = 1024 * 1024
 
@@ -58,9 +59,16 @@ class RealNode:
 
     # Agents.
 
-    def agent(self, vendor: str = "mock", *, devices: Mapping[str, Any], **flags: object) -> Agent:
+    def agent(
+        self,
+        vendor: str = "mock",
+        *,
+        devices: Mapping[str, Any],
+        server: str = "",
+        **flags: object,
+    ) -> Agent:
         """Starts one; its devices are on the node when this returns. ``devices``: its section of
-        the device configuration.
+        the device configuration; ``server``: a proxy's address.
         """
         config = self._folder / f"{vendor}.yaml"
         config.write_text(json.dumps({vendor: dict(devices)}))
@@ -75,10 +83,12 @@ class RealNode:
             "device_config": config,
             "verification_keys": self._keys,
             "usage_tmpfs": "on",
-            "kubeconfig": self.cluster.plane.kubeconfig(f"agent-{vendor}", token=token),
+            "kubeconfig": self.cluster.plane.kubeconfig(
+                f"agent-{vendor}", server=server, token=token
+            ),
             **flags,
         }
-        agent = Agent(f"agent-{vendor}", self._folder, ready=lambda: self.free(vendor) > 0, **flags)
+        agent = Agent(f"agent-{vendor}", self._folder, heard=self.heard, **flags)
         self._agents.append(agent)
         agent.start()
         annotation = "hami.io/node-identity"
@@ -90,10 +100,14 @@ class RealNode:
     def object(self) -> Object:
         return self.admin.get(node_path(self.name))
 
-    def free(self, vendor: str = "mock") -> int:
-        """What kubelet says it can hand out."""
-        amount = self.object()["status"].get("allocatable", {}).get(VENDORS[vendor][0], "0")
-        return int(amount) if amount.isdigit() else int(float(amount.rstrip("k")) * 1000)
+    def heard(self) -> int:
+        """Grows when kubelet has heard of devices: it writes its checkpoint then. What the node's
+        status says is older.
+        """
+        try:
+            return CHECKPOINT.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     # Pods.
 
@@ -210,9 +224,10 @@ def grants_of(pod: Object, vendor: str) -> dict[str, list[tuple[str, int, int]]]
 
 def seen_by(container: Running, vendor: str) -> list[tuple[str, int, int]]:
     """The container's limits page, as it can read it itself; empty without one."""
-    if "HAMI_SLICE_ID" not in container.env:
+    try:
+        page = read_page(container.read(f"/run/hami/{vendor}/limits"))
+    except FileNotFoundError:
         return []
-    page = read_page(container.read(f"/run/hami/{vendor}/limits"))
     return [(d.uuid, d.memory_bytes // MIB, d.cores) for d in page.devices]
 
 

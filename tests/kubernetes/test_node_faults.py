@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 from .client import pods_path
 from .processes import until
+from .proxy import Proxy
 from .real_node import a_job, a_running_pod, an_app
+
+pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
 
 ALLOCATED = "hami.io/mock-devices-allocated"
 SIGNATURE = "hami.io/allocation-signature"
@@ -53,8 +57,9 @@ def test_kubelet_restarts_under_running_pods(node, agent):
     before = {c.pid for c in node.containers()}
     for _ in range(3):
         node.worker.stop_kubelet()
+        heard = node.heard()
         node.worker.start_kubelet()
-        until("the agent is back", lambda: node.free() > 0)
+        until("the agent is back", lambda heard=heard: node.heard() > heard)
     assert {c.pid for c in node.containers()} == before
     assert [node.cluster.pod(name)["status"]["phase"] for name in ("plain", "inits")] == ["Running"] * 2  # fmt: skip
     node.cluster.add_pod(a_running_pod("later", mock=1, mockmem=3000))
@@ -119,6 +124,41 @@ def test_a_container_that_restarts_while_the_agent_is_away(node, agent):
     after = until("it was restarted", another, seconds=60)
     assert after.env["HAMI_SLICE_ID"] == before.env["HAMI_SLICE_ID"]
     assert node.agrees() == 1
+
+
+# The API server.
+
+
+@pytest.fixture
+def to_api(cluster):
+    """Between the agent and the API server; kubelet goes another way."""
+    authority = cluster.plane.authority.certificate
+    with Proxy(cluster.plane.url, tls=ssl.create_default_context(cafile=authority)) as proxy:
+        yield proxy
+
+
+def test_an_agent_that_reaches_no_api_server_restarts_containers_and_starts_no_new_ones(
+    node, to_api
+):
+    node.agent(devices={"devices": "mockx2"}, server=to_api.url)
+    node.cluster.add_pod(a_running_pod("known", mock=1, mockmem=1000))
+    node.starts("known")
+    before = node.container("known", "main")
+    away = to_api.drop(".", forward=False, times=None)
+    to_api.cut(".")
+    os.kill(before.pid, signal.SIGKILL)
+
+    def another():
+        return next((c for c in node.containers("known") if c.pid != before.pid), None)
+
+    after = until("it was restarted", another, seconds=60)
+    assert after.env["HAMI_SLICE_ID"] == before.env["HAMI_SLICE_ID"]
+    node.cluster.add_pod(a_running_pod("new", mock=1, mockmem=2000))
+    node.waits("new", "PreStartContainer")
+    assert node.containers("new") == []
+    away.release()
+    node.starts("new")
+    assert node.agrees() == 2
 
 
 # Forgery.

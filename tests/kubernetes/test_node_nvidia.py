@@ -11,6 +11,8 @@ import pytest
 from .processes import until
 from .real_node import a_job, a_running_pod, an_app
 
+pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
+
 REGISTER = "hami.io/node-nvidia-register"
 LIBRARY = Path("/lib/x86_64-linux-gnu/libm.so.6")
 """Any shared library: the containers' programs are static and load none."""

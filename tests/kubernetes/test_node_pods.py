@@ -14,6 +14,8 @@ from .objects import a_pod
 from .processes import until
 from .real_node import MIB, a_job, a_running_pod, an_app, grants_of
 
+pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
+
 OUT = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
 OUT_VOLUME = {"volumes": [{"name": "out", "emptyDir": {}}]}
 

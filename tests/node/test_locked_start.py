@@ -16,7 +16,7 @@ from hami.node.pods import (
     NodePodStatus,
     RunningState,
 )
-from hami.node.releasing import as_slice
+from hami.node.table import as_slice
 from hami.node.server import CallRefused
 from hami.node.table import LiveSlice
 
@@ -99,6 +99,18 @@ async def test_one_of_several_with_these_ids_that_is_refused_refuses_all(world):
         await start(world, "x")
     world.kubelet.forget(other.uid)
     world.by._starts._issued.clear()
+    await start(world, "x")
+
+
+async def test_a_pod_that_is_gone_is_no_reason_to_refuse_another(world):
+    gone = await world.add("gone", "B", lock=False, at=200)
+    await world.add("third", "C")
+    await world.admit(gone, "app0", "x")
+    pod = await world.add("p", "A")
+    await world.admit(pod, "app0", "x")
+    with pytest.raises(CallRefused, match="pod default/gone"):
+        await start(world, "x")
+    await world.remove("gone")
     await start(world, "x")
 
 

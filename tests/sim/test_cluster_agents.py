@@ -120,6 +120,56 @@ async def test_a_grant_that_is_not_the_schedulers_starts_nothing_and_says_why():
         assert node.runtime.starts_of("p") == []
 
 
+# What goes wrong in a real kubelet.
+
+
+def limit_of(node, name: str) -> str:
+    (started,) = node.runtime.starts_of(name)
+    return started.env["MOCK_DEVICE_MEMORY_LIMIT_0"]
+
+
+async def test_a_stale_checkpoint_delays_no_start_and_mixes_up_nothing():
+    async with a_cluster() as (cluster, node, _):
+        await cluster.apply(a_pod("first", memory=100))
+        await cluster.phase("first", "Running")
+        node.races.stale_checkpoints = 1
+        await cluster.apply(a_pod("p", memory=200))
+        await cluster.phase("p", "Running")
+        assert limit_of(node, "p") == "200m"
+
+
+async def test_two_pods_that_kubelet_gave_one_id_each_run_with_their_own_grant():
+    async with a_cluster() as (cluster, node, _):
+        node.races.forgotten_allocations = 3
+        await cluster.apply([a_pod(f"p{n}", memory=100 * n) for n in range(1, 5)])
+        for n in range(1, 5):
+            await cluster.phase(f"p{n}", "Running")
+            assert limit_of(node, f"p{n}") == f"{100 * n}m"
+        ids = [sorted(entry.held.flat) for entry in node.devices.entries()]
+        assert len({tuple(found) for found in ids}) < len(ids)
+
+
+async def test_a_lost_stream_is_registered_anew():
+    async with a_cluster() as (cluster, node, _):
+        node.devices.drop_stream(DEVICE)
+        await node.devices.lost(DEVICE)
+        await node.devices.healthy(DEVICE, 20)
+        await cluster.apply(a_pod("p"))
+        await cluster.phase("p", "Running")
+
+
+async def test_a_stream_whose_end_is_noticed_late_costs_the_new_agent_its_registration_once():
+    async with a_cluster() as (cluster, node, agent):
+        node.races.stream_end.clear()
+        await cluster.agents.kill_agent(agent)
+        await cluster.agents.restart_agent(agent)
+        node.races.stream_end.set()
+        await node.devices.lost(DEVICE)
+        await node.devices.healthy(DEVICE, 20)
+        await cluster.apply(a_pod("p"))
+        await cluster.phase("p", "Running")
+
+
 async def test_an_agent_that_cannot_start_is_an_error_with_its_own_words():
     async with EmbeddedCluster() as cluster:
         node = await cluster.add_plugin_node("n1")

@@ -1,7 +1,8 @@
 """The embedded cluster: an API server, a scheduler, kubelets and the real service, on one machine.
 
-The service is a process of its own, the same that runs in a real cluster; everything else lives
-in the caller's event loop. I/O is allowed: sockets on loopback, a temporary folder, one process.
+The service is a process of its own, the same that runs in a real cluster, and so are node agents;
+everything else lives in the caller's event loop. I/O is allowed: sockets on loopback and in a
+temporary folder, those processes.
 """
 
 from hami.sim.cluster.cluster import ClusterSettings, EmbeddedCluster

@@ -26,7 +26,7 @@ from hami.sim.api import ApiServer, Faults, TlsFiles
 from hami.sim.cluster.objects import AnyObject, apply, flattened
 from hami.sim.cluster.observer import PATIENCE, Observer
 from hami.sim.cluster.parts import Parts
-from hami.sim.cluster.plugin_nodes import AgentFiles, NodeAgent, PluginNodes, folder_of_nodes
+from hami.sim.cluster.plugin_nodes import NodeAgent, NodeFolders, PluginNodes
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.service import SchedulerService, extender_of
 from hami.sim.controllers import WorkloadControllers
@@ -107,7 +107,7 @@ class EmbeddedCluster:
     async def _start(self) -> None:
         settings = self.settings
         folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="hami-")))
-        nodes = folder_of_nodes(folder, self._stack)
+        folders = NodeFolders(folder, self._stack)
         self.server = ApiServer(faults=self.faults, token=secrets.token_urlsafe(24))
         # kubectl sends its token over TLS alone.
         tls = TlsFiles.self_signed(folder) if settings.tls else None
@@ -136,12 +136,8 @@ class EmbeddedCluster:
             self.vendors,
             parts=self._parts,
             stack=self._stack,
-            files=AgentFiles(
-                nodes=nodes,
-                kubeconfig=self.kubeconfig,
-                verification_keys=self.service.verification_keys,
-                devices=self.service.devices,
-            ),
+            folders=folders,
+            service=self.service,
             on_problem=self._note,
         )
         controllers = WorkloadControllers(self.client, on_problem=self._note)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +18,7 @@ from hami.plugins import Vendors
 from hami.sim.cluster.parts import Parts
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.process import HamiProcess
+from hami.sim.cluster.service import SchedulerService
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami.sim.live import LivePod
@@ -30,32 +31,39 @@ _FOREIGN = ("HAMI_DEVICE_PLUGIN_", "KUBE", "NODE_NAME", "NodeName", "NVIDIA_", "
 """Variables of the caller that configure some other agent."""
 
 
-def folder_of_nodes(folder: Path, stack: AsyncExitStack) -> Path:
-    """Below ``folder``, or elsewhere until ``stack`` ends when its path is too long.
+class NodeFolders:
+    """The nodes' folders: below ``folder``, or elsewhere where its path is too long.
 
     A unix socket's path is limited; that of a folder for temporary files is not.
     """
-    nodes = folder / "nodes"
-    if len(os.fsencode(nodes)) <= LONGEST_FOLDER:
-        return nodes
-    return Path(stack.enter_context(TemporaryDirectory(prefix="hami-", dir="/tmp")))
 
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        self._nodes = folder / "nodes"
+        self._elsewhere: TemporaryDirectory[str] | None = None
+        # Now, so that whatever uses a node's folder ends before the folder does.
+        stack.callback(self._close)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFiles:
-    """What every agent of a cluster is given; ``nodes`` is the folder of all nodes."""
+    def of(self, node: str) -> Path:
+        if len(os.fsencode(self._nodes)) <= LONGEST_FOLDER:
+            return self._nodes / node
+        if self._elsewhere is None:
+            self._elsewhere = TemporaryDirectory(prefix="hami-", dir="/tmp")
+        return Path(self._elsewhere.name) / node
 
-    nodes: Path
-    kubeconfig: Path
-    verification_keys: Path
-    devices: Path
+    def _close(self) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.cleanup()
 
 
 class NodeAgent(HamiProcess):
     """``hami device-plugin`` for the vendor of ``profile`` on one node."""
 
     def __init__(
-        self, node: PluginNode, profile: VendorProfile, files: AgentFiles, flags: Sequence[str]
+        self,
+        node: PluginNode,
+        profile: VendorProfile,
+        service: SchedulerService,
+        flags: Sequence[str],
     ) -> None:
         vendor = profile.key.lower()
         super().__init__(
@@ -76,9 +84,9 @@ class NodeAgent(HamiProcess):
             f"--cgroup-root={node.cgroups}",
             f"--proc-root={node.proc}",
             "--usage-tmpfs=off",
-            f"--kubeconfig={files.kubeconfig}",
-            f"--verification-keys={files.verification_keys}",
-            f"--device-config={files.devices}",
+            f"--kubeconfig={service.kubeconfig}",
+            f"--verification-keys={service.verification_keys}",
+            f"--device-config={service.devices}",
             *flags,
         ]
 
@@ -88,7 +96,7 @@ class NodeAgent(HamiProcess):
 
 
 class PluginNodes:
-    """Makes them, and ends them with the cluster's ``stack``."""
+    """Makes them, and ends their agents with the cluster's ``stack``."""
 
     def __init__(
         self,
@@ -98,7 +106,8 @@ class PluginNodes:
         *,
         parts: Parts,
         stack: AsyncExitStack,
-        files: AgentFiles,
+        folders: NodeFolders,
+        service: SchedulerService,
         on_problem: Callable[[str], None],
     ) -> None:
         self._client = client
@@ -106,7 +115,8 @@ class PluginNodes:
         self._vendors = vendors
         self._parts = parts
         self._stack = stack
-        self._files = files
+        self._folders = folders
+        self._service = service
         self._on_problem = on_problem
         self._events: EventRecorder | None = None
         self._nodes: dict[str, PluginNode] = {}
@@ -124,7 +134,7 @@ class PluginNodes:
         """A kubelet with a device-plugin folder; the Node object is not made here."""
         settings = settings or PluginNodeSettings()
         settings = replace(settings, record=self._record, on_problem=self._on_problem)
-        node = PluginNode(name, self._files.nodes / name, settings)
+        node = PluginNode(name, self._folders.of(name), settings)
         self._nodes[name] = node
         self._kubelet.attach(node)
         self._parts.start(f"kubelet of {name}", node.run())
@@ -139,7 +149,7 @@ class PluginNodes:
             NotInTime: it takes too long.
         """
         profile = vendor_named(self._vendors, vendor).profile
-        agent = NodeAgent(node, profile, self._files, flags)
+        agent = NodeAgent(node, profile, self._service, flags)
         self._agents.append(agent)
         self._stack.push_async_callback(self.stop_agent, agent)
         await self.restart_agent(agent)

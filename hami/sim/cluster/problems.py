@@ -1,7 +1,7 @@
 """What can go wrong with an embedded cluster.
 
 HamiError
-├── ServiceDied        the scheduler service ended by itself; its last lines say why
+├── ServiceDied        the scheduler service or a node agent ended by itself; its last lines say why
 └── NotInTime          something that was waited for did not come to be
 """
 
@@ -11,7 +11,7 @@ from hami.domain.errors import HamiError
 
 
 class ServiceDied(HamiError):
-    """The scheduler service ended by itself."""
+    """A process of ours ended by itself."""
 
 
 class NotInTime(HamiError):

@@ -44,6 +44,7 @@ class SchedulerService(HamiProcess):
         )
         self.extender = ""
         self.public = ""
+        self.kubeconfig = kubeconfig
         self._addresses = folder / "addresses.json"
         certificate = self_signed([_LOOPBACK, "localhost"])
         files = certificate.write(folder)

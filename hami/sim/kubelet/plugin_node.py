@@ -111,6 +111,7 @@ class PluginNode:
         self._wanted.set()
         self._unwanted = asyncio.Event()
         self._ended = asyncio.Event()
+        self._ended.set()
         self._tasks: asyncio.TaskGroup | None = None
         self._queue: asyncio.Queue[PodUid] = asyncio.Queue()
         self._seen: set[PodUid] = set()

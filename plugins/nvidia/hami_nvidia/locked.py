@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -66,12 +67,21 @@ def make_shared_directories(slice: Slice, settings: NodeSettings) -> None:
     for directory in (shared_directory(slice, settings), settings.lock_dir):
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            directory.chmod(_SHARED_WITH_ALL)
+            _open_to_all(directory)
         except OSError as error:
             raise SharedDirectoryFailed(
                 f"{directory} cannot be made: {error.strerror}; HAMi's library in the container "
-                f"needs it: make its parent writable for the agent"
+                f"needs it as a directory: remove what is there, make its parent writable"
             ) from error
+
+
+def _open_to_all(directory: Path) -> None:
+    """Not through a link: anybody on the node can put one into /tmp."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(opened, _SHARED_WITH_ALL)
+    finally:
+        os.close(opened)
 
 
 def remove_shared_directory(directory: Path, settings: NodeSettings) -> None:
@@ -80,5 +90,5 @@ def remove_shared_directory(directory: Path, settings: NodeSettings) -> None:
     Raises:
         OSError: something of it cannot be removed.
     """
-    if directory.parent == settings.library_dir / "containers":
+    if directory.parent == settings.library_dir / "containers" and "_" in directory.name:
         shutil.rmtree(directory, ignore_errors=not directory.is_dir())

@@ -33,7 +33,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the node's own spec says: of every container, and of each device by name."""
 
     version: str
-    common: Edits
+    shared: Edits
     devices: Mapping[str, Edits]
 
     def of_file(self, path: str) -> Edits | None:
@@ -83,7 +83,7 @@ def derived_spec(
         "cdiVersion": spec.version,
         "kind": GPU_KIND,
         "devices": devices,
-        "containerEdits": _with_hook(spec.common, hook),
+        "containerEdits": _with_hook(spec.shared, hook),
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
@@ -117,7 +117,7 @@ def _read(path: Path, kind: str) -> NodeSpec | None:
         return None
     return NodeSpec(
         version=str(raw.get("cdiVersion", "0.6.0")),
-        common=_edits(raw),
+        shared=_edits(raw),
         devices={
             str(device["name"]): _edits(device)
             for device in raw.get("devices") or ()

@@ -310,6 +310,13 @@ def test_mixed_offers_cut_gpus_by_profile_and_the_others_whole(tmp_path):
     }  # fmt: skip
 
 
+def test_a_gpu_that_was_cut_meanwhile_is_not_lost(tmp_path):
+    nvml = two_cut(tmp_path, False, False)
+    before = discovered(nvml, MIXED)
+    nvml.set_mig(uuids(nvml)[0], enabled=True)
+    assert [gpu.index for gpu in discovered(nvml, MIXED, known=before)] == [1]
+
+
 def test_other_strategies_have_no_static_devices(tmp_path):
     nvml = cut(two_cut(tmp_path), 0, ("1g.5gb", 0))
     assert static_devices(nvml, settings()).by_resource == {}

@@ -3,7 +3,7 @@
 import pytest
 from hami_nvidia.condition import WELL, after_answer, after_error, after_failure
 from hami_nvidia.health import ANEW_SECONDS, HealthWatch
-from hami_nvidia.nvml import Recovery
+from hami_nvidia.nvml import Recovery, XidEvent
 from hami_nvidia.xids import NEEDS_RESET, PROGRAMS_FAULT, xid_filter
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,6 +110,25 @@ def test_several_errors_at_once_are_one_change(node):
     for xid in (94, 31, 94, 79):
         node.xid(xid)
     assert node.changes() == {0: (False, "XID 79, which needs a reset of the GPU")}
+
+
+def test_only_the_first_error_is_waited_for(node):
+    waits = []
+
+    class Busy:
+        refused = {}  # noqa: RUF012
+
+        def wait(self, seconds):
+            waits.append(seconds)
+            return XidEvent(xid=94) if len(waits) < 3 else None
+
+        def close(self):
+            pass
+
+    node.nvml.watch = lambda gpus: Busy()
+    watch = HealthWatch(node.nvml, wait_seconds=5, clock=lambda: node.now)
+    assert len(watch.check(node.devices, node.settings)) == 2
+    assert waits == [5, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -453,13 +453,13 @@ STEPS = st.lists(
         st.sampled_from(["ensure", "release", "restart", "fail"]),
         st.integers(0, 5),
     ),
-    max_size=20,
+    max_size=25,
 )
 PLACES = ("1g.5gb@0", "2g.10gb@0", "3g.20gb@0", "1g.5gb@1", "3g.20gb@4", "7g.40gb@0")
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(STEPS)
 def test_no_slice_ever_loses_its_instance_or_gets_anothers(tmp_path_factory, steps):

@@ -11,6 +11,7 @@ import pytest
 from hami_nvidia.enforce import enforce, release, static_edits
 from hami_nvidia.handed import ChannelMissing
 from hami_nvidia.library import LibraryMissing
+from hami_nvidia.locked import SharedDirectoryFailed
 from hami_nvidia.node_specs import SpecFailed
 from hami_nvidia.places import NoPlace
 from hypothesis import given
@@ -335,14 +336,39 @@ def test_the_containers_directory_is_everybodys_and_goes_with_the_slice(tmp_path
     release(slice, node)
 
 
-def test_nothing_is_removed_but_the_slices_own_directory(tmp_path):
+def test_a_link_in_place_of_the_lock_directory_is_not_followed(tmp_path):
+    node = locked(tmp_path)
+    victim = tmp_path / "etc"
+    victim.mkdir(mode=0o755)
+    (tmp_path / "vgpulock").symlink_to(victim)
+    with pytest.raises(SharedDirectoryFailed, match="vgpulock cannot be made"):
+        enforce(a_slice(node), node)
+    assert victim.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "recorded", ["{node}/victim_1", "{node}/usr-local/vgpu/containers/..", "victim_1", ""]
+)
+def test_nothing_is_removed_but_a_containers_own_directory(tmp_path, recorded):
     node = locked(tmp_path)
     slice = a_slice(node)
-    victim = tmp_path / "victim"
-    victim.mkdir()
-    (slice.state_dir / "nvidia.json").write_text(json.dumps({"shared": str(victim)}))
+    (tmp_path / "victim_1").mkdir()
+    (tmp_path / "usr-local/vgpu/containers").mkdir(parents=True)
+    record = json.dumps({"shared": recorded.format(node=tmp_path)})
+    (slice.state_dir / "nvidia.json").write_text(record)
     release(slice, node)
-    assert victim.exists()
+    assert (tmp_path / "victim_1").exists()
+    assert (tmp_path / "usr-local/vgpu/containers").exists()
+
+
+@pytest.mark.parametrize("content", ["", "not JSON", "[]", '{"library": 7}'])
+def test_a_damaged_record_costs_the_version_and_nothing_else(tmp_path, content):
+    node = locked(tmp_path)
+    slice = a_slice(node)
+    before = enforce(slice, node)
+    (slice.state_dir / "nvidia.json").write_text(content)
+    assert enforce(slice, node) == before
+    release(slice, node)
 
 
 def test_without_a_library_nothing_starts(tmp_path):
