@@ -29,6 +29,7 @@ from hami.node.cdi import CdiFolders
 from hami.node.cgroups import PodCgroups
 from hami.node.config import AgentConfig
 from hami.node.config_source import AgentSource, plugin_config
+from hami.node.enforcing import reconcile
 from hami.node.granting import Granted, Granting, Refused
 from hami.node.identity import choose_identity
 from hami.node.inventory import Inventory
@@ -38,7 +39,7 @@ from hami.node.outcomes import Outcomes, PodWriter
 from hami.node.pods import NodePods
 from hami.node.preparing import Prepared, resize
 from hami.node.recovery import recover
-from hami.node.releasing import Releasing, as_slice
+from hami.node.releasing import Releasing
 from hami.node.resizing import Resizing
 from hami.node.resources import ServedResources
 from hami.node.server import DevicePluginServer
@@ -54,7 +55,6 @@ from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
 
 COMPONENT = "hami-device-plugin"
-RECONCILE_SECONDS = 60.0
 HOOKS_AT_ONCE = 8
 """Threads: so many hooks of the vendor may hang before others wait."""
 DISK_AT_ONCE = 4
@@ -134,6 +134,7 @@ class Agent:
         config, client = begin.config, begin.client
         self._begin = begin
         self._log = structlog.get_logger("hami.agent")
+        self._kept: tuple[str, ...] = ()
         self._watcher = ConfigWatcher(begin.source, config, self._apply)
         self._events = EventRecorder(
             client,
@@ -163,7 +164,7 @@ class Agent:
             around, busy=self._by.busy, released=lambda _: self._slices_changed()
         )
         self._resizing = Resizing(
-            around.granting, around.slices, self._events, self._resize, self._by.busy
+            around.granting, around.slices, self._events, self._resize, self._by.alone
         )
         self._mounts = MountCheck(
             around,
@@ -239,7 +240,9 @@ class Agent:
         )
 
     def _static_server(self, resource: str) -> DevicePluginServer:
-        """For devices that kubelet itself hands out."""
+        """For devices that kubelet itself hands out; raises HamiError where it cannot be served."""
+        if resource in self._around.vendor.profile.resources.all_names:
+            raise HamiError(f"{resource} is the scheduler's to give away, not kubelet's alone")
         calls = StaticCalls(
             resource,
             self._around.vendor,
@@ -274,17 +277,12 @@ class Agent:
         for live in found.slices:
             around.slices.put(live)
         self._log.info("slices on disk", live=len(found.slices), damaged=len(found.damaged))
-        mine = [as_slice(live, around.store.state_dir(live.id)) for live in found.slices]
-        try:
-            await around.hooks.call(
-                ("hami_reconcile",),
-                RECONCILE_SECONDS,
-                around.vendor.reconcile,
-                mine,
-                self._plugin_config(),
-            )
-        except HamiError as error:
-            self._log.error("what belongs to no slice was not undone", error=str(error))
+        self._kept = found.kept
+
+    async def _reconcile(self) -> None:
+        """Once; nothing is enforced meanwhile, but kubelet need not wait for its registration."""
+        await reconcile(self._around, self._kept)
+        self._inventory.look_again()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Until cancelled."""
@@ -293,6 +291,7 @@ class Agent:
             around.pods.listen(listener)
         async with asyncio.TaskGroup() as tasks:
             for work in (
+                self._reconcile(),
                 around.pods.run(),
                 self._inventory.run(),
                 self._resources.run(),

@@ -56,9 +56,7 @@ class ByKubelet:
         """It is being prepared, or something else is done with it."""
         return self._starts.busy(slice_id)
 
-    async def alone(
-        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def alone(self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do something else with a slice, when nothing of its pod is being prepared."""
         await self._starts.alone(pod, slice_id, work)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,10 @@ class CdiFolders:
         self._write_to = write_to
         self._read_from = tuple(read_from)
         self._prefix = f"hami-{vendor.lower()}-"
+        # Not of a vendor whose key only begins as ours does: its agent may be writing it.
+        self._leftover = re.compile(
+            rf"\.{re.escape(self._prefix)}{SLICE_ID.pattern}\.json\.[0-9a-f]+{re.escape(TEMPORARY)}"
+        )
         self._read: dict[Path, _Read] = {}
         self._log = structlog.get_logger("hami.cdi")
 
@@ -109,7 +114,7 @@ class CdiFolders:
     def recover(self) -> set[str]:
         """Take away what a killed agent was writing; then as :meth:`written`."""
         for name in self._names(self._write_to):
-            if name.startswith(f".{self._prefix}") and name.endswith(TEMPORARY):
+            if self._leftover.fullmatch(name):
                 path = self._write_to / name
                 with store_failures("remove a leftover", path):
                     path.unlink(missing_ok=True)

@@ -16,12 +16,13 @@ from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
-from hami.node.table import as_slice
 from hami.node.surroundings import Surroundings
+from hami.node.table import as_slice
 
 ENFORCE_SECONDS = 20.0
 """The contract's limit for ``hami_enforce``."""
 RECONCILE_SECONDS = 60.0
+FIRST_RETRY = 1.0
 ENFORCE, RECONCILE = "hami_enforce", "hami_reconcile"
 
 
@@ -47,7 +48,7 @@ async def reconcile(around: Surroundings, damaged: Sequence[str]) -> None:
     ``damaged`` slices are named too: their containers may run, though nobody knows with what.
     """
     log = structlog.get_logger("hami.reconciling")
-    backoff = Backoff(first=1.0, most=300.0)
+    backoff = Backoff(first=FIRST_RETRY, most=300.0)
     while True:
         live = [as_slice(one, around.store.state_dir(one.id)) for one in around.slices]
         known = {slice.id for slice in live}
@@ -57,13 +58,12 @@ async def reconcile(around: Surroundings, damaged: Sequence[str]) -> None:
                 (RECONCILE,), RECONCILE_SECONDS, around.vendor.reconcile, live, around.config()
             )
         except HamiError as error:
-            delay = backoff.delay()
-            log.error(
-                "what belongs to no slice was not undone", error=str(error), again_in=round(delay)
-            )
-            await asyncio.sleep(delay)
+            problem = str(error)
         else:
             return
+        delay = backoff.delay()
+        log.error("what belongs to no slice was not undone", error=problem, again_in=round(delay))
+        await asyncio.sleep(delay)
 
 
 def _unknown(slice_id: str, around: Surroundings) -> Slice:

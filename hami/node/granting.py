@@ -119,7 +119,7 @@ class Granting:
         """The allocation's, or what is wrong with its signature."""
         text = pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
         if not text:
-            if self._accept_unsigned:
+            if self._accept_unsigned and not self._highest.get(pod.uid):
                 return 0
             return (
                 f"its allocation has no signature (annotation {keys.ALLOCATION_SIGNATURE}): the "

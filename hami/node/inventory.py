@@ -13,6 +13,7 @@ from hami.domain.errors import HamiError
 from hami.domain.slices import HealthChange
 from hami.domain.units import DeviceId
 from hami.hookspecs import PluginConfig
+from hami.kube.pace import Backoff
 from hami.node.threads import Threads
 from hami.vendor import Vendor
 
@@ -21,6 +22,8 @@ HEALTH_SECONDS = 60.0
 """A hook that waits for events may block for a while; longer means that it hangs."""
 LOOK_EVERY = 1.0
 """Seconds between looks at the health, for hooks that answer at once."""
+FIRST_RETRY = 1.0
+"""Seconds, while no device is known; later each time."""
 PATIENCE = 3
 """Failures in a row until the devices count as unhealthy."""
 
@@ -78,6 +81,7 @@ class Inventory:
             tasks.create_task(self._follow())
 
     async def _discover(self) -> None:
+        soon = Backoff(first=FIRST_RETRY, most=self._every)
         while True:
             self._again.clear()
             before = self._state()
@@ -101,7 +105,9 @@ class Inventory:
                 self.known.set()
             self._tell(before)
             try:
-                async with asyncio.timeout(self._every):
+                # A driver that is still starting must not cost the node half a minute.
+                wait = self._every if self.known.is_set() else soon.delay()
+                async with asyncio.timeout(wait):
                     await self._again.wait()
             except TimeoutError:
                 continue
@@ -126,6 +132,8 @@ class Inventory:
                 self._failures["hami_check_health"] = 0
                 for change in changes:
                     self._apply(change)
+                if changes:
+                    self._again.set()
             self._tell(before)
 
     def _apply(self, change: HealthChange) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 import structlog
 
+from hami.domain.units import PodUid
 from hami.node.cgroups import Unreadable
 from hami.node.container import seen_limits
 from hami.node.mounts import Missing, slice_mount
@@ -38,7 +39,7 @@ class MountCheck:
         self._seen_at = PurePosixPath(seen_limits(around.vendor.profile.key))
         self._proc = proc
         self._stop = stop
-        self._looked: dict[str, str] = {}
+        self._looked: dict[PodUid, dict[str, str]] = {}
         self._due: asyncio.Queue[tuple[NodePod, LiveSlice, str]] = asyncio.Queue()
         self._log = structlog.get_logger("hami.mounts")
 
@@ -50,13 +51,13 @@ class MountCheck:
                 continue
             if live.record.identity == "lock":
                 continue  # its limits are in its environment
-            if self._looked.get(live.id) != status.container_id:
-                self._looked[live.id] = status.container_id
+            looked = self._looked.setdefault(pod.uid, {})
+            if looked.get(live.id) != status.container_id:
+                looked[live.id] = status.container_id
                 self._due.put_nowait((pod, live, status.container_id.rpartition("/")[2]))
 
     def pod_gone(self, pod: NodePod) -> None:
-        for live in self._around.slices.of_pod(pod.uid):
-            self._looked.pop(live.id, None)
+        self._looked.pop(pod.uid, None)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -85,11 +86,16 @@ class MountCheck:
         )
         if not isinstance(seen, Missing):
             return ""
-        if self._stop():
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            return f"{seen.problem}; it was stopped"
-        return seen.problem
+        return f"{seen.problem}; {_stopped(pids)}" if self._stop() else seen.problem
+
+
+def _stopped(pids: Iterable[int]) -> str:
+    """What came of it, in words."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except OSError as error:
+            return f"it cannot be stopped ({error.strerror}; run the agent as root with hostPID)"
+    return "it was stopped"

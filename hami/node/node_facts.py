@@ -19,6 +19,9 @@ from hami.kube.pace import Backoff
 from hami.kube.resources import Resource
 from hami.node.files import StoreFailed, make_folder, opened_folder, store_failures, write_whole
 
+PATIENCE = 3.0
+"""Seconds that kubelet may wait for the API server's answer, where there is another one."""
+
 
 class NodeInfo(Lean, frozen=True):
     kubelet_version: str = ""
@@ -50,17 +53,20 @@ async def node_facts(
 ) -> NodeFacts:
     """From the API server, else as it was at the last start; waits when it was never known."""
     backoff = Backoff(first=0.2, most=10.0)
-    told = False
+    known = await asyncio.to_thread(_read, remembered)
+    told = ""
     while True:
         try:
-            node = await client.get(AGENT_NODES, name)
-        except ApiError as error:
-            if (known := await asyncio.to_thread(_read, remembered)) is not None:
-                on_problem(f"node {name} is taken as it was at the last start: {error}")
+            async with asyncio.timeout(None if known is None else PATIENCE):
+                node = await client.get(AGENT_NODES, name)
+        except (ApiError, TimeoutError) as error:
+            problem = str(error) or f"no answer within {PATIENCE:g} s"
+            if known is not None:
+                on_problem(f"node {name} is taken as it was at the last start: {problem}")
                 return known
-            if not told:
-                on_problem(f"cannot read node {name}: {error}; trying again until it answers")
-                told = True
+            if problem != told:
+                on_problem(f"cannot read node {name}: {problem}; trying again until it answers")
+                told = problem
             await asyncio.sleep(backoff.delay())
             continue
         info = node.status.node_info if node.status else NodeInfo()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
-from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
+from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.pace import Backoff
 from hami.node.checkpoint import Entry
 from hami.node.granting import Granted, Refused
@@ -21,61 +23,96 @@ from hami.wire import keys
 
 REFUSED = "SliceRefused"
 """The reason of the event about a container that must not start."""
-_SETTLED = frozenset({NOT_FOUND, CONFLICT})
-"""The pod is gone, or another one has its name."""
+CONFLICTS = 5
+"""In a row: then it is no race with kubelet, but another pod of this name."""
+
+
+@dataclass(slots=True)
+class _Wish:
+    """What one pod is to be annotated with, and when it is tried next."""
+
+    pod: Pod
+    annotations: dict[str, str | None]
+    backoff: Backoff
+    due: float = 0.0
+    conflicts: int = 0
+    told: str = ""
 
 
 class PodWriter:
     """Patches ``pods/status``, which leaves the spec alone; tried again until it is written.
 
-    What is wanted of one pod is merged; nobody waits for it.
+    What is wanted of one pod is merged; nobody waits for it, and no pod for another that the API
+    server refuses.
     """
 
-    def __init__(self, client: KubeClient, on_problem: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: KubeClient, on_problem: Callable[[str], None], *, first_retry: float = 0.2
+    ) -> None:
         self._client = client
         self._on_problem = on_problem
-        self._wanted: dict[PodUid, tuple[Pod, dict[str, str | None]]] = {}
+        self._first_retry = first_retry
+        self._wanted: dict[PodUid, _Wish] = {}
         self._waiting = asyncio.Event()
 
     def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         """None removes an annotation. What the pod has already is not written."""
-        news = {k: v for k, v in annotations.items() if pod.annotations.get(k) != v}
+        wish = self._wanted.get(pod.uid)
+        before = wish.annotations if wish is not None else {}
+        news = {
+            key: text
+            for key, text in annotations.items()
+            if key in before or pod.annotations.get(key) != text
+        }
         if not news:
             return
-        _, wanted = self._wanted.get(pod.uid, (pod, {}))
-        self._wanted[pod.uid] = (pod, wanted | news)
+        if wish is None:
+            backoff = Backoff(first=self._first_retry, most=30.0)
+            wish = self._wanted[pod.uid] = _Wish(pod, {}, backoff)
+        wish.annotations |= news
         self._waiting.set()
 
     async def run(self) -> None:
         """Until cancelled."""
-        backoff = Backoff(first=0.2, most=30.0)
+        loop = asyncio.get_running_loop()
         while True:
-            await self._waiting.wait()
             self._waiting.clear()
-            problems = [await self._write(uid) for uid in list(self._wanted)]
-            if any(problems):
-                self._on_problem(next(text for text in problems if text))
-                await asyncio.sleep(backoff.delay())
-                self._waiting.set()
-            else:
-                backoff.reset()
+            for uid, wish in list(self._wanted.items()):
+                if wish.due <= loop.time():
+                    await self._write(uid, wish)
+            due = min((wish.due for wish in self._wanted.values()), default=None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._waiting.wait()
 
-    async def _write(self, uid: PodUid) -> str:
-        """What went wrong and must be tried again; empty when it is settled."""
-        pod, wanted = self._wanted.pop(uid)
-        patch = {"metadata": {"uid": uid, "annotations": wanted}}
+    async def _write(self, uid: PodUid, wish: _Wish) -> None:
+        pod, written = wish.pod, dict(wish.annotations)
+        patch = {"metadata": {"uid": uid, "annotations": written}}
         try:
             await self._client.patch(
                 NODE_PODS, pod.name, patch, namespace=pod.namespace, subresource="status"
             )
         except ApiError as error:
-            if error.status in _SETTLED:
-                return ""
-            # What was asked for meanwhile is newer.
-            _, newer = self._wanted.get(uid, (pod, {}))
-            self._wanted[uid] = (pod, wanted | newer)
-            return f"cannot annotate pod {pod.full_name}: {error}"
-        return ""
+            self._failed(uid, wish, error)
+            return
+        if wish.annotations == written:
+            del self._wanted[uid]
+
+    def _failed(self, uid: PodUid, wish: _Wish, error: ApiError) -> None:
+        """Settled, because the pod is gone or another one has its name; or tried again."""
+        wish.conflicts += error.status == CONFLICT
+        if error.status == NOT_FOUND or wish.conflicts >= CONFLICTS:
+            del self._wanted[uid]
+            return
+        delay = max(wish.backoff.delay(), error.retry_after or 0.0)
+        wish.due = asyncio.get_running_loop().time() + delay
+        if error.status == NO_ANSWER:
+            # Nobody else of them is answered either.
+            for other in self._wanted.values():
+                other.due = max(other.due, wish.due)
+        if error.status != CONFLICT and wish.told != str(error):
+            wish.told = str(error)
+            self._on_problem(f"cannot annotate pod {wish.pod.full_name}: {error}")
 
 
 class Outcomes:

@@ -15,19 +15,19 @@ from typing import Literal
 
 import msgspec
 
-from hami.domain.errors import HamiError, shortened
 from hami.domain.devices import Grant
+from hami.domain.errors import HamiError, shortened
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.cdi import slice_spec
 from hami.node.checkpoint import Entry
 from hami.node.container import literal_env, page_limits, recorded_pod, with_page
 from hami.node.enforcing import enforced
+from hami.node.files import StoreFailed
 from hami.node.granting import Granted, Refused
 from hami.node.occupancy import Overfull, overfull
 from hami.node.pods import NoPod
 from hami.node.record import RecordedGrant, SliceRecord
-from hami.node.files import StoreFailed
 from hami.node.store import OthersSlice
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlice

@@ -59,16 +59,19 @@ def recover(
         on_problem(f"slice {lost.slice_id} is damaged ({lost.problem}); it is {fate}")
         if may_run or not _removed(lost.slice_id, store, folders, on_problem):
             kept.append(lost.slice_id)
-    try:
-        known = {*(live.id for live in slices), *kept}
-        orphans = folders.recover() - known
-    except StoreFailed as error:
-        on_problem(str(error))
-        orphans = set()
-    for orphan in orphans if not isinstance(named, Malformed) else ():
-        if orphan not in named:
+    specified = _specified(folders, on_problem)
+    if not isinstance(named, Malformed):
+        for orphan in specified - {live.id for live in slices} - set(kept) - named:
             _removed(orphan, store, folders, on_problem)
     return Recovered(slices=tuple(slices), damaged=tuple(broken), kept=tuple(kept))
+
+
+def _specified(folders: CdiFolders, on_problem: Callable[[str], None]) -> set[str]:
+    try:
+        return folders.recover()
+    except StoreFailed as error:
+        on_problem(str(error))
+        return set()
 
 
 def _removed(

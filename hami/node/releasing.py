@@ -26,6 +26,7 @@ LOOK_EVERY = 1.0
 """Seconds between looks at the cgroups of pods that are gone."""
 LOOK_ANYWAY = 60.0
 RELEASE_SECONDS = 20.0
+FIRST_RETRY = 1.0
 
 
 class Releasing:
@@ -117,7 +118,7 @@ class Releasing:
     async def _released(self, live: LiveSlice) -> bool:
         """Whether it is gone for good; a failure is tried again, later each time."""
         loop = asyncio.get_running_loop()
-        due, backoff = self._retry.get(live.id, (0.0, Backoff(first=1.0, most=60.0)))
+        due, backoff = self._retry.get(live.id, (0.0, Backoff(first=FIRST_RETRY, most=60.0)))
         if loop.time() < due:
             return False
         try:

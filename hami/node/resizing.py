@@ -29,8 +29,9 @@ Alone = Callable[[PodUid, str, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Refusals:
-    """Of one pod: what was said last, and how long until the next try."""
+    """Of one pod and one signature: what was said last, and how long until the next try."""
 
+    signature: str | None
     text: str
     backoff: Backoff
 
@@ -62,6 +63,9 @@ class Resizing:
 
     def pod_changed(self, pod: NodePod) -> None:
         signature = _signature(pod)
+        known = self._refusals.get(pod.uid)
+        if known is not None and known.signature != signature:
+            self._forget(pod.uid)
         if all(_signature(live.record.pod) == signature for live in self._slices.of_pod(pod.uid)):
             return
         self._due[pod.uid] = pod
@@ -69,9 +73,12 @@ class Resizing:
             self._waiting.set()
 
     def pod_gone(self, pod: NodePod) -> None:
-        self._due.pop(pod.uid, None)
-        self._refusals.pop(pod.uid, None)
-        if (later := self._later.pop(pod.uid, None)) is not None:
+        self._forget(pod.uid)
+
+    def _forget(self, uid: PodUid) -> None:
+        self._due.pop(uid, None)
+        self._refusals.pop(uid, None)
+        if (later := self._later.pop(uid, None)) is not None:
             later.cancel()
 
     async def run(self) -> None:
@@ -93,7 +100,7 @@ class Resizing:
             work = partial(self._one, pod, live.id, refused)
             try:
                 await self._alone(pod.uid, live.id, work)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 -- one pod's trouble, not the agent's end
                 self._log.exception("a resize failed", slice=live.id)
                 refused.append(f"the node agent failed: {type(error).__name__}: {error}")
         if refused:
@@ -128,7 +135,7 @@ class Resizing:
         if granted.generation <= live.record.generation:
             return None
         who = f"pod {pod.full_name}, container {live.record.container}"
-        if {g.device_id for g in granted.grants} != {g.device_id for g in live.grants}:
+        if [g.device_id for g in granted.grants] != [g.device_id for g in live.grants]:
             return Refused(
                 f"{who}: generation {granted.generation} of its allocation names other devices "
                 "than it has"
@@ -144,13 +151,15 @@ class Resizing:
         """Once for each refusal; it is tried again, later each time."""
         known = self._refusals.get(pod.uid)
         if known is None:
-            known = _Refusals("", Backoff(first=self._first_retry, most=LAST_RETRY))
+            backoff = Backoff(first=self._first_retry, most=LAST_RETRY)
+            known = _Refusals(_signature(pod), "", backoff)
             self._refusals[pod.uid] = known
         if known.text != text:
             known.text = text
             self._log.warning("a slice keeps its limits", pod=pod.full_name, why=text)
             self._events.record(pod, NOT_RESIZED, text, warning=True)
-        self._due.setdefault(pod.uid, pod)
+        if self._due.setdefault(pod.uid, pod) is not pod:
+            return  # it has changed meanwhile, and is looked at again at once
         loop = asyncio.get_running_loop()
         self._later[pod.uid] = loop.call_later(known.backoff.delay(), self._again, pod.uid)
 

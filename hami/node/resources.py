@@ -9,6 +9,7 @@ from contextlib import suppress
 import structlog
 
 from hami.domain.devices import Device
+from hami.domain.errors import HamiError
 from hami.node.server import DevicePluginServer
 from hami.node.static_calls import static_tokens
 from hami.node.tokens import Token
@@ -39,6 +40,7 @@ class ServedResources:
         self._static = static
         self._static_server = static_server
         self._others: dict[str, DevicePluginServer] = {}
+        self._unserved: set[str] = set()
         self._due = asyncio.Event()
         self._due.set()
         self._log = structlog.get_logger("hami.kubelet")
@@ -67,9 +69,14 @@ class ServedResources:
 
     def _publish_static(self, tasks: asyncio.TaskGroup) -> None:
         static = self._static()
-        for resource in static.keys() - self._others.keys():
+        for resource in static.keys() - self._others.keys() - self._unserved:
+            try:
+                server = self._static_server(resource)
+            except HamiError as error:
+                self._unserved.add(resource)
+                self._log.error("a resource is not served", resource=resource, error=str(error))
+                continue
             self._log.info("serving another resource", resource=resource)
-            server = self._static_server(resource)
             self._others[resource] = server
             tasks.create_task(server.run())
         for resource, server in self._others.items():

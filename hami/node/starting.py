@@ -211,9 +211,7 @@ class Starts:
         task.add_done_callback(done)
         return task
 
-    async def alone(
-        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def alone(self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do something else with a slice, when nothing of its pod is being prepared."""
         await self._in_turn(pod, slice_id, work)
 

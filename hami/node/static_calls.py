@@ -73,4 +73,4 @@ class StaticCalls:
         return [*chosen, *(id for id in available if id not in chosen)][:size]
 
     async def prepare(self, ids: frozenset[str]) -> None:
-        """kubelet does not call this: it was not asked for."""
+        """Kubelet does not call this: it was not asked for."""

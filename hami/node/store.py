@@ -211,12 +211,18 @@ class SliceStore:
         try:
             with opened_folder(path) as folder:
                 found = self._read_meta(folder, slice_id)
-                remove_leftovers(folder)
+                self._remove_leftovers(folder, path)
         except OSError as error:
             return Damaged(slice_id, f"{path}: {_META}: {error.strerror}")
         if isinstance(found, MalformedFile):
             return Damaged(slice_id, f"{path}: {found}")
         return found
+
+    def _remove_leftovers(self, folder: int, path: Path) -> None:
+        try:
+            remove_leftovers(folder)
+        except OSError as error:
+            self._log.warning("leftovers cannot be removed", path=str(path), error=str(error))
 
     def _read_meta(self, folder: int, slice_id: str) -> SliceRecord | MalformedFile:
         data = read_bounded(folder, _META, _LONGEST_META)

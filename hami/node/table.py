@@ -100,6 +100,7 @@ def _together(granted: list[Granted]) -> PodSlices:
     ]
     return PodSlices(uid=newest.pod.uid, name=newest.pod.full_name, containers=tuple(containers))
 
+
 def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
     """As the vendor's hooks know it."""
     pod = live.record.pod

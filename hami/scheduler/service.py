@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any
 
 import structlog
 
@@ -22,14 +22,13 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.informer import Informer
-from hami.kube.leadership import AlwaysLeads, ObservedLease
-from hami.kube.own_lease import LeaseTimes, OwnLease
 from hami.kube.resources import NODES, PODS, QUOTAS
 from hami.logs import set_level
 from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
 from hami.scheduler.api import api_router
 from hami.scheduler.binding import Binder, BindSettings
+from hami.scheduler.chosen import key_source, lease_of, public_keys, role_label
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.extender import Extender
@@ -38,19 +37,16 @@ from hami.scheduler.handshake import Handshakes, Patience
 from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.public_keys import PublicKeys
 from hami.scheduler.quota_status import QuotaStatus
-from hami.scheduler.roles import RoleLabel
 from hami.scheduler.scrape import Scrape
 from hami.scheduler.server import serving
-from hami.scheduler.signing import KeySecret
 from hami.scheduler.state import ClusterState, Problem, Surroundings
 from hami.scheduler.takeover import Takeover
 from hami.scheduler.verification import judge_anew, verify_signatures
 from hami.scheduler.wakeup import WakeUp
 from hami.scheduler.webhook import Webhook
 from hami.settings.watch import ConfigWatcher
-from hami.signing import KeyFile, KeySource, SigningKeys
+from hami.signing import Signer, SigningKeys
 from hami.vendor import VendorFailure
 
 Ready = Callable[[Mapping[str, str]], None]
@@ -89,25 +85,24 @@ class Service:
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
         self._complete = False
-        self._keys = SigningKeys(_key_source(config, client))
+        self._keys = SigningKeys(key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
         )
         around = Surroundings(
             clock=time.monotonic,
             alive=_alive_now,
-            signer=lambda: self._keys.signer,
+            signer=self._signer,
             report=self._tell_owner,
             bind_seen=metrics.bind_seen,
         )
         self._state = ClusterState(self._load_vendors(config), around)
         self._state.scheduler_name = config.scheduler_name
         self._followings = self._informers()
-        pods = self._followings[1]
-        self._lease = _lease(config, client, self._problem)
+        self._lease = lease_of(config, client, self._problem)
         self._leadership = Takeover(
             self._lease,
-            relist=pods.relist,
+            relist=self._followings[1].relist,
             began=self._begin_leading,
             ended=self._end_leading,
         )
@@ -118,7 +113,7 @@ class Service:
             self._leadership,
             self._locks,
             settings=self._bind_settings,
-            signer=lambda: self._keys.signer,
+            signer=self._signer,
             failed=lambda pod, text: self._events.record(pod, "BindingFailed", text, warning=True),
         )
         self._extender = Extender(
@@ -135,8 +130,8 @@ class Service:
             self._state, client, leading=self._leads, on_problem=self._problem
         )
         self._state.usage_changed = self._quota_status.touch
-        self._role = _role(config, client, self._problem)
-        self._public_keys = self._published_keys()
+        self._role = role_label(config, client, self._problem)
+        self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
         )
@@ -227,7 +222,7 @@ class Service:
                 on_problem=self._problem,
             ).run(),
             Patience(self._state, now=_local_time).run(),
-            verify_signatures(self._state, lambda: self._keys.signer),
+            verify_signatures(self._state, self._signer),
             self._begin(),
             self._sweep(),
         ]
@@ -244,16 +239,8 @@ class Service:
         quotas = Informer(self._client, QUOTAS, QuotaFeed(self._state), on_problem=self._problem)
         return Following("nodes", nodes), Following("pods", pods), Following("quotas", quotas)
 
-    def _published_keys(self) -> PublicKeys | None:
-        if self._config.public_key_map is None:
-            return None
-        return PublicKeys(
-            self._client,
-            *self._config.public_key_map,
-            signer=lambda: self._keys.signer,
-            leading=self._leads,
-            on_problem=self._problem,
-        )
+    def _signer(self) -> Signer:
+        return self._keys.signer
 
     def _other_keys(self) -> None:
         judge_anew(self._state)
@@ -355,53 +342,6 @@ def _local_time() -> datetime:
 
 def _alive_now(profile: VendorProfile, node: Node) -> bool:
     return alive(profile, node, _local_time())
-
-
-def _role(
-    config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
-) -> RoleLabel | None:
-    """For a service that runs in a pod and knows which."""
-    if not (config.pod_name and config.pod_namespace):
-        return None
-    return RoleLabel(client, config.pod_namespace, config.pod_name, on_problem=on_problem)
-
-
-def _key_source(config: SchedulerConfig, client: KubeClient) -> KeySource | None:
-    if config.signing_key_file is not None:
-        return KeyFile(config.signing_key_file)
-    if config.signing_secret is not None:
-        return KeySecret(client, *config.signing_secret)
-    return None
-
-
-def _lease(
-    config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
-) -> AlwaysLeads | ObservedLease | OwnLease:
-    namespace, name = config.lease
-    match config.election:
-        case "none":
-            return AlwaysLeads()
-        case "colocated":
-            return ObservedLease(
-                client,
-                namespace,
-                name,
-                config.host,
-                margin=config.bind_timeout,
-                on_problem=on_problem,
-            )
-        case "own":
-            times = LeaseTimes(
-                duration=config.leader_elect_lease_duration,
-                renew_deadline=config.leader_elect_renew_deadline,
-                retry=config.leader_elect_retry_period,
-                margin=config.bind_timeout,
-            )
-            return OwnLease(
-                client, namespace, name, config.holder, times=times, on_problem=on_problem
-            )
-        case _:
-            assert_never(config.election)
 
 
 @asynccontextmanager

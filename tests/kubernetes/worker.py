@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from .client import node_path
@@ -71,6 +74,10 @@ class Worker:
         finally:
             if processes.running("containerd"):
                 processes.stop("containerd")
+            # Told to end by a containerd that ended first, they may not have heard it.
+            for pid in self._shims():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             for mount in reversed(self.mounts()):
                 subprocess.run(["umount", "-l", mount], check=False)
             self._lock.close()
@@ -162,6 +169,16 @@ class Worker:
             except subprocess.CalledProcessError:
                 continue  # it ended by itself meanwhile; the next look tells
         return not tasks
+
+    def _shims(self) -> list[int]:
+        """The parents of containers, which outlive containerd."""
+        address = f"\0-address\0{self._endpoint}\0".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if address in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+        return found
 
     def _answers(self) -> bool:
         try:

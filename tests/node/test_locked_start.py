@@ -16,9 +16,8 @@ from hami.node.pods import (
     NodePodStatus,
     RunningState,
 )
-from hami.node.table import as_slice
 from hami.node.server import CallRefused
-from hami.node.table import LiveSlice
+from hami.node.table import LiveSlice, as_slice
 
 from .cgroup_trees import cgroupfs, fill
 from .lock_world import a_lock_world
