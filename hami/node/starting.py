@@ -150,7 +150,7 @@ class Starts:
         found = await self._read(ids)
         newest = self._issued.get(ids, "")
         if self._has(found, newest):
-            return found
+            return _readable(found, self._folder)
         # kubelet may overwrite its checkpoint with an older one; any device list makes it write.
         self._resend()
         end = loop.time() + self._rewritten_within
@@ -158,9 +158,10 @@ class Starts:
             await asyncio.sleep(LOOK_EVERY)
             found = await self._read(ids)
             if self._has(found, newest):
-                return found
-        if not newest:
-            return found
+                break
+        entries = _readable(found, self._folder)
+        if not newest or self._has(entries, newest):
+            return entries
         # It was never admitted, or is gone: nobody needs to wait for it again.
         if self._issued.get(ids) == newest:
             del self._issued[ids]
@@ -169,10 +170,12 @@ class Starts:
                 f"kubelet has not written down yet who got {', '.join(sorted(ids))} of "
                 f"{self._resource} last; kubelet tries again"
             )
-        return found
+        return entries
 
-    def _has(self, entries: list[Entry], newest: str) -> bool:
+    def _has(self, entries: list[Entry] | Malformed, newest: str) -> bool:
         """The newest answer is among them; one that nobody knows any more (empty) may be any."""
+        if isinstance(entries, Malformed):
+            return False
         if not newest:
             return bool(entries)
         return any(self._slice_id(entry) == newest for entry in entries)
@@ -182,13 +185,10 @@ class Starts:
         named = entry.slice_id(self._kind)
         return entry.locked_slice_id(self._kind) if self._locked and not named else named
 
-    async def _read(self, ids: frozenset[str]) -> list[Entry]:
+    async def _read(self, ids: frozenset[str]) -> list[Entry] | Malformed:
         entries = await self._disk.run(read_checkpoint, self._folder)
         if isinstance(entries, Malformed):
-            raise CallRefused(
-                f"kubelet's checkpoint in {self._folder} cannot be read: {entries.problem}; "
-                "nobody can say whose container this is, restart kubelet"
-            )
+            return entries
         return [e for e in entries if e.resource == self._resource and e.ids == ids]
 
     def _task(self, entry: Entry) -> asyncio.Task[Outcome]:
@@ -253,3 +253,12 @@ async def _after(before: Collection[asyncio.Task[Any]], work: Callable[[], Await
     if before:
         await asyncio.wait(before)
     return await work()
+
+
+def _readable(entries: list[Entry] | Malformed, folder: Path) -> list[Entry]:
+    if isinstance(entries, Malformed):
+        raise CallRefused(
+            f"kubelet's checkpoint in {folder} cannot be read: {entries.problem}; nobody can say "
+            "whose container this is, restart kubelet"
+        )
+    return entries

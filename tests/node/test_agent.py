@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from hami.domain.allocations import ContainerKind
 from hami.node.page import read_page
@@ -171,8 +172,7 @@ async def test_a_resize_reaches_the_page_of_the_running_container():
         )
 
         def resized():
-            with open(page, "rb") as file:
-                limits = read_page(file.read())
+            limits = read_page(Path(page).read_bytes())
             return limits.devices[0].memory_bytes >> 20 == 3000
 
         await world.until("the page says 3000", resized)
@@ -180,7 +180,7 @@ async def test_a_resize_reaches_the_page_of_the_running_container():
 
 async def test_a_force_deleted_pod_that_runs_on_keeps_its_device():
     async with World(devices="mockx1") as world:
-        name = await world.pod(Wish("a", memory=9000), **{"hami.io/sim-stop-duration": "2s"})
+        name = await world.pod(Wish("a", memory=9000), **{"hami.io/sim-stop-duration": "4s"})
         await all_started(world, name)
         await world.delete(name, force=True)
         two = await world.pod(Wish("a", memory=9000))

@@ -52,7 +52,7 @@ class Storm:
         return Wish(name, memory=5000 + self.memory, cores=5, kind=kind)
 
     async def comes(self) -> None:
-        kinds = self.random.choices(KINDS, k=self.random.randint(0, 2)) + [ContainerKind.APP]
+        kinds = [*self.random.choices(KINDS, k=self.random.randint(0, 2)), ContainerKind.APP]
         inits = [k for k in kinds if k is not ContainerKind.APP]
         apps = [k for k in kinds if k is ContainerKind.APP]
         wishes = [self.wish(f"c{n}", kind) for n, kind in enumerate([*inits, *apps])]

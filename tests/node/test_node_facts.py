@@ -74,7 +74,8 @@ async def test_without_a_memory_it_is_asked_until_it_answers(file, content):
     client = Client(0, FORBIDDEN)
     found, problems = await asked(client, file)
     assert (found, client.asked) == (FACTS, 3)
-    assert problems == ["cannot read node n1: get node n1: no; trying again until it answers"]
+    assert len(problems) == 2
+    assert all("trying again until it answers" in problem for problem in problems)
 
 
 async def test_a_memory_that_cannot_be_written_is_told_of(file):

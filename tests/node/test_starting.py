@@ -189,6 +189,13 @@ async def test_without_any_entry_kubelet_is_made_to_write_although_we_know_of_no
     assert node.asked == ["uid-new/main"]
 
 
+async def test_a_broken_checkpoint_is_written_again(node):
+    (node.folder / CHECKPOINT).write_text("{")
+    node.written_on_resend = [an_entry("uid", ONE)]
+    await node.starts(rewritten_within=10).start(IDS)
+    assert node.asked == ["uid/main"]
+
+
 async def test_an_answer_that_was_never_admitted_is_waited_for_once(node):
     starts = node.starts(rewritten_within=0.1)
     starts.issue(IDS, NEW)

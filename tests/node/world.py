@@ -11,10 +11,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -38,9 +41,6 @@ from hami.sim.kubelet.runtime.create import StartedContainer
 from hami.sim.live import LIVE_PODS, LivePod
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation
-from datetime import UTC, datetime
-
-import msgspec
 
 NODE = "n1"
 VENDOR = VendorKey("MOCK")
@@ -422,7 +422,5 @@ async def _killed(process: asyncio.subprocess.Process) -> None:
 
 async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
-    try:
+    with suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        pass

@@ -164,7 +164,6 @@ class DriverNvml:
                     name=text(api.nvmlDeviceGetName(handle)),
                     pci_bus_id=text(api.nvmlDeviceGetPciInfo(handle).busId),
                     memory_bytes=_memory_bytes(api, handle),
-                    compute_capability=tuple(api.nvmlDeviceGetCudaComputeCapability(handle)),
                     mig=_mig_mode(api, handle),
                 )
         except NvmlAway:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hami.domain.devices import Grant
 from hami.domain.errors import HamiError
+from hami.domain.extra import NO_EXTRA
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import DeviceId
 from hami_nvidia import handed, library, locked, node_specs, prepared
@@ -15,7 +17,7 @@ from hami_nvidia.discovery import discover
 from hami_nvidia.hardware import Hardware
 from hami_nvidia.instances import InstanceIdentity
 from hami_nvidia.library import Library
-from hami_nvidia.mig import MIG_INSTANCE, MIG_MODE
+from hami_nvidia.mig import MIG_INSTANCE, MIG_MODE, MigInstance
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.record import EnforcedRecord, read_record, write_record
 
@@ -55,7 +57,7 @@ def static_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
     settings = hardware.settings
     if settings.identity == "lock":
         return _locked_base(ids, hardware, ",".join(sorted(ids)))
-    edits = prepared.device_edits(ids, hardware.places, settings, hardware.report)
+    edits = prepared.device_edits(ids, hardware)
     if edits.cdi_devices:
         # The answer goes to kubelet as it is, and an image may ask NVIDIA's runtime for all GPUs.
         return replace(edits, env={**edits.env, handed.VISIBLE_DEVICES: "void"})
@@ -92,17 +94,38 @@ def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
     """
     settings = hardware.settings
     used = {Path(path) for slice in live if (path := read_record(slice.state_dir).library)}
+    whole = [_whole(slice) for slice in live]
     steps: list[Callable[[], object]] = []
     if settings.mode != MIG_MODE:
         steps.append(lambda: library.install(settings))
         steps.append(lambda: library.remove_unused(settings, used))
     if _needs_specs(settings):
-        steps.append(lambda: node_specs.write_specs(hardware.places(), settings))
-    if settings.mode == MIG_MODE or any(map(claims_of, live)):
-        steps.append(lambda: _reconcile_instances(live, hardware))
+        steps.append(lambda: node_specs.write_specs((), hardware))
+    if settings.mode == MIG_MODE or any(map(claims_of, whole)):
+        steps.append(lambda: _reconcile_instances(whole, hardware))
     problems = [problem for step in steps if (problem := _attempted(step))]
     if problems:
         raise NotEnforced("; ".join(problems))
+
+
+def _whole(slice: Slice) -> Slice:
+    """One whose grants nobody can read any more still has what our own record says it has."""
+    if slice.grants:
+        return slice
+    made = read_record(slice.state_dir).instances
+    return replace(
+        slice,
+        grants=tuple(
+            Grant(
+                device_id=each.gpu,
+                vendor=slice.vendor,
+                extra=NO_EXTRA.with_(
+                    MIG_INSTANCE, MigInstance(profile=each.profile, placement=each.placement)
+                ),
+            )
+            for each in made
+        ),
+    )
 
 
 def _reconcile_instances(live: Sequence[Slice], hardware: Hardware) -> None:
@@ -111,6 +134,9 @@ def _reconcile_instances(live: Sequence[Slice], hardware: Hardware) -> None:
     if hardware.settings.mode == MIG_MODE:
         offered = discover(hardware.nvml, hardware.settings).devices
         gpus = [device.id for device in offered if device.mode == MIG_MODE]
+    for slice in live:
+        if made := read_record(slice.state_dir).instances:
+            hardware.made.remember(slice, made)
     for text in hardware.instances.reconcile(gpus, live):
         hardware.report(text)
 
@@ -134,7 +160,7 @@ def _shared_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
         shared = str(locked.shared_directory(slice, settings))
         _record(slice, EnforcedRecord(library=str(chosen.path), shared=shared))
         return locked.with_limits(base, slice, settings, chosen)
-    base = prepared.device_edits(ids, hardware.places, settings, hardware.report)
+    base = prepared.device_edits(ids, hardware)
     _record(slice, EnforcedRecord(library=str(chosen.path)))
     return prepared.with_limits(base, slice, settings, chosen)
 
@@ -146,7 +172,7 @@ def _mig_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
     if slice.identity == "lock":
         base = _locked_base(ids, hardware, slice.id)
     else:
-        base = prepared.device_edits(ids, hardware.places, hardware.settings, hardware.report)
+        base = prepared.device_edits(ids, hardware)
     return replace(base, pod_annotations=hardware.made.annotations(slice, made)) if made else base
 
 
@@ -173,10 +199,7 @@ def _made(slice: Slice, hardware: Hardware) -> Sequence[InstanceIdentity]:
 
 def _locked_base(ids: Sequence[DeviceId], hardware: Hardware, owner: str) -> ContainerEdits:
     if _needs_specs(hardware.settings):
-        places = hardware.places()
-        for id in ids:
-            handed.place_of(id, places)
-        node_specs.write_specs(places, hardware.settings)
+        node_specs.write_specs(ids, hardware)
     return handed.base_edits(ids, hardware.places, hardware.settings, owner)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNFINISHED = re.compile(r"^\..+\.\d+\.[0-9a-f]{8}\.unfinished$")
@@ -29,6 +29,40 @@ def write_whole(path: Path, content: bytes, mode: int) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory with all that others put into it; nothing if it is not there.
+
+    However deep it is: a tenant can nest directories deeper than ``shutil.rmtree`` recurses and
+    than a path is long. So what lies deeper is moved up before it is removed. No link is followed.
+
+    Raises:
+        OSError: something of it cannot be removed.
+    """
+    with suppress(FileNotFoundError):
+        top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            while names := os.listdir(top):
+                for name in names:
+                    _remove_or_flatten(name, top)
+        finally:
+            os.close(top)
+        directory.rmdir()
+
+
+def _remove_or_flatten(name: str, top: int) -> None:
+    try:
+        os.unlink(name, dir_fd=top)
+        return
+    except IsADirectoryError:
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        for child in os.listdir(inner):
+            os.rename(child, f"{os.urandom(16).hex()}", src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
 
 
 @contextmanager

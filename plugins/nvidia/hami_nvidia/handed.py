@@ -15,9 +15,12 @@ from uuid import UUID
 from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits, DeviceNode, Mount
 from hami.domain.units import DeviceId
-from hami_nvidia.node_cdi import GPU_KIND, VENDOR
 from hami_nvidia.node_config import NodeSettings
-from hami_nvidia.places import DevicePlace, NoPlace
+from hami_nvidia.places import Places, place_of
+
+VENDOR = "k8s.device-plugin.nvidia.com"
+GPU_KIND = f"{VENDOR}/gpu"
+"""Of our CDI specs, as HAMi's plugin names them."""
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 
@@ -37,7 +40,6 @@ class ChannelMissing(HamiError):
     """An IMEX channel that containers must get is not on this node."""
 
 
-Places = Mapping[DeviceId, DevicePlace]
 Find = Callable[[], Places]
 """Asks NVML where the devices are. Most answers need not know: they work without a driver too."""
 
@@ -52,7 +54,10 @@ def base_edits(
         ChannelMissing: an IMEX channel is required, and is not on this node.
     """
     strategies = frozenset(settings.list_strategies)
-    names = ids if settings.id_strategy == "uuid" else device_names(ids, find(), settings)
+    names: Sequence[str] = ids
+    if settings.id_strategy == "index":
+        places = find()
+        names = [place_of(id, places).index for id in ids]
     channels = present_channels(settings)
     cdi = _cdi_names(names, channels, settings) if names else []
     annotations = {}
@@ -73,39 +78,17 @@ def base_edits(
     )
 
 
-def device_names(
-    ids: Sequence[DeviceId], places: Places, settings: NodeSettings
-) -> tuple[str, ...]:
-    """The devices as the runtime is told of them."""
-    if settings.id_strategy == "uuid":
-        return tuple(ids)
-    return tuple(place_of(id, places).index for id in ids)
-
-
-def place_of(id: DeviceId, places: Places) -> DevicePlace:
-    found = places.get(id)
-    if found is None:
-        raise NoPlace(
-            f"device {id} was granted, and the driver does not name it any more; it is lost or was "
-            f"cut anew: delete the pod, so that it is scheduled again"
-        )
-    if found.problem:
-        raise NoPlace(found.problem)
-    return found
-
-
 def device_files(
     ids: Sequence[DeviceId], places: Places, settings: NodeSettings
 ) -> Iterator[DeviceNode]:
-    """The files of these devices, those that go with any of them, and the IMEX channels'."""
+    """The files that go with any GPU, those of these devices, and the IMEX channels'."""
     root = dev_root(settings)
-    own = dict.fromkeys(path for id in ids for path in place_of(id, places).paths)
-    for path in own:
-        # A simulated GPU has no file, and a runtime refuses a container with a file that is not.
-        if settings.simulated_nvml is None or seen(path, settings):
-            yield _node(path, root)
     for path in CONTROL_FILES:
         if seen(path, settings):
+            yield _node(path, root)
+    for path in dict.fromkeys(path for id in ids for path in place_of(id, places).paths):
+        # A simulated GPU has no file, and a runtime refuses a container with a file that is not.
+        if settings.simulated_nvml is None or seen(path, settings):
             yield _node(path, root)
     yield from channel_files(settings).values()
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
-from hami_nvidia.handed import Places
 from hami_nvidia.instances import Instances
 from hami_nvidia.made_instances import MadeInstances
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.nvml import Nvml
-from hami_nvidia.places import places
+from hami_nvidia.places import Places, places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """``report`` takes what a person should know and nobody must act upon at once.
 
-    ``instances`` and ``made`` remember; they live as long as ``nvml``.
+    ``instances`` and ``made`` remember; they live as long as ``nvml``. ``writing_specs`` is held by
+    whoever writes CDI specs.
     """
 
     settings: NodeSettings
@@ -25,6 +26,7 @@ class Hardware:
     instances: Instances
     made: MadeInstances
     report: Callable[[str], None]
+    writing_specs: Lock = field(default_factory=Lock)
 
     def places(self) -> Places:
         """Where every device is now.

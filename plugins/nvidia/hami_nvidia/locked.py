@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits, Mount, Slice
+from hami_nvidia.files import remove_tree
 from hami_nvidia.handed import stable_uuid
 from hami_nvidia.library import NAME, Library
 from hami_nvidia.limits import control_disabled, limits_environment
@@ -91,4 +91,4 @@ def remove_shared_directory(directory: Path, settings: NodeSettings) -> None:
         OSError: something of it cannot be removed.
     """
     if directory.parent == settings.library_dir / "containers" and "_" in directory.name:
-        shutil.rmtree(directory, ignore_errors=not directory.is_dir())
+        remove_tree(directory)

@@ -23,14 +23,18 @@ class MadeInstances:
         self._lock = Lock()
         self._made: dict[PodUid, dict[str, tuple[InstanceIdentity, ...]]] = {}
 
+    def remember(self, slice: Slice, identities: Sequence[InstanceIdentity]) -> None:
+        """Also what a former process made."""
+        with self._lock:
+            self._made.setdefault(slice.pod_uid, {})[slice.id] = tuple(identities)
+
     def annotations(
         self, slice: Slice, identities: Sequence[InstanceIdentity]
     ) -> Mapping[str, str]:
         """The pod's annotation, completed; none where the pod has none that can be read."""
+        self.remember(slice, identities)
         with self._lock:
-            of_pod = self._made.setdefault(slice.pod_uid, {})
-            of_pod[slice.id] = tuple(identities)
-            known = [made for each in of_pod.values() for made in each]
+            known = [made for each in self._made.get(slice.pod_uid, {}).values() for made in each]
         entries = completed(
             slice.pod_annotations.get(MIG_ANNOTATION, ""),
             {

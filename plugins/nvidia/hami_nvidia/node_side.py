@@ -32,6 +32,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self._stand: dict[str, frozenset[str]] = {}
 
     def __call__(self, text: str) -> None:
         if text in self._said:
@@ -40,6 +41,14 @@ class Reports:
             self._said.clear()
         self._said.add(text)
         _log.warning("%s", text)
+
+    def stand(self, source: str, texts: Sequence[str]) -> None:
+        """All that ``source`` has to say now: what it did not say the last time is said."""
+        former = self._stand.get(source, frozenset())
+        self._stand[source] = frozenset(texts)
+        for text in dict.fromkeys(texts):
+            if text not in former:
+                _log.warning("%s", text)
 
 
 class _Opened:
@@ -86,7 +95,7 @@ class NodeSide:
             known=opened.known,
             ailing=opened.health.ailing(),
         )
-        self._say(found.reports)
+        self._report.stand("devices", found.reports)
         opened.known = found.devices
         return found.devices
 
@@ -94,7 +103,7 @@ class NodeSide:
     def hami_static_devices(self, config: PluginConfig) -> Mapping[str, Sequence[Device]]:
         opened = self._open(config)
         found = discovery.static_devices(opened.hardware.nvml, opened.settings)
-        self._say(found.reports)
+        self._report.stand("static devices", found.reports)
         return found.by_resource
 
     @hookimpl
@@ -131,10 +140,6 @@ class NodeSide:
             elif opened.settings != settings:
                 opened.hardware = replace(opened.hardware, settings=settings)
             return opened
-
-    def _say(self, reports: Sequence[str]) -> None:
-        for text in reports:
-            self._report(text)
 
 
 def _library_of(settings: NodeSettings) -> tuple[object, ...]:

@@ -1,40 +1,54 @@
-"""Writes the CDI specs of HAMi's kinds, made from the node's own."""
+"""Our CDI specs of HAMi's kinds, made from the node's own.
+
+The node's own spec knows the driver. Ours says the same under the ids that grants use, also for
+MIG devices that were made after nvidia-ctk ran.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hami.domain.errors import HamiError
 from hami.domain.slices import DeviceNode, Mount
+from hami.domain.units import DeviceId
 from hami_nvidia.extras import mode_files, mode_mounts
-from hami_nvidia.handed import Places, channel_files, dev_root, enabled_modes
-from hami_nvidia.node_cdi import GPU_KIND, VENDOR, NodeSpec, derived_spec, node_spec, write_spec
+from hami_nvidia.files import write_whole
+from hami_nvidia.handed import GPU_KIND, VENDOR, channel_files, dev_root, enabled_modes
+from hami_nvidia.hardware import Hardware
+from hami_nvidia.node_cdi import Edits, NodeSpec, node_spec
 from hami_nvidia.node_config import NodeSettings
-from hami_nvidia.places import DevicePlace
+from hami_nvidia.places import DevicePlace, place_of
 
 
 class SpecFailed(HamiError):
     """A CDI spec is missing or cannot be written."""
 
 
-def write_gpu_spec(spec: NodeSpec, places: Places, settings: NodeSettings) -> None:
+def write_gpu_spec(spec: NodeSpec, needed: Sequence[DeviceId], hardware: Hardware) -> None:
     """Every GPU and MIG device, by id; for what the node's own spec does not name.
 
     Raises:
+        NoPlace: a device that is ``needed`` is not on this node.
         SpecFailed: it cannot be written.
     """
-    _write_gpus(spec, {str(place.id): place for place in _usable(places)}, settings)
+    # Whoever looks first writes first: nobody's new MIG device is missing in the end.
+    with hardware.writing_specs:
+        named = {str(place.id): place for place in _places(needed, hardware)}
+        _write_gpus(spec, named, hardware.settings)
 
 
-def write_specs(places: Places, settings: NodeSettings) -> None:
+def write_specs(needed: Sequence[DeviceId], hardware: Hardware) -> None:
     """All that the strategies ``cdi-annotations`` and ``cdi-cri`` refer to.
 
     Raises:
+        NoPlace: a device that is ``needed`` is not on this node.
         SpecFailed: the node has no spec to make them from, or one cannot be written.
     """
+    settings = hardware.settings
     spec = node_spec(settings)
     if spec is None:
         raise SpecFailed(
@@ -43,21 +57,48 @@ def write_specs(places: Places, settings: NodeSettings) -> None:
             f"nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or choose envvar"
         )
     by_index = settings.id_strategy == "index"
-    named = {place.index if by_index else str(place.id): place for place in _usable(places)}
-    _write_gpus(spec, named, settings)
-    for kind, devices in _others(settings).items():
-        content = {"cdiVersion": spec.version, "kind": kind, "devices": devices}
-        _write(kind, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", settings)
+    with hardware.writing_specs:
+        places = _places(needed, hardware)
+        _write_gpus(spec, {p.index if by_index else str(p.id): p for p in places}, settings)
+        for kind, devices in _others(settings).items():
+            _write({"cdiVersion": spec.version, "kind": kind, "devices": devices}, settings)
 
 
-def _usable(places: Places) -> list[DevicePlace]:
+def _places(needed: Sequence[DeviceId], hardware: Hardware) -> list[DevicePlace]:
     """A device whose files are not all known is left out, for the others' sake."""
-    return [place for place in places.values() if not place.problem]
+    found = hardware.places()
+    for id in needed:
+        place_of(id, found)
+    return [place for place in found.values() if not place.problem]
 
 
 def _write_gpus(spec: NodeSpec, places: Mapping[str, DevicePlace], settings: NodeSettings) -> None:
-    content = derived_spec(spec, places, root=dev_root(settings), hook=settings.cdi_hook)
-    _write(GPU_KIND, content, settings)
+    """A GPU has the edits of the node's spec, a MIG device its files alone."""
+    root, hook = dev_root(settings), settings.cdi_hook
+    devices = []
+    for name, place in places.items():
+        own = spec.of_file(place.paths[0]) if len(place.paths) == 1 else None
+        edits = own or {
+            "deviceNodes": [
+                {"path": path, "hostPath": str(root / path.lstrip("/"))} for path in place.paths
+            ]
+        }
+        devices.append({"name": name, "containerEdits": _with_hook(edits, hook)})
+    content = {
+        "cdiVersion": spec.version,
+        "kind": GPU_KIND,
+        "devices": devices,
+        "containerEdits": _with_hook(spec.shared, hook),
+    }
+    _write(content, settings)
+
+
+def _with_hook(edits: Edits, hook: Path | None) -> Edits:
+    hooks = edits.get("hooks")
+    if hook is None or not isinstance(hooks, list):
+        return edits
+    changed = [{**one, "path": str(hook)} if isinstance(one, Mapping) else one for one in hooks]
+    return {**edits, "hooks": changed}
 
 
 def _others(settings: NodeSettings) -> Mapping[str, list[dict[str, Any]]]:
@@ -92,10 +133,15 @@ def _edits(nodes: list[DeviceNode], mounts: list[Mount]) -> dict[str, Any]:
     return edits
 
 
-def _write(kind: str, content: bytes, settings: NodeSettings) -> None:
-    directory = settings.cdi_dir
+def _write(spec: Mapping[str, Any], settings: NodeSettings) -> None:
+    """Unless it says this already: a runtime may serve a changed one in its old form."""
+    directory, kind = settings.cdi_dir, spec["kind"]
+    path = directory / f"{kind.replace('/', '-')}.json"
+    content = msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
     try:
-        write_spec(directory, kind, content)
+        if not (path.is_file() and path.read_bytes() == content):
+            directory.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content, 0o644)
     except OSError as error:
         raise SpecFailed(
             f"{directory}: the CDI spec of kind {kind} cannot be written: {error.strerror}; make "

@@ -61,7 +61,6 @@ class Gpu:
     name: str
     pci_bus_id: str
     memory_bytes: int | None
-    compute_capability: tuple[int, int]
     mig: MigMode | None = None
     numa: int | None = None
 

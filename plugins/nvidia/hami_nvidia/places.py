@@ -32,11 +32,13 @@ class DevicePlace:
     problem: str = ""
 
 
+Places = Mapping[DeviceId, DevicePlace]
+
 Minors = Mapping[tuple[int, int, int | None], int]
 """The minor of a capability file by GPU minor, GPU instance and compute instance (or None)."""
 
 
-def places(nvml: Nvml, settings: NodeSettings) -> Mapping[DeviceId, DevicePlace]:
+def places(nvml: Nvml, settings: NodeSettings) -> Places:
     """Every GPU that answers and every MIG device on it; one that fails does not hide the others.
 
     Raises:
@@ -60,6 +62,23 @@ def places(nvml: Nvml, settings: NodeSettings) -> Mapping[DeviceId, DevicePlace]
                 problem=problem,
             )
     return found
+
+
+def place_of(id: DeviceId, found: Places) -> DevicePlace:
+    """Where a device is that a container needs.
+
+    Raises:
+        NoPlace: it is not there, or not all of its files are known.
+    """
+    place = found.get(id)
+    if place is None:
+        raise NoPlace(
+            f"device {id} was granted, and the driver does not name it any more; it is lost or was "
+            f"cut anew: delete the pod, so that it is scheduled again"
+        )
+    if place.problem:
+        raise NoPlace(place.problem)
+    return place
 
 
 def _mig_devices(nvml: Nvml, gpu: Gpu) -> Sequence[MigDevice]:

@@ -6,21 +6,21 @@ alone, and NVIDIA's container runtime is asked for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hami.domain.slices import ContainerEdits, Mount, Slice
 from hami.domain.units import DeviceId
-from hami_nvidia import node_specs
 from hami_nvidia.extras import extra_files, extra_mounts
 from hami_nvidia.handed import (
+    GPU_KIND,
     VISIBLE_DEVICES,
-    Find,
     channel_files,
     device_files,
     mode_environment,
-    place_of,
+    stable_uuid,
 )
+from hami_nvidia.hardware import Hardware
 from hami_nvidia.library import NAME, Library
 from hami_nvidia.limits import (
     control_disabled,
@@ -28,16 +28,12 @@ from hami_nvidia.limits import (
     limits_environment,
     page_settings,
 )
-from hami_nvidia.node_cdi import GPU_KIND, node_spec
+from hami_nvidia.node_cdi import node_spec
 from hami_nvidia.node_config import NodeSettings
+from hami_nvidia.node_specs import write_gpu_spec
 
 
-def device_edits(
-    ids: Sequence[DeviceId],
-    find: Find,
-    settings: NodeSettings,
-    report: Callable[[str], None],
-) -> ContainerEdits:
+def device_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
     """The devices themselves, without any limit.
 
     Beside CDI, ``NVIDIA_VISIBLE_DEVICES`` is left as kubelet's answer has it, ``void``: a runtime
@@ -48,9 +44,10 @@ def device_edits(
         ChannelMissing: an IMEX channel is required, and is not on this node.
         SpecFailed: our CDI spec cannot be written.
     """
+    settings = hardware.settings
     spec = node_spec(settings)
     if spec is None:
-        report(
+        hardware.report(
             f"no CDI spec of kind {settings.cdi_kind} in "
             f"{', '.join(map(str, settings.cdi_dirs))}: containers get the device files alone, "
             f"and the driver's libraries only if they run with NVIDIA's runtime; write a spec with "
@@ -58,15 +55,12 @@ def device_edits(
         )
         return ContainerEdits(
             env={VISIBLE_DEVICES: ",".join(ids), **mode_environment(settings)},
-            device_nodes=(*device_files(ids, find(), settings), *extra_files(settings)),
+            device_nodes=(*device_files(ids, hardware.places(), settings), *extra_files(settings)),
             mounts=tuple(extra_mounts(settings)),
         )
     kind = settings.cdi_kind
     if not all(id in spec.devices for id in ids):
-        places = find()
-        for id in ids:
-            place_of(id, places)
-        node_specs.write_gpu_spec(spec, places, settings)
+        write_gpu_spec(spec, ids, hardware)
         kind = GPU_KIND
     return ContainerEdits(
         cdi_devices=tuple(f"{kind}={id}" for id in ids),
@@ -78,13 +72,21 @@ def device_edits(
 def with_limits(
     base: ContainerEdits, slice: Slice, settings: NodeSettings, library: Library
 ) -> ContainerEdits:
-    """``base``, and what holds the limits; the core adds the limits page and the usage region."""
+    """``base``, and what holds the limits; the core adds the limits page and the usage region.
+
+    Our library reads the page. HAMi's has the variables alone, so it gets two more: where it finds
+    itself again, and a file for what its processes share. That file is the container's own, and
+    named by its limits, for whoever makes it first decides about them: two containers that share
+    a volume at /tmp must not meet in it.
+    """
     env = limits_environment(slice, settings)
     if len(slice.grants) > 1:
         env |= each_compute_limit(slice)
-    mounts = [
-        Mount(host_path=str(library.path), container_path=str(settings.library_dir / NAME)),
-    ]
+    shared = stable_uuid(f"{slice.id} {sorted(env.items())}")
+    env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"/tmp/hami-{shared}.cache"  # noqa: S108
+    seen_at = str(settings.library_dir / NAME)
+    env["CUDA_REDIRECT"] = seen_at
+    mounts = [Mount(host_path=str(library.path), container_path=seen_at)]
     if not control_disabled(slice):
         mounts.append(Mount(host_path=str(library.preload), container_path="/etc/ld.so.preload"))
     return replace(

@@ -1,7 +1,7 @@
 """NVML without hardware: GPUs from a file, MIG, NVLinks, errors and faults included.
 
-It keeps what a driver keeps, refuses what a driver refuses, and gives ids of destroyed instances
-to new ones.
+It keeps what a driver keeps, refuses what a driver refuses, and calls a new instance what the last
+one at its place was called: id and MIG UUID follow from the place.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class SimulatedNvml:
                 for each in own.instances
             ):
                 raise NvmlFailed(f"{what}: Insufficient Resources")
-            number = _free_id({each.id for each in own.instances}, first=1)
+            number = _instance_id(span, self._gpus[gpu], {each.id for each in own.instances})
             own.instances = sorted(
                 [*own.instances, SimulatedInstance(number, profile.id, span.start, span.size)],
                 key=lambda each: each.id,
@@ -127,7 +127,7 @@ class SimulatedNvml:
                 raise NvmlFailed(
                     f"NVML: {gpu}: create a compute instance of {instance}: Insufficient Resources"
                 )
-            uuid = simulated_uuid("MIG", gpu, instance, 0, whole.profile_id, whole.start)
+            uuid = simulated_uuid("MIG", gpu, instance, 0)
             whole.compute = [SimulatedCompute(0, uuid)]
         return 0
 
@@ -279,5 +279,9 @@ def _check(state: SimulatedState, request: str) -> None:
         raise NvmlFailed(f"NVML: {request}: {text}")
 
 
-def _free_id(taken: set[int], first: int) -> int:
-    return next(number for number in range(first, first + len(taken) + 1) if number not in taken)
+def _instance_id(span: Span, of: SimulatedGpu, taken: set[int]) -> int:
+    """As drivers number instances: 0 is the whole GPU, 1 and 2 its halves, 3 to 6 its quarters."""
+    most = max(each.start + each.size for profile in of.profiles for each in profile.spans)
+    size = 1 << (span.size - 1).bit_length()
+    usual = (1 << (most - 1).bit_length()) // size - 1 + span.start // size
+    return next(number for number in (usual, *range(len(taken) + 1)) if number not in taken)

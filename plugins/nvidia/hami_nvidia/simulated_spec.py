@@ -69,7 +69,6 @@ class SimulatedModel(_Written):
 
     name: StrictStr
     memory_mib: PositiveInt | None
-    capability: tuple[int, int]
     nvlinks: Annotated[int, Field(ge=0, le=18)] = 0
     linked_to: Literal["peers", "switch"] = "peers"
     mig: tuple[SimulatedProfile, ...] = ()
@@ -224,7 +223,6 @@ def _gpu(
             name=item.name or model.name,
             pci_bus_id=f"00000000:{index + 7:02X}:00.0",
             memory_bytes=None if memory is None else memory * MIB,
-            compute_capability=model.capability,
             mig=MigMode(enabled=item.mig, pending=item.mig) if model.mig else None,
             numa=int(2 * index >= total),
         ),

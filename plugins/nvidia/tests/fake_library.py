@@ -183,9 +183,6 @@ class FakeLibrary:
             return 3
         memory._obj.total = total
 
-    def nvmlDeviceGetCudaComputeCapability(self, handle, major, minor):
-        major._obj.value, minor._obj.value = self._of(handle).compute_capability
-
     def nvmlDeviceGetFieldValues(self, handle, count, values):
         recovery = self._nvml.probe(self._gpu(handle))
         value = values._obj[0]

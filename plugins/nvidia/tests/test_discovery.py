@@ -105,8 +105,7 @@ def test_the_numa_node_is_the_kernels(tmp_path, text, expected):
         device.mkdir(parents=True)
         (device / "numa_node").write_text(text)
     gpu = Gpu(
-        uuid="GPU-x", index=0, minor=0, name="", pci_bus_id="00000000:0A:00.0", memory_bytes=1,
-        compute_capability=(8, 0),
+        uuid="GPU-x", index=0, minor=0, name="", pci_bus_id="00000000:0A:00.0", memory_bytes=1
     )  # fmt: skip
     assert numa_node(gpu, settings(sysRoot=str(tmp_path))) == expected
 

@@ -37,7 +37,7 @@ class Wires:
 
 def two():
     return [
-        Gpu(uuid=f"g{n}", index=n, minor=n, name="", pci_bus_id=f"b{n}", memory_bytes=1, compute_capability=(8, 0))
+        Gpu(uuid=f"g{n}", index=n, minor=n, name="", pci_bus_id=f"b{n}", memory_bytes=1)
         for n in range(2)
     ]  # fmt: skip
 

@@ -81,7 +81,7 @@ def test_the_nodes_name_is_the_agents_if_the_file_has_none(tmp_path):
 
 
 def test_own_models(tmp_path):
-    model = {"name": "Own", "memoryMiB": 1024, "capability": [9, 9]}
+    model = {"name": "Own", "memoryMiB": 1024}
     (gpu,) = simulated(tmp_path, "own", models={"own": model}).gpus()
     assert (gpu.name, gpu.memory_bytes, gpu.mig) == ("Own", 1 << 30, None)
 

@@ -1,0 +1,123 @@
+"""On a real kubelet and containerd: HAMi's own protocol, and limits that change while it runs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hami.domain.objects import Pod
+from hami.domain.units import MemoryMiB
+from hami.node.page import read_page
+from hami.plugins import load_vendors
+from hami.policy.accounting import account_of
+from hami.signing import Signer
+from hami.wire import keys
+from hami.wire.allocation import encode_allocation
+
+from .client import NAMESPACES, pods_path
+from .processes import until
+from .real_node import MIB, a_running_pod, an_app, grants_of
+
+pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
+
+LIBRARY = Path("/lib/x86_64-linux-gnu/libm.so.6")
+"""Any shared library: the containers' programs are static and load none."""
+
+
+@pytest.fixture
+def locked(node):
+    """An NVIDIA agent that speaks HAMi's protocol; where it puts what containers mount."""
+    if not LIBRARY.exists():
+        pytest.skip(f"needs {LIBRARY}, in place of the library that enforces limits")
+    simulated = node.worker.home / "gpus.yaml"
+    simulated.write_text("gpus: a100-40gx2\n")
+    hook = node.worker.home / "hook"
+    node.agent(
+        "nvidia",
+        devices={},
+        simulated_nvml=simulated,
+        library=LIBRARY,
+        hook_path=hook,
+        identity="lock",
+    )
+    return hook
+
+
+def test_the_node_lock_gives_each_container_its_own_grant(node, locked):
+    assert node.object()["metadata"]["annotations"]["hami.io/node-identity"] == "NVIDIA=lock"
+    two = [an_app("one", gpu=1, mem=2000), an_app("two", gpu=2, mem=4000, cores=10)]
+    node.cluster.add_pods(
+        a_running_pod("a", gpu=1, mem=3000, cores=20), a_running_pod("b", containers=two)
+    )
+    for pod in node.starts("a", "b", seconds=120):
+        name = pod["metadata"]["name"]
+        for container, grants in grants_of(pod, "nvidia").items():
+            env = node.container(name, container).env
+            assert env["NVIDIA_VISIBLE_DEVICES"] == ",".join(uuid for uuid, _, _ in grants)
+            for n, (_, memory, _) in enumerate(grants):
+                assert env[f"CUDA_DEVICE_MEMORY_LIMIT_{n}"] == f"{memory}m"
+            assert env["CUDA_DEVICE_SM_LIMIT"] == str(grants[0][2])
+            preload = node.container(name, container).read("/etc/ld.so.preload").decode()
+            assert preload == f"{locked}/vgpu/libvgpu.so\n"
+    until(
+        "the lock is released and both say success",
+        lambda: (
+            keys.NODE_LOCK not in node.object()["metadata"]["annotations"]
+            and all(
+                node.cluster.pod(name)["metadata"]["annotations"][keys.BIND_PHASE] == "success"
+                for name in ("a", "b")
+            )
+        ),
+    )
+    node.remove("a", "b")
+    node.gone("a", "b")
+    until("nothing is left", lambda: not node.left("nvidia")["directories"])
+
+
+def test_a_resize_reaches_a_container_that_runs(node):
+    node.agent(devices={"devices": "mockx2"})
+    node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=3000, mockcores=20))
+    node.starts("p")
+    container = node.container("p", "main")
+    resize(node, "p", memory=7000, generation=2)
+
+    def limit():
+        return read_page(container.read("/run/hami/mock/limits")).devices[0].memory_bytes // MIB
+
+    until("the page says 7000", lambda: limit() == 7000)
+    assert node.container("p", "main").pid == container.pid
+    resize(node, "p", memory=9000, generation=1)
+    until(
+        "an old generation is refused",
+        lambda: any("generation 1" in text for text in events(node, "SliceNotResized")),
+    )
+    assert limit() == 7000
+
+
+def resize(node, name: str, *, memory: int, generation: int) -> None:
+    """As the scheduler would: the same devices, another size, signed with its own key."""
+    namespace = node.cluster.namespace
+    secret = node.admin.get(f"{NAMESPACES}/{namespace}/secrets/keys")["data"]["signing-key.pem"]
+    vendors = load_vendors()
+    pod = msgspec.convert(node.cluster.pod(name), Pod)
+    account = account_of(pod, vendors)
+    containers = tuple(
+        replace(c, grants=tuple(replace(g, memory_mib=MemoryMiB(memory)) for g in c.grants))
+        for c in account.allocation.containers
+    )
+    allocation = replace(account.allocation, containers=containers)
+    signer = Signer.from_pem(base64.b64decode(secret))
+    written = encode_allocation(allocation, vendors.profiles)
+    written[keys.ALLOCATION_SIGNATURE] = signer.sign(pod.uid, allocation, generation)
+    path = f"{pods_path(pod.namespace)}/{name}"
+    node.admin.merge(path, {"metadata": {"annotations": written}})
+
+
+def events(node, reason: str) -> list[str]:
+    found = node.admin.get(f"{NAMESPACES}/{node.cluster.namespace}/events")["items"]
+    return [json.dumps(event["message"]) for event in found if event["reason"] == reason]
