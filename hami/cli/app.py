@@ -15,14 +15,8 @@ import typer
 
 from hami import __version__
 from hami.cli.answering import Failures, answering, warn
-from hami.cli.device_plugin import declare as declare_device_plugin
-from hami.cli.device_plugin import run_device_plugin
-from hami.cli.go_flags import GoFlags
 from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
-from hami.cli.scheduler import run_scheduler
-from hami.cli.scheduler_options import declare as declare_scheduler
-from hami.cli.setting_options import ConfigFile, PrintConfig
-from hami.cli.vendor_flags import DevicePluginCommand, vendor_flags
+from hami.cli.late import Commands
 from hami.cli.visible import visible
 from hami.plugins import Vendors, load_vendors
 
@@ -32,6 +26,7 @@ NOT_PLACED = 1
 
 app = typer.Typer(
     name="hami",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -133,40 +128,6 @@ def simulate_command(
             simulating.show(result)
         if not result.everything_placed:
             raise typer.Exit(NOT_PLACED)
-
-
-@app.command("scheduler", cls=GoFlags)
-@declare_scheduler
-def scheduler_command(
-    *, config: ConfigFile = None, print_config: PrintConfig = False, **options: Any
-) -> None:
-    """Serve kube-scheduler's extender calls and the admission webhook.
-
-    Each setting is a flag, a variable (HAMI_SCHEDULER_ and the flag in capitals, with _) and a key
-    of the --config file, in this order of precedence. HAMi's flags work as they are. Ends with 0
-    on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
-    """
-    with answering():
-        run_scheduler(config, options, print_config=print_config)
-
-
-@app.command("device-plugin", cls=DevicePluginCommand)
-@declare_device_plugin
-def device_plugin_command(
-    ctx: typer.Context,
-    *,
-    config: ConfigFile = None,
-    print_config: PrintConfig = False,
-    **options: Any,
-) -> None:
-    """Serve one vendor's devices on this node: kubelet's device plugin.
-
-    Each setting is a flag, a variable (HAMI_DEVICE_PLUGIN_ and the flag in capitals, with _) and a
-    key of the --config file, in this order of precedence. HAMi's flags and variables work as they
-    are. Ends with 0 on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
-    """
-    with answering():
-        run_device_plugin(config, options, vendor_flags(ctx), print_config=print_config)
 
 
 @app.command("demo")

@@ -10,17 +10,20 @@ from typing import Any
 import structlog
 import typer
 
+from hami.cli.answering import answering
 from hami.cli.imports import import_aiohttp_alone, imported_for_good
 from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.running import run_until_signal
 from hami.cli.setting_options import (
+    ConfigFile,
+    PrintConfig,
     declared,
     given_ignored,
     given_settings,
     ignored_parameters,
     setting_parameters,
 )
-from hami.cli.vendor_flags import VendorFlags
+from hami.cli.vendor_flags import DevicePluginCommand, VendorFlags, vendor_flags
 from hami.logs import configure_logs
 from hami.node.config_source import DEVICE_PLUGIN, AgentSource
 from hami.settings.klog import KLOG, KLOG_SWITCHES
@@ -32,6 +35,28 @@ def declare(function: Callable[..., None]) -> Callable[..., None]:
     klog = ignored_parameters(KLOG, KLOG_SWITCHES)
     declared(function, [*setting_parameters(DEVICE_PLUGIN), *klog])
     return function
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("device-plugin", cls=DevicePluginCommand)
+@declare
+def device_plugin_command(
+    ctx: typer.Context,
+    *,
+    config: ConfigFile = None,
+    print_config: PrintConfig = False,
+    **options: Any,
+) -> None:
+    """Serve one vendor's devices on this node: kubelet's device plugin.
+
+    Each setting is a flag, a variable (HAMI_DEVICE_PLUGIN_ and the flag in capitals, with _) and a
+    key of the --config file, in this order of precedence. HAMi's flags and variables work as they
+    are. Ends with 0 on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
+    """
+    with answering():
+        run_device_plugin(config, options, vendor_flags(ctx), print_config=print_config)
 
 
 def run_device_plugin(

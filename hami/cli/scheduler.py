@@ -12,10 +12,13 @@ from typing import Any
 import structlog
 import typer
 
+from hami.cli.answering import answering
+from hami.cli.go_flags import GoFlags
 from hami.cli.imports import imported_for_good
 from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.running import run_until_signal
-from hami.cli.scheduler_options import split
+from hami.cli.scheduler_options import declare, split
+from hami.cli.setting_options import ConfigFile, PrintConfig
 from hami.domain.errors import ConfigError
 from hami.logs import configure_logs
 from hami.plugins import installed_plugins
@@ -23,6 +26,23 @@ from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.hami_flags import unread_sections
 from hami.settings.source import as_yaml
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("scheduler", cls=GoFlags)
+@declare
+def scheduler_command(
+    *, config: ConfigFile = None, print_config: PrintConfig = False, **options: Any
+) -> None:
+    """Serve kube-scheduler's extender calls and the admission webhook.
+
+    Each setting is a flag, a variable (HAMI_SCHEDULER_ and the flag in capitals, with _) and a key
+    of the --config file, in this order of precedence. HAMi's flags work as they are. Ends with 0
+    on SIGTERM or Ctrl-C, with 2 when a setting must be changed.
+    """
+    with answering():
+        run_scheduler(config, options, print_config=print_config)
 
 
 def run_scheduler(

@@ -43,7 +43,7 @@ def remove_tree(directory: Path) -> None:
     with suppress(FileNotFoundError):
         top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            while names := os.listdir(top):
+            while names := _names(top):
                 for name in names:
                     _remove_or_flatten(name, top)
         finally:
@@ -58,11 +58,16 @@ def _remove_or_flatten(name: str, top: int) -> None:
     except IsADirectoryError:
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
-        for child in os.listdir(inner):
-            os.rename(child, f"{os.urandom(16).hex()}", src_dir_fd=inner, dst_dir_fd=top)
+        for child in _names(inner):
+            os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
     finally:
         os.close(inner)
     os.rmdir(name, dir_fd=top)
+
+
+def _names(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]
 
 
 @contextmanager

@@ -282,6 +282,7 @@ def _check(state: SimulatedState, request: str) -> None:
 def _instance_id(span: Span, of: SimulatedGpu, taken: set[int]) -> int:
     """As drivers number instances: 0 is the whole GPU, 1 and 2 its halves, 3 to 6 its quarters."""
     most = max(each.start + each.size for profile in of.profiles for each in profile.spans)
-    size = 1 << (span.size - 1).bit_length()
-    usual = (1 << (most - 1).bit_length()) // size - 1 + span.start // size
+    size: int = 1 << (span.size - 1).bit_length()
+    whole: int = 1 << (most - 1).bit_length()
+    usual = whole // size - 1 + span.start // size
     return next(number for number in (usual, *range(len(taken) + 1)) if number not in taken)

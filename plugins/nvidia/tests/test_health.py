@@ -355,10 +355,10 @@ def three_parts(tmp_path):
     ("ids", "ill"),
     [
         pytest.param({}, {0, 1, 2}, id="of the GPU: all of them"),
-        pytest.param({"gpu_instance": 2}, {1}, id="of a GPU instance"),
-        pytest.param({"gpu_instance": 2, "compute_instance": 0}, {1}, id="of a compute instance"),
-        pytest.param({"gpu_instance": 2, "compute_instance": 1}, set(), id="of another one"),
-        pytest.param({"gpu_instance": 9}, set(), id="of an instance that nobody has"),
+        pytest.param({"gpu_instance": 8}, {1}, id="of a GPU instance"),
+        pytest.param({"gpu_instance": 8, "compute_instance": 0}, {1}, id="of a compute instance"),
+        pytest.param({"gpu_instance": 8, "compute_instance": 1}, set(), id="of another one"),
+        pytest.param({"gpu_instance": 10}, set(), id="of an instance that nobody has"),
     ],
 )
 def test_an_error_of_a_mig_device(tmp_path, ids, ill):
@@ -377,7 +377,7 @@ def test_mig_devices_are_lost_and_come_back_with_their_gpu(tmp_path):
 
 def test_a_mig_device_that_was_destroyed_is_ill(tmp_path):
     node = three_parts(tmp_path)
-    node.nvml.destroy_compute(uuids(node.nvml)[0], 2, 0)
+    node.nvml.destroy_compute(uuids(node.nvml)[0], 8, 0)
     assert node.health() == {1: False}
 
 

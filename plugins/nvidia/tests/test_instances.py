@@ -168,7 +168,7 @@ def test_what_was_made_is_taken_back_when_it_cannot_be_finished(node, request_):
         node.ensure("1g.5gb@0")
     node.fails("nothing", "")
     assert node.places() == set()
-    assert node.ensure("1g.5gb@0", "b").gpu_instance == 1, "the place is nobody's"
+    assert node.ensure("3g.20gb@0", "b"), "the place is nobody's"
 
 
 def test_what_cannot_be_taken_back_is_told_and_finished_later(node):
@@ -182,8 +182,9 @@ def test_what_cannot_be_taken_back_is_told_and_finished_later(node):
 
 
 def test_one_that_was_left_half_made_is_finished(node):
-    node.foreign("1g.5gb@0", compute=False)
-    assert node.ensure("1g.5gb@0").gpu_instance == 1
+    node.foreign("7g.40gb@0", compute=False)
+    made = node.ensure("7g.40gb@0")
+    assert (made.gpu_instance, made.compute_instance) == (0, 0)
 
 
 # Who has it.
@@ -283,27 +284,27 @@ def test_one_that_is_still_used_stays_and_keeps_its_place(node):
 
 
 def test_an_id_that_another_instance_has_now_is_not_destroyed(node):
-    """NVML gives the ids of destroyed instances to new ones."""
-    claim = node.claim("1g.5gb@0")
+    """An instance is called what the last one at its place was called, whatever its kind."""
+    claim = node.claim("4g.20gb@0")
     made = node.instances.ensure(claim)
     uuid = uuids(node.nvml)[0]
     node.nvml.destroy_compute(uuid, made.gpu_instance, 0)
     node.nvml.destroy_instance(uuid, made.gpu_instance)
-    other = node.foreign("2g.10gb@0")
-    assert other.gpu_instance == made.gpu_instance
+    other = node.foreign("3g.20gb@0")
+    assert (other.gpu_instance, other.uuid) == (made.gpu_instance, made.mig_uuid)
     node.release(claim, made)
-    assert node.places() == {"2g.10gb@0"}
+    assert node.places() == {"3g.20gb@0"}
 
 
 def test_the_same_place_under_another_uuid_is_somebody_elses(node):
     claim = node.claim("1g.5gb@0")
     made = node.instances.ensure(claim)
     node.release(claim, made)
-    node.foreign("2g.10gb@2")
-    other = node.foreign("1g.5gb@0")
-    assert other.gpu_instance != made.gpu_instance
+    node.foreign("1g.5gb@0")
+    with node.nvml.state.changing() as state:
+        state.gpu(made.gpu).instances[0].compute[0].uuid = "MIG-other"
     node.release(claim, made)
-    assert node.places() == {"2g.10gb@2", "1g.5gb@0"}
+    assert node.places() == {"1g.5gb@0"}
 
 
 def test_a_lost_gpu_keeps_the_claim_until_it_is_back(node):
@@ -351,7 +352,7 @@ def test_what_no_slice_has_is_destroyed(node):
 def test_what_is_used_is_left_and_told(node):
     node.runs_on(node.foreign("1g.5gb@0").uuid)
     (report,) = reconciled(node)
-    assert "a process still uses GPU instance 1" in report
+    assert "a process still uses GPU instance 7" in report
     assert node.places() == {"1g.5gb@0"}
 
 

@@ -73,10 +73,10 @@ def test_without_a_spec_the_files_of_gpu_and_instance_are_handed_over(tmp_path):
     # mig_minors_text: 3 files before, 15 instances a GPU, each with its own and 8 compute files
     minor = 3 + 15 * 9 + 9 * instance.id
     assert [n.container_path for n in edits.device_nodes] == [
+        "/dev/nvidiactl",
         "/dev/nvidia1",
         f"/dev/nvidia-caps/nvidia-cap{minor}",
         f"/dev/nvidia-caps/nvidia-cap{minor + 1 + instance.compute_ids[0]}",
-        "/dev/nvidiactl",
     ]
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": the_uuid(node, gpu)}
     assert edits.mounts == ()

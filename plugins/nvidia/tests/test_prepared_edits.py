@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hami_nvidia.enforce import enforce
@@ -38,6 +39,8 @@ def test_the_whole_of_a_shared_gpu(tmp_path):
     assert dict(edits.env) == {
         "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
         "CUDA_DEVICE_SM_LIMIT": "30",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE": edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"],
+        "CUDA_REDIRECT": f"{directory}/libvgpu.so",
         "LIBCUDA_LOG_LEVEL": "1",
     }
     assert edits.mounts == (
@@ -112,9 +115,9 @@ def test_without_a_spec_the_files_are_handed_over_and_somebody_is_told(tmp_path)
     with_files(node, "/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/infiniband/uverbs0")
     edits = enforce(a_slice(node), node)
     assert [n.container_path for n in edits.device_nodes] == [
-        "/dev/nvidia0",
         "/dev/nvidiactl",
         "/dev/nvidia-uvm",
+        "/dev/nvidia0",
         "/dev/infiniband/uverbs0",
     ]
     assert edits.cdi_devices == ()
@@ -141,6 +144,9 @@ def test_without_a_spec_a_gpu_that_is_gone_is_refused(tmp_path):
         pytest.param("a.yaml", "kind: other.com/gpu # nvidia.com/gpu", id="another kind"),
         pytest.param("a.txt", '{"kind": "nvidia.com/gpu"}', id="another ending"),
         pytest.param("a.json", '{"kind": "nvidia.com/gpu", "x": "' + "x" * (4 << 20) + '"}', id="a huge file"),
+        pytest.param("a.json", '{"kind": "nvidia.com/gpu", "devices": 5}', id="devices that are none"),
+        pytest.param("a.json", '{"kind": "nvidia.com/gpu", "devices": [1, {"name": "0"}]}', id="a device that is none"),
+        pytest.param("a.yaml", "{kind: nvidia.com/gpu, devices: [{name: '1', containerEdits: 3}]}", id="edits that are none"),
         pytest.param("a.yaml", "kind: !!python/object/apply:os.system [nvidia.com/gpu]", id="YAML that wants to run"),
     ],
 )  # fmt: skip
@@ -158,8 +164,8 @@ def test_what_is_no_spec_of_the_kind_does_not_disturb(tmp_path, name, text):
     "text",
     [
         pytest.param('{"kind": "nvidia.com/gpu"}', id="no devices"),
-        pytest.param('{"kind": "nvidia.com/gpu", "devices": [1, {"name": "0"}, {"name": "1", "containerEdits": 3}]}', id="odd devices"),
         pytest.param('{"kind": "nvidia.com/gpu", "devices": [{"name": "0", "containerEdits": {"deviceNodes": [7]}}], "containerEdits": {"hooks": 3}}', id="odd edits"),
+        pytest.param('{"kind": "nvidia.com/gpu", "devices": [{"name": "0", "containerEdits": {"deviceNodes": 7}}]}', id="odder edits"),
     ],
 )  # fmt: skip
 def test_an_odd_spec_is_read_as_far_as_it_goes(tmp_path, text):
@@ -204,9 +210,28 @@ def test_nothing_is_writable_and_nothing_shared(tmp_path):
     node = cdi_node(tmp_path)
     edits = enforce(a_slice(node), node)
     assert all(mount.read_only for mount in edits.mounts)
-    assert "CUDA_DEVICE_MEMORY_SHARED_CACHE" not in edits.env
     assert not (tmp_path / "vgpulock").exists()
     assert not (tmp_path / "usr-local/vgpu/containers").exists()
+
+
+def shared_file(node, *grants, **slice):
+    """Where HAMi's library keeps what the processes of the container share."""
+    return enforce(a_slice(node, *grants, **slice), node).env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+
+
+def test_the_file_of_hamis_library_is_the_containers_own(tmp_path):
+    """With a volume at /tmp that two containers have, the first one's limits would be both's."""
+    node = cdi_node(tmp_path)
+    assert re.fullmatch(r"/tmp/hami-[0-9a-f-]{36}\.cache", shared_file(node))
+    assert shared_file(node) == shared_file(node)
+    assert shared_file(node) != shared_file(node, number=2, pod_uid="pod-uid-1")
+
+
+def test_new_limits_are_a_new_file_of_hamis_library(tmp_path):
+    """Whoever made the former one has fixed the limits in it."""
+    node = cdi_node(tmp_path)
+    gpu = gpu_ids(node)[0]
+    assert shared_file(node, a_grant(gpu, 1000)) != shared_file(node, a_grant(gpu, 2000))
 
 
 def test_without_a_library_nothing_starts(tmp_path):

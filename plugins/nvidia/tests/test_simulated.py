@@ -139,13 +139,28 @@ def test_what_does_not_fit_is_refused(tmp_path, first, second, message):
         nvml.create_instance(uuids(nvml)[0], profile, Span(start=start, size=profile.spans[0].size))
 
 
-def test_ids_are_given_again(tmp_path):
-    nvml = cut(a100(tmp_path), 0, ("1g.5gb", 0), ("1g.5gb", 1))
+@pytest.mark.parametrize(
+    ("cuts", "ids"),
+    [
+        pytest.param([("7g.40gb", 0)], {0}, id="the whole GPU is 0"),
+        pytest.param([("3g.20gb", 0), ("3g.20gb", 4)], {1, 2}, id="its halves are 1 and 2"),
+        pytest.param([("4g.20gb", 0), ("2g.10gb", 4), ("1g.5gb", 6)], {1, 5, 13}, id="as NVIDIA's MIG guide shows it"),
+        pytest.param([("1g.5gb", n) for n in range(7)], {*range(7, 14)}, id="the smallest are 7 to 13"),
+    ],
+)  # fmt: skip
+def test_instances_are_numbered_by_their_place(tmp_path, cuts, ids):
+    nvml = cut(a100(tmp_path), 0, *cuts)
+    assert {i.id for i in nvml.instances(uuids(nvml)[0])} == ids
+
+
+def test_what_is_made_again_is_called_the_same(tmp_path):
+    nvml = cut(a100(tmp_path), 0, ("3g.20gb", 0), ("1g.5gb", 4))
     gpu = uuids(nvml)[0]
+    first = nvml.mig_devices(gpu)[0]
     nvml.destroy_compute(gpu, 1, 0)
     nvml.destroy_instance(gpu, 1)
-    cut(nvml, 0, ("2g.10gb", 4))
-    assert [i.id for i in nvml.instances(gpu)] == [1, 2]
+    cut(nvml, 0, ("3g.20gb", 0))
+    assert nvml.mig_devices(gpu)[0] == first
 
 
 def test_what_is_used_is_not_destroyed(tmp_path):
@@ -154,9 +169,9 @@ def test_what_is_used_is_not_destroyed(tmp_path):
     with nvml.state.changing() as state:
         state.busy = [nvml.mig_devices(gpu)[0].uuid]
     with pytest.raises(NvmlFailed, match="In use"):
-        nvml.destroy_compute(gpu, 1, 0)
+        nvml.destroy_compute(gpu, 7, 0)
     with pytest.raises(NvmlFailed, match="In use"):
-        nvml.destroy_instance(gpu, 1)
+        nvml.destroy_instance(gpu, 7)
 
 
 def test_mig_waits_for_a_reset_while_the_gpu_is_used(tmp_path):
@@ -287,8 +302,8 @@ def test_the_plugin_reads_them(tmp_path):
     device = nvml.mig_devices(uuids(nvml)[0])[0]
     assert places(nvml, settings(procRoot=str(tmp_path)))[device.uuid].paths == (
         "/dev/nvidia0",
-        "/dev/nvidia-caps/nvidia-cap12",
-        "/dev/nvidia-caps/nvidia-cap13",
+        "/dev/nvidia-caps/nvidia-cap93",
+        "/dev/nvidia-caps/nvidia-cap94",
     )
 
 
