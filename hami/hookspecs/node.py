@@ -108,7 +108,8 @@ class NodeHooks:
         Order: slices of one pod one after the other.
         Errors: an exception keeps the container from starting, with the text in its status.
         Must not: give different edits for the same slice id; mount anything writable but its usage
-            file; name relative paths; take longer than 20 s.
+            file (with ``identity`` ``lock`` also what HAMi's library writes); name relative paths;
+            take longer than 20 s.
         Since: API 1.
         """
 
@@ -134,13 +135,14 @@ class NodeHooks:
     ) -> None:
         """Undo whatever on this node belongs to no live slice.
 
-        Called: at start and after faults.
+        Called: at start, about every minute, and sooner after a failure; never while
+            ``hami_enforce`` begins.
         Args:
             profile: the vendor in question.
             live_slices: every slice of this vendor whose pod still exists.
             config: the node's configuration.
         Returns: None. Default: nothing.
-        Order: before the first ``hami_enforce``.
+        Order: beside registration; what is being enforced is among ``live_slices``.
         Errors: an exception is logged and retried; allocation goes on.
         Must not: touch what it did not make.
         Since: API 1.

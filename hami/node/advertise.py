@@ -47,17 +47,22 @@ class Advertiser:
         identity: Identity,
         *,
         on_problem: Callable[[str], None],
+        on_labels: Callable[[Mapping[str, str]], None] = lambda _: None,
         every: float = EVERY,
         now: Callable[[], datetime] = datetime.now,
         backoff: Backoff | None = None,
     ) -> None:
-        """``now`` gives the local time without a zone, as handshakes are written."""
+        """``now`` gives the local time without a zone, as handshakes are written.
+
+        ``on_labels`` is told of the node's labels whenever they may have changed.
+        """
         self.published = asyncio.Event()
         self._client = client
         self._name = node
         self._vendor = vendor
         self._identity = identity
         self._on_problem = on_problem
+        self._on_labels = on_labels
         self._every = every
         self._now = now
         self._backoff = backoff or Backoff(first=0.2, most=30.0)
@@ -196,6 +201,7 @@ class Advertiser:
                 return
         self._live = node
         self._due.set()
+        self._on_labels(node.labels)
 
     def _tell(self, problem: str) -> None:
         """Once, as long as it is the same."""

@@ -7,7 +7,7 @@ slices, the devices, the lists for kubelet. What blocks runs in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +133,7 @@ class Agent:
     def __init__(self, begin: Beginning) -> None:
         config, client = begin.config, begin.client
         self._begin = begin
+        self._labels: Mapping[str, str] = begin.facts.labels
         self._log = structlog.get_logger("hami.agent")
         self._kept: tuple[str, ...] = ()
         self._watcher = ConfigWatcher(begin.source, config, self._apply)
@@ -157,6 +158,7 @@ class Agent:
             around.vendor,
             begin.identity,
             on_problem=self._log.warning,
+            on_labels=self._labels_changed,
             every=config.advertise_interval,
         )
         self._by = self._identifying()
@@ -319,7 +321,7 @@ class Agent:
     def _plugin_config(self) -> PluginConfig:
         return plugin_config(
             self._watcher.running,
-            labels=self._begin.facts.labels,
+            labels=self._labels,
             identity=self._begin.identity,
         )
 
@@ -328,6 +330,12 @@ class Agent:
         load_vendors(config.devices)
         set_level(config.log_level)
         self._inventory.look_again()
+
+    def _labels_changed(self, labels: Mapping[str, str]) -> None:
+        """Entries of the per-node configuration may select this node by them."""
+        if labels != self._labels:
+            self._labels = dict(labels)
+            self._inventory.look_again()
 
     def _inventory_changed(self) -> None:
         self._advertiser.set_devices(tuple(self._inventory.devices.values()))

@@ -22,6 +22,8 @@ from hami.node.table import as_slice
 ENFORCE_SECONDS = 20.0
 """The contract's limit for ``hami_enforce``."""
 RECONCILE_SECONDS = 60.0
+RECONCILE_EVERY = 60.0
+"""Seconds: a device that was busy with something of nobody's may be idle by then."""
 FIRST_RETRY = 1.0
 ENFORCE, RECONCILE = "hami_enforce", "hami_reconcile"
 
@@ -43,27 +45,34 @@ async def enforced(slice: Slice, generation: int, around: Surroundings) -> Conta
 
 
 async def reconcile(around: Surroundings, damaged: Sequence[str]) -> None:
-    """Until it has succeeded once.
+    """Again and again, until cancelled; sooner after a failure.
 
     ``damaged`` slices are named too: their containers may run, though nobody knows with what.
     """
     log = structlog.get_logger("hami.reconciling")
     backoff = Backoff(first=FIRST_RETRY, most=300.0)
     while True:
-        live = [as_slice(one, around.store.state_dir(one.id)) for one in around.slices]
-        known = {slice.id for slice in live}
-        live += [_unknown(id, around) for id in damaged if id not in known]
-        try:
-            await around.hooks.call(
-                (RECONCILE,), RECONCILE_SECONDS, around.vendor.reconcile, live, around.config()
-            )
-        except HamiError as error:
-            problem = str(error)
+        problem = await _reconciled(around, damaged)
+        delay = backoff.delay() if problem else RECONCILE_EVERY
+        if problem:
+            log.error("what belongs to no slice was not undone", why=problem, again_in=round(delay))
         else:
-            return
-        delay = backoff.delay()
-        log.error("what belongs to no slice was not undone", error=problem, again_in=round(delay))
+            backoff.reset()
         await asyncio.sleep(delay)
+
+
+async def _reconciled(around: Surroundings, damaged: Sequence[str]) -> str:
+    """What went wrong; empty when nothing did."""
+    live = [as_slice(one, around.store.state_dir(one.id)) for one in around.slices]
+    known = {slice.id for slice in live}
+    live += [_unknown(id, around) for id in damaged if id not in known]
+    try:
+        await around.hooks.call(
+            (RECONCILE,), RECONCILE_SECONDS, around.vendor.reconcile, live, around.config()
+        )
+    except HamiError as error:
+        return str(error)
+    return ""
 
 
 def _unknown(slice_id: str, around: Surroundings) -> Slice:
