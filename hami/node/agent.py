@@ -23,6 +23,7 @@ from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
 from hami.logs import set_level
 from hami.node.advertise import Advertiser
+from hami.node.alone import alone
 from hami.node.by_kubelet import ByKubelet
 from hami.node.by_lock import ByLock
 from hami.node.cdi import CdiFolders
@@ -78,6 +79,8 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
     log = structlog.get_logger("hami.agent")
     vendors = load_vendors(config.devices, on_failure=lambda failure: log.error(str(failure)))
     async with AsyncExitStack() as stack:
+        lock = config.slices / f"{config.vendor.lower()}.lock"
+        await stack.enter_async_context(alone(lock, config.vendor))
         client = await KubeClient.connect(config.kube)
         stack.push_async_callback(client.close)
         keys = SigningKeys(_key_file(config))
@@ -161,6 +164,7 @@ class Agent:
             on_labels=self._labels_changed,
             every=config.advertise_interval,
         )
+        self._outcomes = Outcomes(around, self._writer, self._slices_changed)
         self._by = self._identifying()
         self._releasing = Releasing(
             around, busy=self._by.busy, released=lambda _: self._slices_changed()
@@ -225,7 +229,7 @@ class Agent:
 
     def _identifying(self) -> ByKubelet | ByLock:
         config = self._begin.config
-        outcomes = Outcomes(self._around, self._writer, self._slices_changed)
+        outcomes = self._outcomes
         if self._begin.identity == "kubelet":
             return ByKubelet(
                 self._around, config.kubelet_dir, outcomes, self._make_room, self._resend
@@ -280,20 +284,16 @@ class Agent:
             around.slices.put(live)
         self._log.info("slices on disk", live=len(found.slices), damaged=len(found.damaged))
         self._kept = found.kept
-
-    async def _reconcile(self) -> None:
-        """Once; nothing is enforced meanwhile, but kubelet need not wait for its registration."""
-        await reconcile(self._around, self._kept)
-        self._inventory.look_again()
+        self._outcomes.recovered()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Until cancelled."""
         around = self._around
-        for listener in (self._releasing, self._resizing, self._mounts):
+        for listener in (self._releasing, self._resizing, self._mounts, self._outcomes):
             around.pods.listen(listener)
         async with asyncio.TaskGroup() as tasks:
             for work in (
-                self._reconcile(),
+                reconcile(around, self._kept),
                 around.pods.run(),
                 self._inventory.run(),
                 self._resources.run(),

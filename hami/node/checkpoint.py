@@ -78,7 +78,8 @@ def read_checkpoint(
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(LARGEST + 1)
+            # Python sets aside as much as it may read.
+            data = file.read(min(size, LARGEST) + 1)
     except FileNotFoundError:
         return ()
     except OSError as error:

@@ -16,7 +16,7 @@ from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.pace import Backoff
 from hami.node.checkpoint import Entry
 from hami.node.granting import Granted, Refused
-from hami.node.pods import NODE_PODS
+from hami.node.pods import NODE_PODS, NodePod
 from hami.node.preparing import Prepared
 from hami.node.surroundings import Surroundings
 from hami.wire import keys
@@ -125,7 +125,24 @@ class Outcomes:
         self._around = around
         self._writer = writer
         self._prepared = prepared
+        self._recovered: set[PodUid] = set()
         self._log = structlog.get_logger("hami.starting")
+
+    def recovered(self) -> None:
+        """The slices of now are a former agent's, which may have ended before it said so."""
+        self._recovered = set(self._around.slices.pods)
+
+    def pod_changed(self, pod: NodePod) -> None:
+        """A pod of a former agent is seen for the first time."""
+        if pod.uid not in self._recovered:
+            return
+        self._recovered.remove(pod.uid)
+        slices = self._around.slices.of_pod(pod.uid)
+        if slices and not pod.finished and self._complete(slices[0].granted):
+            self._writer.annotate(pod, {keys.BIND_PHASE: "success"})
+
+    def pod_gone(self, pod: NodePod) -> None:
+        self._recovered.discard(pod.uid)
 
     def prepared(self, entry: Entry, outcome: Prepared) -> None:
         granted, pod = outcome.granted, outcome.granted.pod

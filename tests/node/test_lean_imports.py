@@ -17,7 +17,7 @@ HEAVY = {
     "fastapi": "the scheduler's servers",
     "uvicorn": "the scheduler's servers",
     "prometheus_client": "the scheduler's metrics",
-    "hami.scheduler.service": "the scheduler",
+    "hami.scheduler": "the scheduler, its settings too",
     "hami.sim": "simulations",
 }
 
@@ -35,6 +35,7 @@ def loaded_by(program: str, **environment: str) -> set[str]:
     "module",
     [
         "hami.cli.app",
+        "hami.cli.device_plugin",
         "hami.node.agent",
         "hami.policy.accounting",
         "hami.policy.admission",
@@ -44,6 +45,13 @@ def loaded_by(program: str, **environment: str) -> set[str]:
 )
 def test_an_agent_loads_nothing_that_is_the_schedulers_alone(module):
     assert loaded_by(f"import {module}") & HEAVY.keys() == set()
+
+
+def test_a_command_without_settings_loads_none():
+    program = "from hami.cli import main\nmain._imported()"
+    loaded = loaded_by(program)
+    assert "hami.cli.app" in loaded
+    assert loaded & {"pydantic", "hami.settings", "hami.node", "hami.scheduler"} == set()
 
 
 IN_A_POD = """

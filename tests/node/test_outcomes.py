@@ -159,3 +159,21 @@ def test_a_refusal_is_an_event_of_the_pod_if_it_is_known(parts, known):
     outcomes = Outcomes(parts.around, Writer(), lambda: None)
     outcomes.refused(an_entry(pod if known else "uid-x", ONE), Refused("because"))
     assert parts.events.said == ([("p", "SliceRefused", "because")] if known else [])
+
+
+async def test_success_that_a_killed_agent_did_not_say_is_said_by_the_next_one_once(parts):
+    pod, half = (
+        parts.pod("p", a=[a_grant("A")]),
+        parts.pod("half", a=[a_grant("A")], b=[a_grant("A")]),
+    )
+    for one, id in ((pod, ONE), (half, TWO)):
+        await prepare(an_entry(one, id, "a"), parts.around, no_room)
+    writer = Writer()
+    outcomes = Outcomes(parts.around, writer, lambda: None)
+    outcomes.pod_changed(pod)
+    assert writer.said == []
+    outcomes.recovered()
+    for _ in range(2):
+        outcomes.pod_changed(pod)
+        outcomes.pod_changed(half)
+    assert writer.said == [("p", {PHASE: "success"})]

@@ -33,7 +33,7 @@ from hami.plugins import load_vendors
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
-from hami.sim.api import ApiServer, Fault, Faults
+from hami.sim.api import ApiServer, Fault, Faults, TlsFiles
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
@@ -76,8 +76,10 @@ class World:
         vendor: str = "mock",
         flags: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
+        tls: bool = False,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="w", dir="/tmp"))
+        self.tls = TlsFiles.self_signed(self.folder) if tls else None
         self.faults = Faults()
         self.signer = Signer.from_pem(new_private_pem())
         self.problems: list[str] = []
@@ -109,7 +111,7 @@ class World:
 
     async def _start(self) -> None:
         self.server = ApiServer(faults=self.faults, token="t")
-        await self.server.start(port=0, tls=None)
+        await self.server.start(port=0, tls=self.tls)
         self._stack.push_async_callback(self.server.stop)
         kubeconfig = self.folder / "kubeconfig"
         kubeconfig.write_bytes(msgspec.json.encode(self.server.kubeconfig()))

@@ -44,13 +44,17 @@ def claims_of(slice: Slice) -> tuple[Claim, ...]:
 
 
 class Claims:
-    """The claims on one GPU. Only a release takes one away."""
+    """The claims on one GPU."""
 
     def __init__(self) -> None:
         self._claims: set[Claim] = set()
 
     def __contains__(self, claim: Claim) -> bool:
         return claim in self._claims
+
+    @property
+    def all(self) -> frozenset[Claim]:
+        return frozenset(self._claims)
 
     def add(self, claim: Claim) -> None:
         self._claims.add(claim)

@@ -87,7 +87,7 @@ def release(slice: Slice, hardware: Hardware) -> None:
 
 
 def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
-    """At the agent's start: library and CDI specs onto the node, leftovers away.
+    """At the agent's start and again and again: library and CDI specs there, leftovers away.
 
     Raises:
         HamiError: what went wrong, after everything was tried.
@@ -134,6 +134,7 @@ def _reconcile_instances(live: Sequence[Slice], hardware: Hardware) -> None:
     if hardware.settings.mode == MIG_MODE:
         offered = discover(hardware.nvml, hardware.settings).devices
         gpus = [device.id for device in offered if device.mode == MIG_MODE]
+    hardware.made.keep({slice.pod_uid for slice in live})
     for slice in live:
         if made := read_record(slice.state_dir).instances:
             hardware.made.remember(slice, made)

@@ -54,6 +54,7 @@ class Instances:
         self._lock = Lock()
         self._locks: defaultdict[DeviceId, Lock] = defaultdict(Lock)
         self._claims: defaultdict[DeviceId, Claims] = defaultdict(Claims)
+        self._absent: frozenset[Claim] = frozenset()
 
     def ensure(self, claim: Claim) -> InstanceIdentity:
         """The instance of a claim, made if it is not there; the same each time.
@@ -106,15 +107,14 @@ class Instances:
     def reconcile(self, gpus: Sequence[DeviceId], live: Sequence[Slice]) -> tuple[str, ...]:
         """Make these GPUs ready, keep what the live slices have, destroy what nobody has.
 
-        Returns what could not be done, for people; the next time it may.
+        A claim that no live slice has, twice in a row, is dropped: its slice was released while we
+        looked. Returns what could not be done, for people; the next time it may.
 
         Raises:
             NvmlAway: there is no driver.
         """
         used = {grant.device_id for slice in live for grant in slice.grants}
-        for claim in (claim for slice in live for claim in claims_of(slice)):
-            with self._changing(claim.gpu) as claims:
-                claims.add(claim)
+        self._reclaim({claim for slice in live for claim in claims_of(slice)})
         reports: list[str] = []
         for gpu in gpus:
             try:
@@ -126,6 +126,20 @@ class Instances:
             except NvmlFailed as failed:
                 reports.append(str(failed))
         return tuple(reports)
+
+    def _reclaim(self, held: set[Claim]) -> None:
+        absent: set[Claim] = set()
+        with self._lock:
+            known = set(self._claims)
+        for gpu in known | {claim.gpu for claim in held}:
+            with self._changing(gpu) as claims:
+                for claim in held:
+                    if claim.gpu == gpu:
+                        claims.add(claim)
+                absent |= claims.all - held
+                for claim in absent & self._absent:
+                    claims.remove(claim)
+        self._absent = frozenset(absent)
 
     @contextmanager
     def _changing(self, gpu: DeviceId) -> Iterator[Claims]:

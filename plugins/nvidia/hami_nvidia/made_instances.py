@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 
 from hami.domain.errors import Malformed
@@ -27,6 +27,11 @@ class MadeInstances:
         """Also what a former process made."""
         with self._lock:
             self._made.setdefault(slice.pod_uid, {})[slice.id] = tuple(identities)
+
+    def keep(self, pods: Collection[PodUid]) -> None:
+        """Forget all other pods."""
+        with self._lock:
+            self._made = {pod: made for pod, made in self._made.items() if pod in pods}
 
     def annotations(
         self, slice: Slice, identities: Sequence[InstanceIdentity]

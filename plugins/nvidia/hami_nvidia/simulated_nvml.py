@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, count
 
 from hami.domain.units import DeviceId, MemoryMiB
 from hami_nvidia.nvml import (
@@ -281,8 +282,12 @@ def _check(state: SimulatedState, request: str) -> None:
 
 def _instance_id(span: Span, of: SimulatedGpu, taken: set[int]) -> int:
     """As drivers number instances: 0 is the whole GPU, 1 and 2 its halves, 3 to 6 its quarters."""
-    most = max(each.start + each.size for profile in of.profiles for each in profile.spans)
-    size: int = 1 << (span.size - 1).bit_length()
-    whole: int = 1 << (most - 1).bit_length()
+    whole = _power_of_two(max(s.start + s.size for profile in of.profiles for s in profile.spans))
+    size = _power_of_two(span.size)
     usual = whole // size - 1 + span.start // size
-    return next(number for number in (usual, *range(len(taken) + 1)) if number not in taken)
+    return next(number for number in chain([usual], count()) if number not in taken)
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not below ``number``."""
+    return int(2 ** (number - 1).bit_length())

@@ -374,6 +374,19 @@ def test_a_slice_that_was_made_meanwhile_is_kept(node):
     assert node.places() == {"1g.5gb@0"}
 
 
+def test_a_claim_that_was_released_while_one_looked_is_dropped(node):
+    """The looker had it among the live ones still, and claimed its place again."""
+    released = node.slice("a", "1g.5gb@0")
+    for _ in range(2):
+        reconciled(node, released)
+    with pytest.raises(InstanceRefused, match="still belongs"):
+        node.ensure("3g.20gb@0", "b")
+    for _ in range(2):
+        reconciled(node)
+    node.ensure("3g.20gb@0", "b")
+    assert node.places() == {"3g.20gb@0"}
+
+
 def test_an_idle_gpu_is_put_into_mig_mode(tmp_path):
     node = Node(tmp_path, "a100-40gx2")
     assert reconciled(node) == ()

@@ -1,4 +1,4 @@
-"""The answer to Allocate with identity ``lock``: HAMi's fields, for every choice a node has."""
+"""The answer to Allocate with identity ``lock``, beyond the goldens: words, roots, refusals, files."""
 
 from __future__ import annotations
 
@@ -17,85 +17,14 @@ from hami_nvidia.places import NoPlace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.slices import ContainerEdits, DeviceNode, Mount
+from hami.domain.slices import ContainerEdits, DeviceNode
 
 from .node_builders import a_grant, a_node, a_slice, gpu_ids, with_files, with_node_spec
-
-CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+from .test_files import DEEP, nested
 
 
 def locked(tmp_path, **settings):
     return a_node(tmp_path, identity="lock", **settings)
-
-
-def test_the_whole_answer_of_a_shared_gpu(tmp_path):
-    """The golden: HAMi's variables and mounts in HAMi's order, nothing else."""
-    node = locked(tmp_path)
-    gpu = gpu_ids(node)[0]
-    slice = a_slice(node, a_grant(gpu, 3000, 50), pod_uid="0f0e", container="main")
-    edits = enforce(slice, node)
-    directory = tmp_path / "usr-local/vgpu"
-    cache = edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
-    assert dict(edits.env) == {
-        "NVIDIA_VISIBLE_DEVICES": gpu,
-        "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
-        "CUDA_DEVICE_SM_LIMIT": "50",
-        "CUDA_DEVICE_MEMORY_SHARED_CACHE": cache,
-        "LIBCUDA_LOG_LEVEL": "1",
-    }
-    uuid4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-    assert re.fullmatch(rf"{directory}/{uuid4}\.cache", cache)
-    (library,) = directory.glob("libvgpu.so.*")
-    assert edits.mounts == (
-        Mount(host_path=str(library), container_path=f"{directory}/libvgpu.so"),
-        Mount(host_path=f"{directory}/containers/0f0e_main", container_path=str(directory), read_only=False),
-        Mount(host_path=f"{tmp_path}/vgpulock", container_path="/tmp/vgpulock", read_only=False),
-        Mount(host_path=f"{directory}/ld.so.preload", container_path="/etc/ld.so.preload"),
-    )  # fmt: skip
-    assert (edits.device_nodes, edits.cdi_devices, edits.annotations) == ((), (), {})
-    assert edits.pod_annotations == {}
-
-
-def environment(tmp_path, slice_env=None, grants=None, **settings):
-    node = locked(tmp_path, **settings)
-    made = [
-        a_grant(gpu, *size)
-        for gpu, size in zip(gpu_ids(node), grants or [(3000, 30)], strict=False)
-    ]
-    edits = enforce(a_slice(node, *made, container_env=slice_env or {}), node)
-    return edits.env
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        pytest.param({}, {"CUDA_OVERSUBSCRIBE": None, "GPU_CORE_UTILIZATION_POLICY": None}, id="nothing more by default"),
-        pytest.param({"memory_scaling": 1.5}, {"CUDA_OVERSUBSCRIBE": "true"}, id="oversubscribed memory"),
-        pytest.param({"memory_scaling": 0.5}, {"CUDA_OVERSUBSCRIBE": None}, id="memory scaled down"),
-        pytest.param({"log_level": ""}, {"LIBCUDA_LOG_LEVEL": None}, id="no log level"),
-        pytest.param({"log_level": "4"}, {"LIBCUDA_LOG_LEVEL": "4"}, id="a log level"),
-        pytest.param({"disable_core_limit": True}, {"GPU_CORE_UTILIZATION_POLICY": "disable"}, id="compute is never limited"),
-        pytest.param({"core_policy": "force"}, {"GPU_CORE_UTILIZATION_POLICY": None}, id="the policy is the webhook's to set"),
-        pytest.param({"gds": True, "mofed": True, "gdrcopy": True}, {"NVIDIA_GDS": "enabled", "NVIDIA_MOFED": "enabled", "NVIDIA_GDRCOPY": "enabled"}, id="every mode"),
-    ],
-)  # fmt: skip
-def test_settings_become_variables(tmp_path, settings, expected):
-    env = environment(tmp_path, **settings)
-    assert {name: env.get(name) for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("grants", "expected"),
-    [
-        pytest.param([(3000, 50)], {"CUDA_DEVICE_MEMORY_LIMIT_0": "3000m", "CUDA_DEVICE_SM_LIMIT": "50"}, id="8.6: the first container"),
-        pytest.param([(4000, 60)], {"CUDA_DEVICE_MEMORY_LIMIT_0": "4000m", "CUDA_DEVICE_SM_LIMIT": "60"}, id="8.6: the second container"),
-        pytest.param([(3000, 50), (2000, 70)], {"CUDA_DEVICE_MEMORY_LIMIT_0": "3000m", "CUDA_DEVICE_MEMORY_LIMIT_1": "2000m", "CUDA_DEVICE_SM_LIMIT": "50", "CUDA_DEVICE_SM_LIMIT_0": None}, id="two GPUs: compute is the first one's"),
-        pytest.param([(3000, 0)], {"CUDA_DEVICE_SM_LIMIT": "0"}, id="no limit of compute"),
-    ],
-)  # fmt: skip
-def test_grants_become_variables(tmp_path, grants, expected):
-    env = environment(tmp_path, grants=grants)
-    assert {name: env.get(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("word", ["1", "t", "T", "TRUE", "true", "True"])
@@ -116,45 +45,7 @@ def test_other_words_do_not_disable_control(tmp_path, word):
     assert "/etc/ld.so.preload" in {mount.container_path for mount in edits.mounts}
 
 
-def test_a_license_is_mounted_with_its_validator(tmp_path):
-    node = locked(tmp_path)
-    directory = tmp_path / "usr-local/vgpu"
-    directory.mkdir(parents=True)
-    (directory / "license").touch()
-    assert enforce(a_slice(node), node).mounts[-2:] == (
-        Mount(host_path=f"{directory}/license", container_path="/tmp/license"),
-        Mount(host_path=f"{directory}/vgpuvalidator", container_path="/usr/bin/vgpuvalidator"),
-    )
-
-
 # How the container is told its devices.
-
-
-@pytest.mark.parametrize(
-    ("strategies", "visible"),
-    [
-        pytest.param(("envvar",), "GPU", id="by variable"),
-        pytest.param(("volume-mounts",), "/var/run/nvidia-container-devices", id="by mounts"),
-        pytest.param(("envvar", "volume-mounts"), "/var/run/nvidia-container-devices", id="mounts go first"),
-        pytest.param(("envvar", "cdi-cri"), "GPU", id="by variable beside CDI"),
-        pytest.param(("cdi-cri",), None, id="by CDI alone"),
-        pytest.param(("cdi-annotations", "cdi-cri"), None, id="by CDI in both ways"),
-    ],
-)  # fmt: skip
-def test_the_strategy_decides_what_is_visible(tmp_path, strategies, visible):
-    node = locked(tmp_path, list_strategies=strategies, gds=True)
-    gpu = gpu_ids(node)[0]
-    with_node_spec(node, {gpu: "/dev/nvidia0"})
-    edits = enforce(a_slice(node), node)
-    assert edits.env.get("NVIDIA_VISIBLE_DEVICES") == (gpu if visible == "GPU" else visible)
-    assert ("NVIDIA_GDS" in edits.env) == (visible is not None), "CDI alone stops before the modes"
-    nulls = [mount for mount in edits.mounts if mount.host_path == "/dev/null"]
-    expected = f"/var/run/nvidia-container-devices/{gpu}"
-    assert [m.container_path for m in nulls] == [expected] * ("volume-mounts" in strategies)
-    names = (f"k8s.device-plugin.nvidia.com/gpu={gpu}", "k8s.device-plugin.nvidia.com/gds=all")
-    assert edits.cdi_devices == (names if "cdi-cri" in strategies else ())
-    assert list(edits.annotations.values()) == [",".join(names)] * ("cdi-annotations" in strategies)
-    assert "CUDA_DEVICE_SM_LIMIT" in edits.env, "limits do not depend on the strategy"
 
 
 @pytest.mark.parametrize("prefix", ["cdi.k8s.io/", "custom.cdi.k8s.io/"])
@@ -182,28 +73,6 @@ def test_8_6_no_devices_is_an_empty_answer(tmp_path):
     assert static_edits([], node) == ContainerEdits()
 
 
-def test_index_strategy_names_gpus_by_number(tmp_path):
-    node = locked(tmp_path, id_strategy="index", list_strategies=("envvar", "volume-mounts"))
-    second, first = reversed(gpu_ids(node))
-    edits = enforce(a_slice(node, a_grant(first), a_grant(second)), node)
-    nulls = [m.container_path for m in edits.mounts if m.host_path == "/dev/null"]
-    assert sorted(nulls) == [f"/var/run/nvidia-container-devices/{n}" for n in "01"]
-
-
-def test_device_specs_are_the_files_that_the_node_has(tmp_path):
-    node = locked(tmp_path, pass_device_specs=True, imex_channels=(0,))
-    present = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1")
-    with_files(node, *present, "/dev/nvidia-caps-imex-channels/channel0")
-    edits = enforce(a_slice(node), node)
-    paths = [n.container_path for n in edits.device_nodes]
-    assert sorted(paths) == sorted(
-        ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps-imex-channels/channel0"]
-    )  # fmt: skip
-    assert all(
-        n.host_path == n.container_path and n.permissions == "rw" for n in edits.device_nodes
-    )
-
-
 @pytest.mark.parametrize(
     ("settings", "has_dev", "host_path"),
     [
@@ -220,14 +89,6 @@ def test_device_files_lie_below_the_dev_root(tmp_path, settings, has_dev, host_p
         (tmp_path / "driver-root/dev").mkdir(parents=True)
     (found,) = enforce(a_slice(node), node).device_nodes
     assert found == DeviceNode(host_path=host_path, container_path="/dev/nvidia0")
-
-
-def test_imex_channels_are_told_by_variable_and_mount(tmp_path):
-    node = locked(tmp_path, imex_channels=(0,), list_strategies=("envvar", "volume-mounts"))
-    with_files(node, "/dev/nvidia-caps-imex-channels/channel0")
-    edits = enforce(a_slice(node), node)
-    assert edits.env["NVIDIA_IMEX_CHANNELS"] == "0"
-    assert "/var/run/nvidia-container-devices/imex/0" in {m.container_path for m in edits.mounts}
 
 
 def test_a_channel_that_is_missing_is_left_out_or_refused(tmp_path):
@@ -334,6 +195,16 @@ def test_the_containers_directory_is_everybodys_and_goes_with_the_slice(tmp_path
     assert not directory.exists()
     assert (tmp_path / "vgpulock").exists()
     release(slice, node)
+
+
+def test_a_tenant_cannot_keep_its_slice_with_directories_too_deep_to_remove(tmp_path):
+    node = locked(tmp_path)
+    slice = a_slice(node, pod_uid="0f0e")
+    enforce(slice, node)
+    directory = tmp_path / "usr-local/vgpu/containers/0f0e_main"
+    nested(directory / "deep", DEEP)
+    release(slice, node)
+    assert not directory.exists()
 
 
 def test_a_link_in_place_of_the_lock_directory_is_not_followed(tmp_path):

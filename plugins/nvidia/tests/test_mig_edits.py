@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import pytest
 from hami_nvidia.allocations import MIG_ANNOTATION, decode_mig_allocations
@@ -11,7 +13,7 @@ from hami_nvidia.enforce import NotEnforced, enforce, reconcile, release, static
 from hami_nvidia.hardware import Hardware
 from hami_nvidia.instances import InstanceRefused, Instances
 from hami_nvidia.made_instances import MadeInstances
-from hami_nvidia.places import NoPlace
+from hami_nvidia.places import NoPlace, places
 from hami_nvidia.simulated_nvml import SimulatedNvml
 from hami_nvidia.simulated_spec import read_simulation
 
@@ -45,22 +47,6 @@ def the_uuid(node, gpu):
 
 
 # Dynamic MIG.
-
-
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts"])
-def test_hamis_answer_names_the_mig_device_and_no_more(tmp_path, strategy):
-    node = mig_node(tmp_path, identity="lock", list_strategies=(strategy,))
-    gpu = gpu_ids(node)[0]
-    edits = enforce(a_slice(node, an_instance(gpu, "1g.5gb", 6, 1)), node)
-    uuid = the_uuid(node, gpu)
-    if strategy == "envvar":
-        assert edits == ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": uuid})
-    else:
-        assert [m.container_path for m in edits.mounts] == [
-            f"/var/run/nvidia-container-devices/{uuid}"
-        ]
-        assert list(edits.env) == ["NVIDIA_VISIBLE_DEVICES"]
-    assert instances_of(node, gpu) == [(6, 1)]
 
 
 def test_without_a_spec_the_files_of_gpu_and_instance_are_handed_over(tmp_path):
@@ -283,12 +269,6 @@ def test_a_mig_device_that_was_granted_has_no_limit(tmp_path, identity):
     assert the_uuid(node, gpu_ids(node)[0]) == uuid, "it is not ours to destroy"
 
 
-def test_devices_that_kubelet_chose_are_answered_in_hamis_words(tmp_path):
-    node = mig_node(tmp_path, mode="hami-core", mig_strategy="mixed", identity="lock")
-    uuid = cut_by_hand(node)
-    assert static_edits([uuid], node) == ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": uuid})
-
-
 def test_devices_that_kubelet_chose_are_named_by_cdi_where_it_can_be(tmp_path):
     """And NVIDIA's runtime, if it reads the answer too, shows nothing else."""
     node = mig_node(tmp_path, mode="hami-core", mig_strategy="mixed")
@@ -326,6 +306,56 @@ def test_reconcile_destroys_what_no_slice_has(tmp_path):
     enforce(a_slice(node, an_instance(gpu, "1g.5gb", 5, 1), number=2), node)
     reconcile([kept], restarted(node))
     assert instances_of(node, gpu) == [(6, 1)]
+
+
+def test_an_instance_is_kept_for_a_slice_of_which_our_record_alone_is_whole(tmp_path):
+    """Its container may run, though nobody can read with what."""
+    node = mig_node(tmp_path)
+    gpu = gpu_ids(node)[0]
+    slice = a_slice(node, an_instance(gpu, "1g.5gb", 6, 1))
+    enforce(slice, node)
+    reconcile([replace(slice, grants=(), pod_uid="", namespace="", pod="")], restarted(node))
+    assert instances_of(node, gpu) == [(6, 1)]
+
+
+def test_a_restarted_agent_knows_what_it_made_for_the_pods_other_container(tmp_path):
+    """It was killed before that was written on the pod."""
+    node = mig_node(tmp_path)
+    gpu = gpu_ids(node)[0]
+    shared = {"pod_uid": "uid-1", "pod_annotations": annotated((0, gpu, 6), (1, gpu, 5))}
+    first = a_slice(node, an_instance(gpu, "1g.5gb", 6, 1), **shared)
+    second = a_slice(node, an_instance(gpu, "1g.5gb", 5, 1), number=2, **shared)
+    enforce(first, node)
+    later = restarted(node)
+    reconcile([first], later)
+    assert None not in known(enforce(second, later)).values()
+
+
+def test_containers_at_once_are_all_in_our_spec(tmp_path, monkeypatch):
+    """Who looked for the devices first must not write last, without those that came since."""
+    node = mig_node(tmp_path)
+    gpu = gpu_ids(node)[0]
+    with_node_spec(node, {gpu: "/dev/nvidia0"})
+    looked, second_is_done = Event(), Event()
+
+    def slow(*args):
+        found = places(*args)
+        if not looked.is_set():
+            looked.set()
+            second_is_done.wait(0.2)  # it never is, while the first one holds the lock
+        return found
+
+    monkeypatch.setattr("hami_nvidia.hardware.places", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(enforce, a_slice(node, an_instance(gpu, "1g.5gb", 0, 1)), node)
+        assert looked.wait(20)
+        slice = a_slice(node, an_instance(gpu, "1g.5gb", 1, 1), number=2)
+        second = threads.submit(enforce, slice, node)
+        second.add_done_callback(lambda _: second_is_done.set())
+        made = [first.result(), second.result()]
+    spec = json.loads((node.settings.cdi_dir / "k8s.device-plugin.nvidia.com-gpu.json").read_text())
+    named = {f"{spec['kind']}={device['name']}" for device in spec["devices"]}
+    assert {name for edits in made for name in edits.cdi_devices} <= named
 
 
 def test_reconcile_leaves_gpus_of_other_modes_alone(tmp_path):

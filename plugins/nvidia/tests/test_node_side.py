@@ -179,6 +179,17 @@ def test_reconcile_puts_the_library_in_place_before_anything_starts(tmp_path):
     assert library.read_bytes() == a_library(tmp_path).read_bytes()
 
 
+def test_what_comes_again_is_said_again(caplog):
+    """A GPU that was lost, came back and is lost once more."""
+    reports = Reports()
+    with caplog.at_level(logging.WARNING, "hami.nvidia"):
+        for said in (["lost"], ["lost", "odd"], [], ["lost"]):
+            reports.stand("devices", said)
+            reports.stand("static devices", ["lost"])
+    told = [record.getMessage() for record in caplog.records]
+    assert sorted(told) == ["lost", "lost", "lost", "odd"]
+
+
 def test_reports_are_said_once_and_not_kept_for_ever(caplog):
     reports = Reports()
     with caplog.at_level(logging.WARNING, "hami.nvidia"):
