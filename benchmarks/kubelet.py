@@ -1,133 +1,195 @@
-"""The node agent and kubelet, over real sockets: an Allocate, and a kubelet that comes back."""
+"""The node agent and kubelet, over real sockets: the agent is a process as it runs in a pod."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
+import itertools
+import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import grpc
-import grpc.aio
+from benchmarks.agent_world import AgentWorld, Caller, Run
+from benchmarks.kubelet_calls import Times
+from benchmarks.rows import Row, ms, p50, p99, percentile
+from hami.node.checkpoint import read_checkpoint
+from hami.sim.live import LIVE_PODS
+from tests.node.fake_kubelet import FakeKubelet
+from tests.node.world import RESOURCE
 
-from benchmarks.rows import Row, ms, p50, p99, percentile, ratio
-from hami.domain.slices import ContainerEdits
-from hami.node.server import DevicePluginServer
-from hami.node.tokens import Token
-from tests.node.fake_kubelet import FakeKubelet, Plugin
-
-CALLS, RESTARTS = 2000, 100
-BURST = 100
+CALLS, BURST, BURSTS, RESTARTS = 2000, 100, 20, 50
+PODS, STORM = 35, 60
+CALM = 2.0
+"""Seconds until nothing of the start is left to be done."""
 MOST_REGISTERED = 100.0
 """Milliseconds: kubelet fails pods when a plugin takes longer than about a second."""
-MOST_ALLOCATE = 3.0
-TOKENS = tuple(Token(f"slot-{number}", healthy=True) for number in range(80))
+MOST_ALLOCATE = 5.0
+MOST_MIB = 80.0
 
 
-class Calls:
-    """Answers as an agent does: one CDI name each."""
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What was measured; seconds, MiB."""
 
-    async def allocate(self, requests: Sequence[tuple[str, ...]]) -> Sequence[ContainerEdits]:
-        return [
-            ContainerEdits(
-                env={"NVIDIA_VISIBLE_DEVICES": "void"},
-                cdi_devices=(f"nvidia.hami.io/slice={number:024x}",),
-            )
-            for number, _ in enumerate(requests)
-        ]
-
-    async def prefer(
-        self, available: Sequence[str], must_include: Sequence[str], size: int
-    ) -> Sequence[str]:
-        return [*must_include, *available][:size]
-
-    async def prepare(self, ids: frozenset[str]) -> None:
-        """At once."""
+    idle: Times
+    busy: Times
+    patches: float
+    bursts: Times
+    restarts: Sequence[float]
+    first: Sequence[float]
+    repeated: Times
+    storm: Sequence[Run]
+    mib_idle: float
+    mib_slices: float
+    mib_afterwards: float
 
 
 def measure() -> list[Row]:
-    allocate, echo, bursts, restarts = asyncio.run(_measure())
+    seen = asyncio.run(_measure())
+    return [*_calls(seen), *_starts(seen), *_memory(seen)]
+
+
+def _calls(seen: Seen) -> list[Row]:
     return [
-        Row(
-            what="Allocate over a unix socket, as a multiple of an empty gRPC call, p50",
-            value=ratio(p50(allocate), p50(echo)),
-            unit="x",
-            most=MOST_ALLOCATE,
-            seen=f"p50 {ms(p50(allocate))}, p99 {ms(p99(allocate))}; empty p50 {ms(p50(echo))}, "
-            f"p99 {ms(p99(echo))}; {BURST} at once: {ms(p50(bursts))}",
+        _beyond_echo("Allocate beyond an empty gRPC call, API server idle, p99", seen.idle),
+        _beyond_echo(
+            "Allocate beyond an empty gRPC call, API server busy, p99",
+            seen.busy,
+            f"; {seen.patches:.0f} pods of the node changed a second",
         ),
         Row(
-            what="kubelet's socket is back until it has our devices, worst of 100",
-            value=round(max(restarts) * 1000, 1),
+            what=f"{BURST} Allocates at once, refused",
+            value=len(seen.bursts.refused),
+            unit="calls",
+            most=0,
+            seen=f"{BURSTS} times; all answered within p50 {ms(p50(seen.bursts.taken))}, "
+            f"worst {ms(max(seen.bursts.taken))}",
+        ),
+        Row(
+            what=f"kubelet's socket is back until it has our devices, worst of {RESTARTS}",
+            value=round(max(seen.restarts) * 1000, 1),
             unit="ms",
             most=MOST_REGISTERED,
-            seen=f"p50 {ms(p50(restarts))}, p90 {ms(percentile(restarts, 0.9))}",
+            seen=f"p50 {ms(p50(seen.restarts))}, p90 {ms(percentile(seen.restarts, 0.9))}",
         ),
     ]
 
 
-async def _measure() -> tuple[list[float], list[float], list[float], list[float]]:
-    folder = Path(tempfile.mkdtemp(prefix="hami-"))
-    kubelet = FakeKubelet(folder)
-    server = DevicePluginServer(
-        "nvidia.com/gpu",
-        Calls(),
-        folder=folder,
-        kubelet_socket=kubelet.path,
-        pre_start=True,
-        on_problem=lambda _problem: None,
-        name="nvidia-gpu",
+def _beyond_echo(what: str, times: Times, more: str = "") -> Row:
+    taken, echo = times.taken, times.echo
+    return Row(
+        what=what,
+        value=round((p99(taken) - p99(echo)) * 1000, 2),
+        unit="ms",
+        most=MOST_ALLOCATE,
+        seen=f"p50 {ms(p50(taken))}, p99 {ms(p99(taken))}; empty p50 {ms(p50(echo))}, "
+        f"p99 {ms(p99(echo))}{more}",
     )
-    server.publish(TOKENS)
-    running = asyncio.create_task(server.run())
+
+
+def _starts(seen: Seen) -> list[Row]:
+    begin = min(run.bound for run in seen.storm)
+    taken = [run.started - run.bound for run in seen.storm]
+    return [
+        Row(
+            what="PreStartContainer, first: a slice is prepared, p99",
+            value=round(p99(seen.first) * 1000, 2),
+            unit="ms",
+            seen=f"p50 {ms(p50(seen.first))}, {len(seen.first)} containers one after the other",
+        ),
+        Row(
+            what="PreStartContainer, repeated, p99",
+            value=round(p99(seen.repeated.taken) * 1000, 2),
+            unit="ms",
+            seen=f"p50 {ms(p50(seen.repeated.taken))}, {2 * PODS} slices",
+        ),
+        Row(
+            what=f"{STORM} pods x 2 containers at once, bound until all are started",
+            value=round(max(run.started for run in seen.storm) - begin, 2),
+            unit="s",
+            seen=f"a pod p50 {statistics.median(taken):.2f} s; API server and kubelet are "
+            f"simulated, in one process",
+        ),
+    ]
+
+
+def _memory(seen: Seen) -> list[Row]:
+    return [
+        Row(
+            what="The agent's resident memory, idle",
+            value=round(seen.mib_idle, 1),
+            unit="MiB",
+            most=MOST_MIB,
+            seen="three plugins, in-cluster credentials",
+        ),
+        Row(
+            what=f"The agent's resident memory, {PODS} pods x 2 containers",
+            value=round(seen.mib_slices, 1),
+            unit="MiB",
+            most=MOST_MIB,
+            seen=f"at the end of everything above {seen.mib_afterwards:.1f} MiB",
+        ),
+    ]
+
+
+async def _measure() -> Seen:
+    async with AgentWorld() as world:
+        caller = Caller(world.folder)
+        try:
+            bursts, restarts = await _beside_kubelet(world, caller)
+            await world.begin_agent()
+            await asyncio.sleep(CALM)
+            mib_idle = world.resident_mib()
+            runs = await world.run_pods(PODS)
+            await asyncio.sleep(CALM)
+            mib_slices = world.resident_mib()
+            idle = await _allocates(world, caller)
+            async with _busy(world, runs) as patches:
+                begin, before = time.monotonic(), patches()
+                busy = await _allocates(world, caller)
+                per_second = (patches() - before) / (time.monotonic() - begin)
+            repeated = await _repeated(world, caller)
+            await world.end_pods(runs)
+            first = await _first(world)
+            storm = await world.run_pods(STORM)
+            await world.end_pods(storm)
+            return Seen(
+                idle=idle,
+                busy=busy,
+                patches=per_second,
+                bursts=bursts,
+                restarts=restarts,
+                first=first,
+                repeated=repeated,
+                storm=storm,
+                mib_idle=mib_idle,
+                mib_slices=mib_slices,
+                mib_afterwards=world.resident_mib(),
+            )
+        finally:
+            caller.close()
+
+
+async def _beside_kubelet(world: AgentWorld, caller: Caller) -> tuple[Times, list[float]]:
+    """What needs a kubelet that keeps no book, and dies and comes back in no time."""
+    kubelet = FakeKubelet(world.folder / "kubelet")
+    await kubelet.start()
+    await world.begin_agent(kubelet.folder)
     try:
-        await kubelet.start()
-        plugin = await kubelet.registered(1)
-        async with _echo(folder) as echo:
-            # By turns: both have the same share of whatever else the machine does.
-            allocated, echoed = [], []
-            for _ in range(CALLS):
-                allocated.append(await _timed(lambda: plugin.allocate(("slot-0",))))
-                echoed.append(await _timed(lambda: echo(b"x" * 20)))
-        bursts = [await _timed(lambda: _burst(plugin)) for _ in range(20)]
-        restarts = [await _restarted(kubelet) for _ in range(RESTARTS)]
-        return allocated, echoed, bursts, restarts
+        async with asyncio.timeout(20):
+            await kubelet.registered(1)
+        bursts = await caller.times(
+            call="Allocate at once",
+            socket=str(world.socket(kubelet.folder)),
+            ids=[[f"slot-{number}"] for number in range(BURST)],
+            rounds=BURSTS,
+        )
+        return bursts, [await _restarted(kubelet) for _ in range(RESTARTS)]
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await world.end_agent()
         await kubelet.die()
-        shutil.rmtree(folder)
-
-
-@asynccontextmanager
-async def _echo(
-    folder: Path,
-) -> AsyncIterator[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]]:
-    """The least that a gRPC call costs here."""
-
-    async def answer(data: bytes, _context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
-        return data
-
-    server = grpc.aio.server()
-    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("echo", {"Echo": handler}),)
-    )
-    server.add_insecure_port(f"unix:{folder}/echo.sock")
-    await server.start()
-    try:
-        async with grpc.aio.insecure_channel(f"unix:{folder}/echo.sock") as channel:
-            yield channel.unary_unary("/echo/Echo")
-    finally:
-        await server.stop(None)
-
-
-async def _burst(plugin: Plugin) -> None:
-    await asyncio.gather(*(plugin.allocate((f"slot-{n}",)) for n in range(BURST)))
 
 
 async def _restarted(kubelet: FakeKubelet) -> float:
@@ -141,7 +203,63 @@ async def _restarted(kubelet: FakeKubelet) -> float:
     return time.time() - begin
 
 
-async def _timed(call: Callable[[], Awaitable[object]]) -> float:
-    begin = time.perf_counter()
-    await call()
-    return time.perf_counter() - begin
+async def _allocates(world: AgentWorld, caller: Caller) -> Times:
+    times = await caller.times(
+        call="Allocate", socket=str(world.socket()), ids=[["slot-159"]] * CALLS
+    )
+    assert not times.refused, times.refused[0]
+    return times
+
+
+@asynccontextmanager
+async def _busy(world: AgentWorld, runs: Sequence[Run]) -> AsyncIterator[Any]:
+    """The API server changes pods of the node as fast as it can; how many it has changed."""
+    changed = 0
+
+    async def change(number: int) -> None:
+        nonlocal changed
+        for turn in itertools.count():
+            patch = {"metadata": {"annotations": {"example.com/turn": str(turn)}}}
+            await world.client.patch(LIVE_PODS, runs[number].name, patch, namespace="default")
+            changed += 1
+
+    tasks = [asyncio.create_task(change(number)) for number in range(4)]
+    try:
+        yield lambda: changed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _repeated(world: AgentWorld, caller: Caller) -> Times:
+    """Each container is started again, several times."""
+    entries = read_checkpoint(world.node.plugins)
+    assert isinstance(entries, tuple), entries
+    held = [sorted(entry.ids) for entry in entries if entry.resource == RESOURCE]
+    times = await caller.times(
+        call="PreStartContainer", socket=str(world.socket()), ids=held, rounds=5
+    )
+    assert not times.refused, times.refused[0]
+    return times
+
+
+async def _first(world: AgentWorld) -> list[float]:
+    """Each pod after the one before, which is gone again in the end."""
+    taken: list[float] = []
+    devices = world.node.devices
+    before_start = devices.before_start
+
+    async def timed(*args: Any) -> Any:
+        begin = time.perf_counter()
+        answer = await before_start(*args)
+        taken.append(time.perf_counter() - begin)
+        return answer
+
+    devices.before_start = timed  # type: ignore[method-assign,assignment]
+    try:
+        runs = [run for _ in range(PODS) for run in await world.run_pods(1)]
+    finally:
+        devices.before_start = before_start  # type: ignore[method-assign]
+    await world.end_pods(runs)
+    return taken

@@ -11,6 +11,7 @@ import structlog
 import typer
 
 from hami.cli.answering import answering
+from hami.cli.footprint import LibraryCode, keep_one_arena
 from hami.cli.imports import import_aiohttp_alone, imported_for_good
 from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.running import run_until_signal
@@ -91,4 +92,11 @@ def run_device_plugin(
     with ending_at_interrupt():
         import_aiohttp_alone()
         agent = imported_for_good("hami.node.agent")
-    run_until_signal(agent.serve(config, source=source, ready=lambda: log.info("ready")))
+    keep_one_arena()
+    code = LibraryCode.loaded()
+
+    def ready() -> None:
+        code.release()
+        log.info("ready")
+
+    run_until_signal(agent.serve(config, source=source, ready=ready))

@@ -25,6 +25,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = [name for name in super().list_commands(ctx) if name not in LATE]
+        # After ``simulate``, with which people begin.
         return [*own[:1], *LATE, *own[1:]]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

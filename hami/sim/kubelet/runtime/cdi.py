@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from hami.domain.slices import DeviceNode, Mount
@@ -102,11 +103,19 @@ def _specs(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         if file.suffix not in _SUFFIXES:
             continue
         try:
-            spec = yaml.safe_load(file.read_bytes())  # JSON is YAML
+            spec = _read(file.read_bytes())
         except (OSError, yaml.YAMLError):
             continue  # containerd notes it, and goes on with the other files
         if _is_valid(spec):
             yield file, spec
+
+
+def _read(data: bytes) -> Any:
+    """JSON is YAML, and most specs are JSON, which is read a hundred times faster."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return yaml.safe_load(data)
 
 
 def _is_valid(spec: Any) -> bool:
