@@ -7,23 +7,22 @@ have a record like any other, by which they are released, reconciled and recogni
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 import msgspec
 
 from hami.domain.errors import shortened
 from hami.domain.objects import Pod
-from hami.domain.slices import ContainerEdits, Slice
+from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
 from hami.node.checkpoint import Entry
-from hami.node.container import literal_env, page_limits, recorded_pod
+from hami.node.container import page_limits
 from hami.node.enforcing import enforced
 from hami.node.granting import Granted, Refused
 from hami.node.pods import NoPod
 from hami.node.preparing import Prepared, prepare
-from hami.node.store import RecordedGrant, SliceRecord, StoreFailed
+from hami.node.store import StoreFailed
 from hami.node.surroundings import Surroundings
-from hami.node.table import LiveSlice
+from hami.node.table import LiveSlice, new_record, to_enforce
 from hami.node.threads import TooLate
 from hami.vendor import VendorFailed
 
@@ -33,11 +32,21 @@ async def make_locked(
 ) -> ContainerEdits | Refused:
     """Enforce it, for the first time or before another start of its container."""
     known = around.slices.get(slice_id)
-    record = known.record if known is not None else _record(slice_id, granted, around)
+    record = (
+        known.record
+        if known is not None
+        else new_record(
+            slice_id,
+            around.vendor.profile.key,
+            granted,
+            at=around.clock(),
+            identity="lock",
+        )
+    )
     around.slices.put(LiveSlice(record, granted))
     try:
         state_dir = await around.disk.run(around.store.create, record)
-        slice = _slice(record, granted, state_dir)
+        slice = to_enforce(record, granted, state_dir)
         edits = await enforced(slice, granted.generation, around)
         await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
         if record.state != "enforced":
@@ -104,39 +113,3 @@ async def _nothing(_pods: Collection[PodUid]) -> None:
 
 def _devices(granted: Granted) -> list[str]:
     return sorted(grant.device_id for grant in granted.grants)
-
-
-def _record(slice_id: str, granted: Granted, around: Surroundings) -> SliceRecord:
-    return SliceRecord(
-        slice_id=slice_id,
-        vendor=around.vendor.profile.key,
-        pod=recorded_pod(granted.pod),
-        container=granted.container,
-        generation=granted.generation,
-        state="preparing",
-        created_at=around.clock(),
-        grants=tuple(
-            RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
-            for g in granted.grants
-        ),
-        identity="lock",
-    )
-
-
-def _slice(record: SliceRecord, granted: Granted, state_dir: Path) -> Slice:
-    pod = granted.pod
-    container = next(c for c, _ in pod.each_container() if c.name == granted.container)
-    return Slice(
-        id=record.slice_id,
-        vendor=record.vendor,
-        pod_uid=pod.uid,
-        namespace=pod.namespace,
-        pod=pod.name,
-        container=granted.container,
-        kind=granted.kind,
-        grants=granted.grants,
-        state_dir=state_dir,
-        identity="lock",
-        container_env=literal_env(container),
-        pod_annotations=pod.annotations,
-    )

@@ -17,20 +17,20 @@ import msgspec
 
 from hami.domain.devices import Grant
 from hami.domain.errors import HamiError, shortened
-from hami.domain.slices import ContainerEdits, Slice
+from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
 from hami.node.cdi import slice_spec
 from hami.node.checkpoint import Entry
-from hami.node.container import literal_env, page_limits, recorded_pod, with_page
+from hami.node.container import page_limits, recorded_pod, with_page
 from hami.node.enforcing import enforced
 from hami.node.files import StoreFailed
 from hami.node.granting import Granted, Refused
 from hami.node.occupancy import Overfull, overfull
 from hami.node.pods import NoPod
-from hami.node.record import RecordedGrant, SliceRecord
+from hami.node.record import SliceRecord
 from hami.node.store import OthersSlice
 from hami.node.surroundings import Surroundings
-from hami.node.table import LiveSlice
+from hami.node.table import LiveSlice, new_record, recorded_grants, to_enforce
 from hami.node.threads import TooLate
 from hami.vendor import VendorFailed
 
@@ -119,7 +119,11 @@ async def _made(
     What it was before stays its record until everything else is done: a resize that does not come
     to its end, because a step fails or the agent is killed, is begun again.
     """
-    record = _record(slice_id, granted, around) if known is None else known.record
+    record = (
+        new_record(slice_id, around.vendor.profile.key, granted, at=around.clock())
+        if known is None
+        else known.record
+    )
     held = granted if known is None else replace(granted, grants=_either(granted, known))
     around.slices.put(LiveSlice(record, held))
     who = f"pod {granted.pod.full_name}, container {granted.container}"
@@ -130,7 +134,8 @@ async def _made(
             await _undone(slice_id, around, ours=not isinstance(error, OthersSlice))
         return Refused(f"{who}: {error}")
     try:
-        edits = await _enforced(slice_id, granted, state_dir, around)
+        slice = to_enforce(record, granted, state_dir)
+        edits = await enforced(slice, granted.generation, around)
         await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
         outcome = await around.disk.run(_write_spec, slice_id, edits, state_dir, around)
         record = _completed(record, granted)
@@ -166,26 +171,6 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
     )
 
 
-async def _enforced(
-    slice_id: str, granted: Granted, state_dir: Path, around: Surroundings
-) -> ContainerEdits:
-    container = next(c for c, _ in granted.pod.each_container() if c.name == granted.container)
-    slice = Slice(
-        id=slice_id,
-        vendor=around.vendor.profile.key,
-        pod_uid=granted.pod.uid,
-        namespace=granted.pod.namespace,
-        pod=granted.pod.name,
-        container=granted.container,
-        kind=granted.kind,
-        grants=granted.grants,
-        state_dir=state_dir,
-        container_env=literal_env(container),
-        pod_annotations=granted.pod.annotations,
-    )
-    return await enforced(slice, granted.generation, around)
-
-
 def _write_spec(
     slice_id: str, edits: ContainerEdits, state_dir: Path, around: Surroundings
 ) -> Literal["new", "same", "changed"]:
@@ -203,33 +188,13 @@ def _write_spec(
     return around.folders.write(slice_id, slice_spec(around.kind, slice_id, whole, theirs))
 
 
-def _record(slice_id: str, granted: Granted, around: Surroundings) -> SliceRecord:
-    return SliceRecord(
-        slice_id=slice_id,
-        vendor=around.vendor.profile.key,
-        pod=recorded_pod(granted.pod),
-        container=granted.container,
-        generation=granted.generation,
-        state="preparing",
-        created_at=around.clock(),
-        grants=_recorded(granted),
-    )
-
-
 def _completed(record: SliceRecord, granted: Granted) -> SliceRecord:
     return msgspec.structs.replace(
         record,
         pod=recorded_pod(granted.pod),
         generation=granted.generation,
-        grants=_recorded(granted),
+        grants=recorded_grants(granted),
         state="enforced",
-    )
-
-
-def _recorded(granted: Granted) -> tuple[RecordedGrant, ...]:
-    return tuple(
-        RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
-        for g in granted.grants
     )
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from hami.domain.allocations import ContainerAllocation
 from hami.domain.devices import Grant
-from hami.domain.slices import Slice
-from hami.domain.units import DeviceId, PodUid
+from hami.domain.slices import Identity, Slice
+from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.node.container import literal_env, recorded_pod
 from hami.node.granting import Granted
 from hami.node.occupancy import PodSlices
-from hami.node.record import SliceRecord
+from hami.node.record import RecordedGrant, SliceRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +116,44 @@ def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
         grants=live.grants,
         state_dir=state_dir,
         identity=live.record.identity,
+    )
+
+
+def to_enforce(record: SliceRecord, granted: Granted, state_dir: Path) -> Slice:
+    """The same before a start, with what the pod itself says of its container."""
+    pod = granted.pod
+    container = next(c for c, _ in pod.each_container() if c.name == granted.container)
+    return replace(
+        as_slice(LiveSlice(record, granted), state_dir),
+        container_env=literal_env(container),
+        pod_annotations=pod.annotations,
+    )
+
+
+def new_record(
+    slice_id: str,
+    vendor: VendorKey,
+    granted: Granted,
+    *,
+    at: float,
+    identity: Identity = "kubelet",
+) -> SliceRecord:
+    """Of a slice that is about to be made; ``at`` in Unix seconds."""
+    return SliceRecord(
+        slice_id=slice_id,
+        vendor=vendor,
+        pod=recorded_pod(granted.pod),
+        container=granted.container,
+        generation=granted.generation,
+        state="preparing",
+        created_at=at,
+        grants=recorded_grants(granted),
+        identity=identity,
+    )
+
+
+def recorded_grants(granted: Granted) -> tuple[RecordedGrant, ...]:
+    return tuple(
+        RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
+        for g in granted.grants
     )
