@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := nvidia hygon mock
+STORMS ?= 1000
 EDITABLE := -e '.[testing]' $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
 STAMP := $(VENV)/.installed
 PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes check format bench protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes check format soak bench protos constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ check: $(STAMP) test-shim ## everything that must hold before a change is merged
 format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+soak: $(STAMP) ## storms over a node, STORMS=1000 by default, which take half an hour
+	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py
 
 bench: $(STAMP) ## measure what docs and README promise about speed
 	$(BIN)/python -m benchmarks
