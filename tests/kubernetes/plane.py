@@ -221,6 +221,8 @@ class ControlPlane:
             "--root-ca-file", self.authority.certificate, "--use-service-account-credentials",
             "--leader-elect=false", "--secure-port", free_port(), "--bind-address", LOCAL,
             "--kube-api-qps", "1000", "--kube-api-burst", "2000",
+            # It takes pods away whose node is no object, at moments of its own.
+            "--controllers", "*,-pod-garbage-collector-controller",
             # Most nodes here are an object and nobody's machine: no kubelet renews them.
             "--node-monitor-grace-period", "1h",
         )  # fmt: skip
