@@ -56,8 +56,6 @@ from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
 
 COMPONENT = "hami-device-plugin"
-HOOKS_AT_ONCE = 8
-"""Threads: so many hooks of the vendor may hang before others wait."""
 DISK_AT_ONCE = 4
 
 
@@ -167,10 +165,10 @@ class Agent:
         self._outcomes = Outcomes(around, self._writer, self._slices_changed)
         self._by = self._identifying()
         self._releasing = Releasing(
-            around, busy=self._by.busy, released=lambda _: self._slices_changed()
+            around, busy=self._by.starts.busy, released=lambda _: self._slices_changed()
         )
         self._resizing = Resizing(
-            around.granting, around.slices, self._events, self._resize, self._by.alone
+            around.granting, around.slices, self._events, self._resize, self._by.starts.alone
         )
         self._mounts = MountCheck(
             around,
@@ -208,7 +206,7 @@ class Agent:
             folders=CdiFolders(config.cdi_dir, config.cdi_read_dirs, vendor=key),
             cgroups=PodCgroups(config.cgroup_root, problem),
             events=self._events,
-            hooks=Threads("hook", HOOKS_AT_ONCE),
+            hooks=Threads("hook"),
             disk=Threads("disk", DISK_AT_ONCE),
             devices=lambda: self._inventory.devices,
             config=self._plugin_config,
@@ -229,15 +227,14 @@ class Agent:
 
     def _identifying(self) -> ByKubelet | ByLock:
         config = self._begin.config
-        outcomes = self._outcomes
         if self._begin.identity == "kubelet":
             return ByKubelet(
-                self._around, config.kubelet_dir, outcomes, self._make_room, self._resend
+                self._around, config.kubelet_dir, self._outcomes, self._make_room, self._resend
             )
         return ByLock(
             self._around,
             config.kubelet_dir,
-            outcomes,
+            self._outcomes,
             self._begin.client,
             config.node_name,
             self._begin.vendors.profiles,

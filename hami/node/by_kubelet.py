@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 
 from hami.domain.devices import Device
 from hami.domain.errors import Malformed
-from hami.domain.units import DeviceId, PodUid
-from hami.node.checkpoint import Entry, read_checkpoint
+from hami.domain.units import DeviceId
+from hami.node.checkpoint import Entry, named_slices, read_checkpoint
 from hami.node.foreign import start_foreign
 from hami.node.kubelet_calls import KubeletCalls
 from hami.node.preparing import MakeRoom, Outcome, prepare
@@ -21,8 +21,6 @@ from hami.node.tokens import Token, kubelet_tokens
 
 class ByKubelet:
     """Knows nothing at Allocate, and everything at PreStartContainer."""
-
-    pre_start = True
 
     def __init__(
         self,
@@ -37,7 +35,7 @@ class ByKubelet:
         self._make_room = make_room
         profile = around.vendor.profile
         self._resource = profile.resources.count
-        self._starts = Starts(
+        self.starts = Starts(
             self._resource,
             around.kind,
             folder,
@@ -50,15 +48,7 @@ class ByKubelet:
         )
         self._held: list[Entry] = []
         self._log = structlog.get_logger("hami.kubelet")
-        self.calls = KubeletCalls(around.kind, profile.hidden_env, self._starts)
-
-    def busy(self, slice_id: str) -> bool:
-        """It is being prepared, or something else is done with it."""
-        return self._starts.busy(slice_id)
-
-    async def alone(self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something else with a slice, when nothing of its pod is being prepared."""
-        await self._starts.alone(pod, slice_id, work)
+        self.calls = KubeletCalls(around.kind, profile.hidden_env, self.starts)
 
     async def tokens(self) -> Sequence[Token]:
         """What kubelet may give away; while its record cannot be read, who held what before."""
@@ -77,10 +67,7 @@ class ByKubelet:
 
     def slice_ids(self) -> set[str] | Malformed:
         """Those that kubelet's record names. Blocks."""
-        found, kind = self._entries(), self._around.kind
-        if isinstance(found, Malformed):
-            return found
-        return {e.slice_id(kind) or e.locked_slice_id(kind) for e in found}
+        return named_slices(self._folder, self._around.kind)
 
     def _failed(self, entry: Entry, devices: Mapping[DeviceId, Device]) -> int:
         """How many of its slots are on devices that are not healthy; ids do not say which."""
@@ -96,7 +83,7 @@ class ByKubelet:
         return [entry for entry in found if entry.resource == self._resource]
 
     async def close(self) -> None:
-        await self._starts.close()
+        await self.starts.close()
 
     async def _prepare(self, entry: Entry) -> Outcome:
         return await prepare(entry, self._around, self._make_room)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hami.domain.errors import Malformed
 from hami.domain.profile import VendorProfile
-from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
-from hami.node.checkpoint import Entry, read_checkpoint
+from hami.node.checkpoint import Entry, named_slices
 from hami.node.foreign import start_foreign
 from hami.node.locked import LockedCalls
 from hami.node.locked_slices import start_locked
@@ -41,7 +40,7 @@ class ByLock:
         self._folder = folder
         profile = around.vendor.profile
         self._resource = profile.resources.count
-        self._starts = Starts(
+        self.starts = Starts(
             self._resource,
             around.kind,
             folder,
@@ -58,17 +57,9 @@ class ByLock:
             node,
             around,
             LockedWrites(client, node, profile, profiles, on_problem),
-            self._starts,
+            self.starts,
             preferring=lambda: self._says(PREFERRED),
         )
-
-    def busy(self, slice_id: str) -> bool:
-        """It is being prepared, or something else is done with it."""
-        return self._starts.busy(slice_id)
-
-    async def alone(self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something else with a slice, when nothing of its pod is being prepared."""
-        await self._starts.alone(pod, slice_id, work)
 
     async def tokens(self) -> Sequence[Token]:
         """Replicas of the devices, as HAMi's plugin lists them."""
@@ -77,15 +68,11 @@ class ByLock:
 
     def slice_ids(self) -> set[str] | Malformed:
         """Those that kubelet's record names. Blocks."""
-        found = read_checkpoint(self._folder)
-        if isinstance(found, Malformed):
-            return found
-        kind = self._around.kind
-        return {entry.slice_id(kind) or entry.locked_slice_id(kind) for entry in found}
+        return named_slices(self._folder, self._around.kind)
 
     async def close(self) -> None:
         await self.calls.close()
-        await self._starts.close()
+        await self.starts.close()
 
     async def _prepare(self, entry: Entry) -> Outcome:
         return await start_locked(entry, self._around)

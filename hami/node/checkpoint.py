@@ -89,6 +89,14 @@ def read_checkpoint(
     return parse_checkpoint(data, report)
 
 
+def named_slices(folder: Path, cdi_kind: str) -> set[str] | Malformed:
+    """The slices of either mode that the checkpoint in ``folder`` names."""
+    entries = read_checkpoint(folder)
+    if isinstance(entries, Malformed):
+        return entries
+    return {entry.slice_id(cdi_kind) or entry.locked_slice_id(cdi_kind) for entry in entries}
+
+
 def parse_checkpoint(
     data: bytes, report: Report = lambda _problem: None
 ) -> tuple[Entry, ...] | Malformed:

@@ -25,6 +25,7 @@ from hami.node.table import LiveSlice, as_slice
 LOOK_EVERY = 1.0
 """Seconds between looks at the cgroups of pods that are gone."""
 LOOK_ANYWAY = 60.0
+"""Seconds: nobody tells when a pod that only a list has shown counts as gone."""
 RELEASE_SECONDS = 20.0
 FIRST_RETRY = 1.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hami.domain.allocations import ContainerAllocation
 from hami.domain.devices import Grant
 from hami.domain.slices import Identity, Slice
-from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.domain.units import PodUid, VendorKey
 from hami.node.container import literal_env, recorded_pod
 from hami.node.granting import Granted
 from hami.node.occupancy import PodSlices
@@ -34,10 +34,6 @@ class LiveSlice:
     @property
     def grants(self) -> tuple[Grant, ...]:
         return self.granted.grants
-
-    @property
-    def devices(self) -> frozenset[DeviceId]:
-        return frozenset(grant.device_id for grant in self.grants)
 
 
 class LiveSlices:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Key = tuple[str | int, ...]
 """What is called, and about what: its words say it to people."""
 
-AT_ONCE = 16
+AT_ONCE = 8
 """Threads: so many hooks may hang before others wait."""
 KEPT = 60.0
 """Seconds that a late answer is kept for whoever asks again; later it may not be true any more."""
