@@ -80,13 +80,13 @@ def run_device_plugin(
         option_flags=vendor.given,
     )
     config = source.load()
-    ignored = given_ignored(KLOG, options)
     if print_config:
         typer.echo(as_yaml(config), nl=False)
         return
     configure_logs(config.log_level, config.log_format)
     log = structlog.get_logger()
-    for text in [f"--{flag} has no effect here; leave it out" for flag in ignored]:
+    for flag in given_ignored(KLOG, options):
+        text = f"--{flag} has no effect here; leave it out"
         log.warning(text)
     # Imported late: other commands need no gRPC.
     with ending_at_interrupt():

@@ -51,8 +51,7 @@ class Starts:
 
     ``prepare`` is asked about slices of ours, ``foreign`` about what another agent answered;
     ``specified`` (it blocks) says which slices have a CDI spec, ``resend`` makes kubelet write its
-    checkpoint again. ``locked``: slices of the mode ``lock`` are
-    ours too.
+    checkpoint again. ``locked``: slices of the mode ``lock`` are ours too.
     """
 
     def __init__(
