@@ -12,14 +12,14 @@ SHIM = Path(__file__).parents[2] / "shim"
 
 
 def built(program: str, folder: Path) -> Path:
-    """``page_stress`` or ``sanitized/page_stress``; skips the test where it cannot be built."""
+    """``units/page_stress`` or ``asan/units/page_stress``; skips the test where it cannot be built."""
     for tool in ("make", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} to build {program} with")
     target = folder / program
     command = ["make", "-C", str(SHIM), f"BUILD={folder}", str(target)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode != 0 and program.startswith("sanitized/"):
+    if done.returncode != 0 and program.startswith("asan/"):
         pytest.skip(f"cc cannot build with sanitizers: {done.stderr[-200:]}")
     assert done.returncode == 0, done.stderr
     return target

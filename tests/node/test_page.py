@@ -304,8 +304,8 @@ def test_a_full_disk_leaves_the_old_copy(file):
 @pytest.mark.parametrize(
     ("program", "flips"),
     [
-        pytest.param("page_stress", 20_000, id="as the library is built"),
-        pytest.param("sanitized/page_stress", 5_000, id="under the sanitizers"),
+        pytest.param("units/page_stress", 20_000, id="as the library is built"),
+        pytest.param("asan/units/page_stress", 5_000, id="under the sanitizers"),
     ],
 )
 def test_no_reader_ever_takes_a_mixture_or_goes_back(tmp_path, program, flips):
@@ -327,7 +327,7 @@ def test_no_reader_ever_takes_a_mixture_or_goes_back(tmp_path, program, flips):
 
 def test_a_writer_in_a_hurry_is_caught_by_the_checksum(tmp_path):
     """Nobody writes like this: over the copy that is in use, in pieces."""
-    program = built("page_stress", tmp_path)
+    program = built("units/page_stress", tmp_path)
     path = tmp_path / "limits"
     path.write_bytes(encode(sample_limits(1)))
     last = 3000

@@ -1,0 +1,200 @@
+/* What libnvidia-ml asks, and what tests do to cards: errors, losses, resets. */
+#include "nvml.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_XID 0x8
+#define EVENT_MIG 0x100
+#define RECOVERIES 8 /* nvmlDeviceGpuRecoveryAction_t */
+
+static struct nvml_card cards[SIM_MAX_CARDS];
+static bool away; /* there is no driver */
+
+bool nvml_start(struct daemon *daemon)
+{
+    for (int card = 0; card < daemon->board->cards; card++) {
+        const struct sim_board_unit *shown = &daemon->board->units[card];
+
+        if (shown->mig && !sim_mig_model(shown->name)) {
+            daemon_say(NULL, "card %d: mig=1, but \"%s\" is no card that can be cut", card,
+                       shown->name);
+            return false;
+        }
+        cards[card].state.mig_pending = shown->mig;
+    }
+    return true;
+}
+
+void nvml_gone(struct daemon *daemon, struct client *client)
+{
+    (void)daemon;
+    (void)client; /* nothing is kept for a client: what NVML made outlives it */
+}
+
+/* ---- Requests ---- */
+
+/* Changes of the mode succeed even when they wait for a reset: the answer says so on the side. */
+static uint32_t set_mig(struct daemon *daemon, int card, uint32_t on, int32_t *activation)
+{
+    struct nvml_card *of = &cards[card];
+
+    if (!sim_mig_model(daemon->board->units[card].name))
+        return NVML_NOT_SUPPORTED;
+    if (on > 1)
+        return NVML_INVALID_ARGUMENT;
+    of->state.mig_pending = on;
+    if (of->resets_late && daemon->board->units[card].mig != on)
+        *activation = NVML_RESET_REQUIRED;
+    else
+        *activation = (int32_t)nvml_mig_apply(daemon, card, of);
+    return NVML_OK;
+}
+
+static uint32_t change(struct daemon *daemon, uint32_t op, const struct sim_nvml_ask *ask,
+                       int32_t *made)
+{
+    struct nvml_card *of = &cards[ask->card];
+
+    switch (op) {
+    case SIM_NVML_SET_MIG:
+        return set_mig(daemon, ask->card, ask->number, made);
+    case SIM_NVML_CREATE_INSTANCE:
+        return nvml_instance_create(daemon, of, ask, made);
+    case SIM_NVML_DESTROY_INSTANCE:
+        return nvml_instance_destroy(daemon, of, ask);
+    case SIM_NVML_CREATE_COMPUTE:
+        return nvml_compute_create(daemon, of, ask, made);
+    case SIM_NVML_DESTROY_COMPUTE:
+        return nvml_compute_destroy(daemon, of, ask);
+    default:
+        return NVML_NOT_SUPPORTED;
+    }
+}
+
+uint32_t nvml_request(struct daemon *daemon, struct client *client, uint32_t op, const void *body,
+                      size_t length, void *answer, size_t *answer_length)
+{
+    size_t room = *answer_length;
+    struct sim_nvml_ask ask;
+    struct sim_nvml_made made = {.id = 0};
+    uint32_t status;
+
+    (void)client;
+    *answer_length = 0;
+    if (length != sizeof(ask))
+        return NVML_INVALID_ARGUMENT;
+    memcpy(&ask, body, sizeof(ask));
+    if (away)
+        return NVML_NOT_LOADED;
+    if (ask.card < 0 || ask.card >= daemon->board->cards)
+        return NVML_INVALID_ARGUMENT;
+    if (op == SIM_NVML_CARD) {
+        if (room < sizeof(cards[0].state))
+            return NVML_INVALID_ARGUMENT;
+        memcpy(answer, &cards[ask.card].state, sizeof(cards[0].state));
+        *answer_length = sizeof(cards[0].state);
+        return NVML_OK;
+    }
+    if (cards[ask.card].state.lost)
+        return NVML_LOST;
+    status = change(daemon, op, &ask, &made.id);
+    if (status == NVML_OK) {
+        board_event(daemon, EVENT_MIG, 0, ask.card, -1, -1);
+        if (room >= sizeof(made)) {
+            memcpy(answer, &made, sizeof(made));
+            *answer_length = sizeof(made);
+        }
+    }
+    return status;
+}
+
+/* ---- Commands ---- */
+
+static bool number(const char *text, long most, long *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtol(text, &end, 10);
+    return end != text && *end == '\0' && errno == 0 && *value >= 0 && *value <= most;
+}
+
+static bool xid(struct daemon *daemon, int card, int count, char **words)
+{
+    long code, gpu_instance = -1, compute_instance = -1;
+
+    if (count < 1 || count > 3 || !number(words[0], INT32_MAX, &code) ||
+        (count > 1 && !number(words[1], SIM_NVML_INSTANCE_IDS - 1, &gpu_instance)) ||
+        (count > 2 && !number(words[2], SIM_NVML_COMPUTE_IDS - 1, &compute_instance)))
+        return false;
+    board_event(daemon, EVENT_XID, (uint64_t)code, card, (int)gpu_instance, (int)compute_instance);
+    return true;
+}
+
+/* "lose" and "find" wake whoever waits for events: a set with a lost card says so. */
+static void lose(struct daemon *daemon, int card, bool is_lost)
+{
+    cards[card].state.lost = is_lost;
+    board_event(daemon, 0, 0, card, -1, -1);
+}
+
+static bool reset(struct daemon *daemon, int card, FILE *answer)
+{
+    if (nvml_mig_apply(daemon, card, &cards[card]) != NVML_OK) {
+        fprintf(answer, "in use");
+        return true;
+    }
+    cards[card].state.recovery = 0;
+    lose(daemon, card, false);
+    return true;
+}
+
+static bool link_to(struct daemon *daemon, int card, const char *which, const char *how)
+{
+    long place;
+
+    if (!number(which, SIM_MAX_LINKS - 1, &place) ||
+        daemon->board->units[card].links[place] == SIM_LINK_NONE)
+        return false;
+    if (strcmp(how, "down") == 0)
+        cards[card].state.links_down |= 1u << place;
+    else if (strcmp(how, "up") == 0)
+        cards[card].state.links_down &= ~(1u << place);
+    else
+        return false;
+    return true;
+}
+
+/* xid CARD CODE [GPU-INSTANCE [COMPUTE-INSTANCE]] | lose CARD | find CARD | reset CARD |
+ * recovery CARD ACTION | link CARD LINK up|down | resets-late CARD 0|1 | driver away|back */
+bool nvml_command(struct daemon *daemon, int count, char **words, FILE *answer)
+{
+    long card, value;
+
+    if (count == 2 && strcmp(words[0], "driver") == 0) {
+        away = strcmp(words[1], "away") == 0;
+        return away || strcmp(words[1], "back") == 0;
+    }
+    if (count < 2 || !number(words[1], daemon->board->cards - 1, &card))
+        return false;
+    if (strcmp(words[0], "xid") == 0)
+        return xid(daemon, (int)card, count - 2, words + 2);
+    if (count == 2 && (strcmp(words[0], "lose") == 0 || strcmp(words[0], "find") == 0)) {
+        lose(daemon, (int)card, words[0][0] == 'l');
+        return true;
+    }
+    if (count == 2 && strcmp(words[0], "reset") == 0)
+        return reset(daemon, (int)card, answer);
+    if (count == 3 && strcmp(words[0], "recovery") == 0 && number(words[2], RECOVERIES - 1, &value)) {
+        cards[card].state.recovery = (uint32_t)value;
+        return true;
+    }
+    if (count == 3 && strcmp(words[0], "resets-late") == 0 && number(words[2], 1, &value)) {
+        cards[card].resets_late = value != 0;
+        return true;
+    }
+    return count == 4 && strcmp(words[0], "link") == 0 &&
+           link_to(daemon, (int)card, words[2], words[3]);
+}

@@ -1,0 +1,228 @@
+/* Which processes run on a device. A process is the daemon's: its pid is of the daemon's pid
+ * namespace, as the real driver's are the host's.
+ *
+ * HAMI_SIM_NVML_MPS=1: what runs does so under MPS. Then NVML cannot tell a client's memory nor its
+ * utilisation, and lists it among the clients of MPS as well. */
+#include "nvml.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct process {
+    unsigned int pid, utilisation;
+    unsigned int gpu_instance, compute_instance;
+    unsigned long long bytes;
+};
+
+static bool is_mps(void)
+{
+    return sim_knob("NVML_MPS", 0) != 0;
+}
+
+/* One row of the board, whole; false: nobody has it. */
+static bool read_row(int at, struct sim_board_row *copy)
+{
+    const struct sim_board *board = sim_board();
+
+    for (int tries = 0; tries < 1000; tries++) {
+        uint64_t before = atomic_load_explicit(&board->revision, memory_order_acquire);
+
+        memcpy(copy, &board->rows[at], sizeof(*copy));
+        atomic_thread_fence(memory_order_acquire);
+        if ((before & 1) == 0 &&
+            atomic_load_explicit(&board->revision, memory_order_relaxed) == before)
+            return copy->pid != 0;
+    }
+    return false;
+}
+
+/* A card's processes are those of its MIG devices too. */
+static bool is_on(const struct sim_nvml_device *device, int unit, struct sim_board_unit *shown)
+{
+    if (!sim_board_read(unit, shown))
+        return false;
+    return device->is_mig ? unit == device->unit : shown->card == device->unit;
+}
+
+/* At most SIM_MAX_ROWS; in the order in which they came to the board. */
+static unsigned int list(const struct sim_nvml_device *device, struct process *found)
+{
+    unsigned int count = 0;
+
+    for (int i = 0; i < SIM_MAX_ROWS; i++) {
+        struct process *next = &found[count];
+        struct sim_board_unit shown;
+        struct sim_board_row row;
+        uint64_t bytes = 0;
+
+        if (!read_row(i, &row) || !is_on(device, row.unit, &shown))
+            continue;
+        for (int kind = 0; kind < SIM_BOARD_KINDS; kind++)
+            bytes += row.bytes[kind];
+        if (bytes == 0 && row.contexts == 0)
+            continue;
+        next->pid = row.pid;
+        next->utilisation = row.utilisation;
+        next->bytes = is_mps() ? (unsigned long long)NVML_VALUE_NOT_AVAILABLE : bytes;
+        next->gpu_instance = (unsigned int)shown.gpu_instance; /* -1: not of an instance */
+        next->compute_instance = (unsigned int)shown.compute_instance;
+        count++;
+    }
+    return count;
+}
+
+enum kind { COMPUTE, GRAPHICS, MPS };
+
+/* Nothing that simulates draws; and there is nobody under MPS unless all are. */
+static nvmlReturn_t open_list(nvmlDevice_t device, enum kind kind, struct sim_nvml_device *opened,
+                              struct process **found, unsigned int *count)
+{
+    nvmlReturn_t result = sim_nvml_open(device, opened);
+
+    *found = NULL;
+    if (result)
+        return result;
+    *found = calloc(SIM_MAX_ROWS, sizeof(**found));
+    if (!*found)
+        return NVML_ERROR_MEMORY;
+    *count = kind == COMPUTE || (kind == MPS && is_mps()) ? list(opened, *found) : 0;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t running_v1(nvmlDevice_t device, enum kind kind, unsigned int *count,
+                               nvmlProcessInfo_v1_t *infos)
+{
+    struct sim_nvml_device opened;
+    struct process *found;
+    unsigned int number;
+    nvmlReturn_t result = open_list(device, kind, &opened, &found, &number);
+
+    if (result == NVML_SUCCESS)
+        result = count ? sim_nvml_room(number, count, infos) : NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
+        infos[i] = (nvmlProcessInfo_v1_t){.pid = found[i].pid, .usedGpuMemory = found[i].bytes};
+    free(found);
+    return result;
+}
+
+static nvmlReturn_t running(nvmlDevice_t device, enum kind kind, unsigned int *count,
+                            nvmlProcessInfo_t *infos)
+{
+    struct sim_nvml_device opened;
+    struct process *found;
+    unsigned int number;
+    nvmlReturn_t result = open_list(device, kind, &opened, &found, &number);
+
+    if (result == NVML_SUCCESS)
+        result = count ? sim_nvml_room(number, count, infos) : NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
+        infos[i] = (nvmlProcessInfo_t){
+            .pid = found[i].pid,
+            .usedGpuMemory = found[i].bytes,
+            .gpuInstanceId = found[i].gpu_instance,
+            .computeInstanceId = found[i].compute_instance,
+        };
+    free(found);
+    return result;
+}
+
+#define RUNNING(name, which)                                                                       \
+    SIM_EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned int *count,                         \
+                                 nvmlProcessInfo_v1_t *infos)                                      \
+    {                                                                                              \
+        return running_v1(device, which, count, infos);                                            \
+    }                                                                                              \
+    SIM_EXPORT nvmlReturn_t name##_v2(nvmlDevice_t device, unsigned int *count,                    \
+                                      nvmlProcessInfo_t *infos)                                    \
+    {                                                                                              \
+        return running(device, which, count, infos);                                               \
+    }                                                                                              \
+    SIM_EXPORT nvmlReturn_t name##_v3(nvmlDevice_t device, unsigned int *count,                    \
+                                      nvmlProcessInfo_t *infos)                                    \
+    {                                                                                              \
+        return running(device, which, count, infos);                                               \
+    }
+
+RUNNING(nvmlDeviceGetComputeRunningProcesses, COMPUTE)
+RUNNING(nvmlDeviceGetGraphicsRunningProcesses, GRAPHICS)
+RUNNING(nvmlDeviceGetMPSComputeRunningProcesses, MPS)
+
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                              nvmlProcessDetailList_t *details)
+{
+    struct sim_nvml_device opened;
+    struct process *found;
+    unsigned int number;
+    nvmlReturn_t result;
+
+    if (!details || details->mode > MPS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (details->version != nvmlProcessDetailList_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    result = open_list(device, (enum kind)details->mode, &opened, &found, &number);
+    if (result == NVML_SUCCESS)
+        result = sim_nvml_room(number, &details->numProcArrayEntries, details->procArray);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
+        details->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = found[i].pid,
+            .usedGpuMemory = found[i].bytes,
+            .gpuInstanceId = found[i].gpu_instance,
+            .computeInstanceId = found[i].compute_instance,
+        };
+    free(found);
+    return result;
+}
+
+/* ---- Utilisation of each ---- */
+
+/* NVML's times are of the wall clock, in microseconds. The distance between the clocks is taken once:
+ * a sample must have the same time whenever it is asked for. */
+static unsigned long long sampled_us(void)
+{
+    static _Atomic uint64_t distance;
+    uint64_t known = atomic_load(&distance), nobody = 0;
+    struct timespec now;
+
+    if (known == 0) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        known = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - sim_now();
+        if (!atomic_compare_exchange_strong(&distance, &nobody, known))
+            known = nobody;
+    }
+    return (known + atomic_load(&sim_board()->sampled_ns)) / 1000;
+}
+
+/* The sample that is shown now, if it is newer than what the caller has seen. */
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                                        nvmlProcessUtilizationSample_t *utilization,
+                                                        unsigned int *count,
+                                                        unsigned long long last_seen)
+{
+    struct sim_nvml_device opened;
+    struct process *found;
+    unsigned int number;
+    unsigned long long at = 0;
+    nvmlReturn_t result = open_list(device, COMPUTE, &opened, &found, &number);
+
+    if (result == NVML_SUCCESS && !count)
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS && (opened.is_mig || opened.shown.mig || is_mps()))
+        result = NVML_ERROR_NOT_SUPPORTED;
+    if (result == NVML_SUCCESS) {
+        at = sampled_us();
+        if (number == 0 || at <= last_seen)
+            result = NVML_ERROR_NOT_FOUND;
+        else
+            result = sim_nvml_room(number, count, utilization);
+    }
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
+        utilization[i] = (nvmlProcessUtilizationSample_t){
+            .pid = found[i].pid,
+            .timeStamp = at,
+            .smUtil = found[i].utilisation,
+            .memUtil = found[i].utilisation / 2,
+        };
+    free(found);
+    return result;
+}

@@ -1,0 +1,66 @@
+/* The device memory this container has, counted across its processes without a lock. */
+#ifndef HAMI_ACCOUNT_H
+#define HAMI_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "slice.h"
+
+/* Whether requests of this process are counted, or refused: what every hook asks first. False: the
+ * hook is a plain call of the driver. */
+static inline bool hami_counting(void)
+{
+    enum hami_mode mode = hami_mode_settled();
+
+    return mode == HAMI_MODE_SLICE || mode == HAMI_MODE_CLOSED;
+}
+
+/* Reserve before asking the driver. False: over the limit, also after dead processes' slots were
+ * recovered; nothing is charged then. True without counting in HAMI_MODE_FREE, false in
+ * HAMI_MODE_CLOSED or for HAMI_ROW_NONE. */
+bool hami_charge(int row, uint64_t bytes);
+/* Count what the driver took without asking; the sum may exceed the limit. */
+void hami_charge_taken(int row, uint64_t bytes);
+/* Give back what this process charged. */
+void hami_refund(int row, uint64_t bytes);
+/* Of all processes of the container; of this one. */
+uint64_t hami_charged(int row);
+uint64_t hami_charged_here(int row);
+/* Whether the sum is within the limit now. */
+bool hami_within(int row);
+
+/* The same for one allocation that the driver carves out of its own blocks of 2 MiB (blocks.c):
+ * larger ones charge whole blocks, smaller ones share them. `bytes` is what the program asked for;
+ * both calls of a pair say the same. */
+bool hami_charge_block(int row, uint64_t bytes);
+void hami_refund_block(int row, uint64_t bytes);
+/* It turned out to be `really` bytes. *bytes is what to refund one day; false: over the limit, and
+ * *bytes is as it was. */
+bool hami_resize_block(int row, uint64_t *bytes, uint64_t really);
+
+/* Bring the own charge up to what the monitor saw the driver take (observed.c): loads of a few
+ * words unless the monitor wrote since the last call. Charging calls it; so may whatever else makes
+ * the driver take memory, such as launches. */
+void hami_correct(void);
+
+/* Slots (slots.c). */
+/* Recover what the dead left, then take a free slot. False: all 256 are held by the living. Starts
+ * this process's own figures anew, so it is called once per process, before anything is charged. */
+bool hami_slot_take(struct hami_process *process);
+void hami_slots_recover(void);       /* zero what the dead left; tries locks, never waits */
+void hami_slot_flag(uint32_t flags); /* or `flags` (enum hami_slot_flags) into the own slot */
+
+/* What hami_slot_take starts anew, each where it is kept. */
+void hami_account_reset(void);
+void hami_blocks_reset(void);
+void hami_observed_reset(void);
+void hami_context_reset(void); /* context.c */
+
+/* The range in which the own charge of a row was since the last call, for observed.c. */
+struct hami_range {
+    uint64_t low, high;
+};
+struct hami_range hami_charged_range(int row);
+
+#endif

@@ -1,0 +1,169 @@
+/* Arrays and mipmapped arrays. Their layout is the driver's secret, but for those whose memory is
+ * mapped later there is a question to ask, which shows what it does: rows of tiles of 64 bytes by 8
+ * rows. So that is what is charged: never less than the texels themselves.
+ *
+ * Sparse arrays and those of deferred mapping take nothing; what is mapped into them was counted when
+ * it was created. */
+#include "account.h"
+#include "array_size.h"
+#include "real.h"
+#include "request.h"
+#include "vmm.h"
+
+#define MAPPED_LATER (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
+
+/* NULL arguments and what takes nothing are plain calls of the driver. */
+static bool is_plain(const void *handle, const void *descriptor)
+{
+    return !hami_counting() || !handle || !descriptor;
+}
+
+/* The driver made an array: on record, or undone. */
+static CUresult array_made(CUresult result, struct hami_entry *entry, CUarray made, CUarray *array)
+{
+    if (result != CUDA_SUCCESS) {
+        hami_request_failed(entry);
+        return result;
+    }
+    result = hami_request_done(entry, (uintptr_t)made, entry->bytes);
+    if (result == CUDA_SUCCESS)
+        *array = made;
+    else
+        hami_real()->cuArrayDestroy(made);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
+{
+    struct hami_entry entry;
+    CUarray made;
+    CUresult result;
+
+    if (is_plain(array, descriptor))
+        return hami_real()->cuArrayCreate_v2(array, descriptor);
+    result = hami_request(HAMI_KIND_ARRAY,
+                          hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
+                              .Width = descriptor->Width, .Height = descriptor->Height,
+                              .Format = descriptor->Format, .NumChannels = descriptor->NumChannels,
+                          }),
+                          &entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return array_made(hami_real()->cuArrayCreate_v2(&made, descriptor), &entry, made, array);
+}
+
+HAMI_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
+{
+    struct hami_entry entry;
+    CUarray made;
+    CUresult result;
+
+    if (is_plain(array, descriptor))
+        return hami_real()->cuArrayCreate(array, descriptor);
+    result = hami_request(HAMI_KIND_ARRAY,
+                          hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
+                              .Width = descriptor->Width, .Height = descriptor->Height,
+                              .Format = descriptor->Format, .NumChannels = descriptor->NumChannels,
+                          }),
+                          &entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return array_made(hami_real()->cuArrayCreate(&made, descriptor), &entry, made, array);
+}
+
+HAMI_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
+{
+    struct hami_entry entry;
+    CUarray made;
+    CUresult result;
+
+    if (is_plain(array, descriptor) || (descriptor->Flags & MAPPED_LATER))
+        return hami_real()->cuArray3DCreate_v2(array, descriptor);
+    result = hami_request(HAMI_KIND_ARRAY, hami_array_bytes(descriptor), &entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return array_made(hami_real()->cuArray3DCreate_v2(&made, descriptor), &entry, made, array);
+}
+
+HAMI_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
+{
+    struct hami_entry entry;
+    CUarray made;
+    CUresult result;
+
+    if (is_plain(array, descriptor) || (descriptor->Flags & MAPPED_LATER))
+        return hami_real()->cuArray3DCreate(array, descriptor);
+    result = hami_request(HAMI_KIND_ARRAY,
+                          hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
+                              .Width = descriptor->Width, .Height = descriptor->Height,
+                              .Depth = descriptor->Depth, .Flags = descriptor->Flags,
+                              .Format = descriptor->Format, .NumChannels = descriptor->NumChannels,
+                          }),
+                          &entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return array_made(hami_real()->cuArray3DCreate(&made, descriptor), &entry, made, array);
+}
+
+HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
+                                            const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                                            unsigned int levels)
+{
+    struct hami_entry entry;
+    CUmipmappedArray made;
+    CUresult result;
+
+    if (is_plain(array, descriptor) || (descriptor->Flags & MAPPED_LATER))
+        return hami_real()->cuMipmappedArrayCreate(array, descriptor, levels);
+    result = hami_request(HAMI_KIND_MIPMAP, hami_mipmap_bytes(descriptor, levels), &entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = hami_real()->cuMipmappedArrayCreate(&made, descriptor, levels);
+    if (result != CUDA_SUCCESS) {
+        hami_request_failed(&entry);
+        return result;
+    }
+    result = hami_request_done(&entry, (uintptr_t)made, entry.bytes);
+    if (result == CUDA_SUCCESS)
+        *array = made;
+    else
+        hami_real()->cuMipmappedArrayDestroy(made);
+    return result;
+}
+
+/* Taken off the record before the driver is asked, like all memory. */
+static CUresult ended(CUresult result, bool known, const struct hami_entry *entry, uint64_t handle)
+{
+    if (result != CUDA_SUCCESS) {
+        if (known)
+            hami_map_put(entry);
+        return result;
+    }
+    if (known)
+        hami_entry_refund(entry);
+    else
+        hami_vmm_forget_resource(handle);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuArrayDestroy(CUarray array)
+{
+    struct hami_entry entry;
+    bool known;
+
+    if (!hami_counting())
+        return hami_real()->cuArrayDestroy(array);
+    known = hami_map_take(HAMI_KIND_ARRAY, (uintptr_t)array, &entry);
+    return ended(hami_real()->cuArrayDestroy(array), known, &entry, (uintptr_t)array);
+}
+
+HAMI_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+    struct hami_entry entry;
+    bool known;
+
+    if (!hami_counting())
+        return hami_real()->cuMipmappedArrayDestroy(array);
+    known = hami_map_take(HAMI_KIND_MIPMAP, (uintptr_t)array, &entry);
+    return ended(hami_real()->cuMipmappedArrayDestroy(array), known, &entry, (uintptr_t)array);
+}

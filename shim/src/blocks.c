@@ -1,0 +1,119 @@
+/* What an allocation really takes. The driver takes memory from the device in blocks of 2 MiB: an
+ * allocation larger than half a block has whole blocks of its own, smaller ones share blocks. If we
+ * charged what the program asked for, ten thousand allocations of 2.1 MiB would have nearly twice
+ * their limit.
+ *
+ * Small ones are counted together, per device: whole blocks for the sum of their sizes. That is the
+ * least they can take. What they take beyond it when freed ones leave holes is nobody's request;
+ * the monitor's figure brings it in (observed.c). */
+#include "account.h"
+#include "lock.h"
+#include "slice.h"
+
+#define BLOCK (UINT64_C(2) << 20)
+#define SMALL (BLOCK / 2)
+#define SMALLEST UINT64_C(512)
+
+static struct small {
+    struct hami_lock lock;
+    uint64_t live;    /* the sizes of small allocations */
+    uint64_t charged; /* for them: whole blocks, never less than live */
+} __attribute__((aligned(64))) small[HAMI_MAX_DEVICES];
+
+void hami_blocks_reset(void)
+{
+    for (int row = 0; row < HAMI_MAX_DEVICES; row++)
+        small[row] = (struct small){0};
+}
+
+static uint64_t rounded(uint64_t bytes, uint64_t unit)
+{
+    return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
+}
+
+/* With the lock held: what is charged beyond need is the caller's to give back. */
+static uint64_t take_surplus(struct small *of)
+{
+    uint64_t surplus = of->charged - rounded(of->live, BLOCK);
+
+    of->charged -= surplus;
+    return surplus;
+}
+
+static bool charge_small(int row, uint64_t bytes)
+{
+    struct small *of = &small[row];
+    uint64_t surplus;
+
+    hami_lock(&of->lock);
+    while (of->charged - of->live < bytes) {
+        uint64_t missing = rounded(of->live + bytes - of->charged, BLOCK);
+        bool granted;
+
+        /* Charging may wait for other processes. Another thread may use up what we found, so what
+         * was granted joins the rest and we look again. */
+        hami_unlock(&of->lock);
+        granted = hami_charge(row, missing);
+        hami_lock(&of->lock);
+        if (!granted) {
+            surplus = take_surplus(of);
+            hami_unlock(&of->lock);
+            hami_refund(row, surplus);
+            return false;
+        }
+        of->charged += missing;
+    }
+    of->live += bytes;
+    surplus = take_surplus(of);
+    hami_unlock(&of->lock);
+    hami_refund(row, surplus);
+    return true;
+}
+
+bool hami_charge_block(int row, uint64_t bytes)
+{
+    if (!hami_counting())
+        return true;
+    if (bytes > SMALL || row < 0 || row >= HAMI_MAX_DEVICES || hami_mode() != HAMI_MODE_SLICE)
+        return hami_charge(row, rounded(bytes, BLOCK));
+    return charge_small(row, rounded(bytes, SMALLEST));
+}
+
+void hami_refund_block(int row, uint64_t bytes)
+{
+    struct small *of;
+    uint64_t surplus;
+
+    if (row < 0 || row >= HAMI_MAX_DEVICES || hami_mode() != HAMI_MODE_SLICE)
+        return;
+    if (bytes > SMALL) {
+        hami_refund(row, rounded(bytes, BLOCK));
+        return;
+    }
+    of = &small[row];
+    hami_lock(&of->lock);
+    of->live -= rounded(bytes, SMALLEST);
+    surplus = take_surplus(of);
+    hami_unlock(&of->lock);
+    hami_refund(row, surplus);
+}
+
+bool hami_resize_block(int row, uint64_t *bytes, uint64_t really)
+{
+    uint64_t old = rounded(*bytes, BLOCK), new = rounded(really, BLOCK);
+
+    if (*bytes > SMALL && really > SMALL) {
+        if (new > old && !hami_charge(row, new - old))
+            return false;
+        if (new < old)
+            hami_refund(row, old - new);
+    } else if (really > *bytes) {
+        if (!hami_charge_block(row, really))
+            return false;
+        hami_refund_block(row, *bytes);
+    } else {
+        return true; /* as good as right, and shrinking must not fail */
+    }
+    *bytes = really;
+    return true;
+}

@@ -1,0 +1,152 @@
+/* The compute share of one process: what its launches are charged, and which may go.
+ *
+ * Work is charged in device time, and not once per launch: what a launch is charged is by how much
+ * it puts off the moment at which this process is done with the device, its *horizon*. Work that
+ * runs beside other work of the process puts off nothing and is free.
+ *
+ * Nothing here sleeps, calls the driver or asks for the time: launch.c does, and tests/bucket_model.c
+ * does it in a time of its own. */
+#ifndef HAMI_COMPUTE_H
+#define HAMI_COMPUTE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bucket.h"
+#include "correction.h"
+#include "estimate.h"
+#include "lock.h"
+
+#define HAMI_STREAMS 1024 /* a power of two */
+
+/* Until when a stream has work, as far as this process knows; in hami_now()'s time. */
+struct hami_stream {
+    _Atomic uint64_t key; /* 0: free */
+    _Atomic int64_t end;
+} __attribute__((aligned(64)));
+
+/* One process on one device. */
+struct hami_share {
+    _Atomic int64_t horizon;
+    _Atomic bool closed; /* the gate */
+    _Atomic uint64_t heartbeat; /* the monitor's last one used; 0: none */
+    struct hami_lock correcting;
+    struct hami_correction correction; /* under the lock */
+} __attribute__((aligned(64)));
+
+/* One process. All zero at first; about 1.1 MiB, of which only what is used is touched. */
+struct hami_compute {
+    struct hami_share shares[HAMI_MAX_DEVICES];
+    struct hami_stream streams[HAMI_STREAMS];
+    struct hami_stream crowd; /* for all streams that find no place in the table */
+    struct hami_estimates estimates;
+    _Atomic int64_t sample_cost; /* what one measurement costs the launching thread; 0: not known */
+    _Atomic int64_t launch_cost; /* what the driver's launch costs it */
+};
+
+/* What one thread knows, so that most of its launches touch nothing that others write: a stream's
+ * end and the horizon as they were when it last looked, which it does after 64 launches at the
+ * latest, and device time that it has taken ahead (a lease, at most HAMI_LEASE). All zero at first. */
+#define HAMI_LEASE HAMI_MILLISECOND
+#define HAMI_LAUNCHES_AHEAD 64
+
+struct hami_launcher {
+    struct hami_share *share;   /* of the device that the rest is about; NULL: none yet */
+    struct hami_stream *stream; /* whose end is kept here */
+    uint64_t stream_key;
+    int64_t end;        /* of the stream */
+    int64_t unflushed;  /* of that, not yet in the stream itself */
+    int64_t first;      /* when the first of that was launched */
+    int64_t covered;    /* ends up to here cost nothing */
+    int64_t lease_end;  /* the horizon, if this thread was the last to put it off; 0: it was not */
+    int64_t lease_used; /* of that the part in use */
+    int64_t credit;     /* device time to launch until the next measurement */
+    int64_t launch_cost;
+    uint32_t launches; /* since it last looked */
+    uint32_t random;
+};
+
+/* What holds for a device now. */
+struct hami_terms {
+    uint32_t percent; /* of its time */
+    bool limited;     /* by that */
+};
+
+/* One launch. */
+struct hami_work {
+    struct hami_what what;
+    uint64_t stream_key; /* of hami_stream_key */
+    struct hami_bucket *bucket;
+    struct hami_share *share;
+    bool unmeasurable; /* events around it would change how it runs */
+    /* Set by hami_admit: */
+    bool limited;
+    bool known;    /* the estimate was measured */
+    bool forgiven; /* the debt it made was more than a bucket remembers */
+    bool idle;     /* nothing is known to run before it in its stream */
+    struct hami_estimate *entry;
+    struct hami_stream *stream;
+    int64_t estimate; /* how long it is taken to run */
+    int64_t charged;  /* by how much the horizon moved for it */
+    bool first;       /* of its function: a measurement has the loading of code in it */
+    bool sample;      /* measure this one */
+};
+
+/* A stream on a device; `own` is a per-thread stream's thread, else NULL. Never 0. */
+static inline uint64_t hami_stream_key(uint64_t handle, unsigned int row, const void *own)
+{
+    return own ? (uint64_t)(uintptr_t)own << 4 | UINT64_C(1) << 63 | row
+               : (handle ? handle : 1) << 4 | row;
+}
+
+/* A launch of something measured, on the stream that this thread launched on before, within what is
+ * paid for: admitted here and now, and no measurement is due. Else hami_admit must be asked. */
+static inline bool hami_admit_quickly(struct hami_launcher *launcher, uint64_t stream_key,
+                                      int64_t estimate)
+{
+    int64_t end = launcher->end + estimate;
+
+    if (launcher->stream_key != stream_key || end > launcher->covered ||
+        launcher->launches >= HAMI_LAUNCHES_AHEAD)
+        return false;
+    launcher->credit -= estimate > launcher->launch_cost ? estimate : launcher->launch_cost;
+    if (launcher->credit < 0)
+        return false;
+    launcher->end = end;
+    launcher->unflushed += estimate;
+    launcher->launches++;
+    return true;
+}
+
+/* 0: the launch may go and was charged. Else ask again after so many nanoseconds at the latest; much
+ * sooner if a measurement may come in or the terms may change meanwhile. */
+int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
+                   struct hami_work *work, const struct hami_terms *terms, int64_t now);
+
+/* The driver refused the launch that hami_admit let go, or with `charged` 0 hami_admit_quickly. */
+void hami_admit_undo(struct hami_launcher *launcher, const struct hami_work *work);
+
+/* A launch that hami_admit let go is not measured: should its time not be known, it is settled when
+ * another launch of the same thing is measured. */
+void hami_admit_unmeasured(const struct hami_work *work);
+/* It is measured: hami_settle follows, or hami_settle_nothing. */
+void hami_sampling(const struct hami_work *work);
+
+/* A measured launch has taken `taken` so far, or in all if `ended`, where it was said to take `said`:
+ * at first its estimate, later what the call before said. */
+void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t said,
+                 int64_t taken, bool ended);
+/* The measurement came to nothing. */
+void hami_settle_nothing(const struct hami_work *work);
+
+/* The monitor's reading for the device, or none (`heartbeat` 0). Never waits. */
+void hami_share_observe(struct hami_share *share, struct hami_bucket *bucket, int64_t now,
+                        uint64_t heartbeat, uint64_t utilisation);
+
+/* What measuring and launching cost the thread that did both. */
+void hami_compute_costs(struct hami_compute *compute, int64_t sample, int64_t launch);
+
+void hami_compute_forget_stream(struct hami_compute *compute, uint64_t stream_key);
+
+#endif

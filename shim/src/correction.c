@@ -1,0 +1,112 @@
+#include "correction.h"
+
+#include "bucket.h"
+
+/* Of what was gathered before, this much is kept at each reading: about three seconds count. */
+#define KEPT_OF_10 7
+/* A reading covers about one period. A process that did not look for longer missed some. */
+#define LONGEST (5 * HAMI_SECOND)
+/* Below this share of the time, whole percents say too little. */
+#define LEAST_OF 50
+/* So many readings of zero in a row while time is charged: the card has no figures per process
+ * (under MPS), and what cannot be seen cannot correct. */
+#define UNSEEN 3
+
+static void begin(struct hami_correction *correction, int64_t now, uint64_t heartbeat, int64_t done)
+{
+    *correction = (struct hami_correction){.heartbeat = heartbeat, .at = now, .done = done};
+}
+
+static void gather(int64_t *sum, int64_t time)
+{
+    *sum = *sum * KEPT_OF_10 / 10 + (time > 0 ? time : 0);
+}
+
+static uint64_t quotient(int64_t busy, int64_t counted)
+{
+    uint64_t factor = (uint64_t)busy * HAMI_CORRECTION_ONE / (uint64_t)counted;
+
+    if (factor > HAMI_CORRECTION_MOST)
+        return HAMI_CORRECTION_MOST;
+    return factor > HAMI_CORRECTION_LEAST ? factor : HAMI_CORRECTION_LEAST;
+}
+
+/* The monitor's figures are late by anything up to a period: the truth lies between what comes of
+ * taking them as fresh and as a period old. Once the load is steady the two are one. */
+static void publish(const struct hami_correction *correction, struct hami_bucket *bucket)
+{
+    uint64_t used = atomic_load_explicit(&bucket->correction, memory_order_relaxed);
+    int64_t least = correction->passed / LEAST_OF;
+    uint64_t low, high;
+
+    if (correction->busy <= least || correction->counted <= least ||
+        correction->counted_before <= least)
+        return;
+    low = quotient(correction->busy, correction->counted);
+    high = quotient(correction->busy, correction->counted_before);
+    if (low > high) {
+        uint64_t other = low;
+
+        low = high;
+        high = other;
+    }
+    if (used == 0)
+        used = HAMI_CORRECTION_ONE;
+    used = used < low ? low : used > high ? high : used;
+    if (high - low < low / 2) {
+        used = (used + (low + high) / 2) / 2;
+        if (correction->paid > least) {
+            uint64_t boost = quotient(correction->busy, correction->paid);
+
+            if (boost > 90000)
+                boost = 90000;
+            if (boost < 45000)
+                boost = 45000;
+            used = used * boost / HAMI_CORRECTION_ONE;
+        }
+    }
+    hami_bucket_correct(bucket, used);
+}
+
+void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,
+                         int64_t now, int64_t ahead, uint64_t heartbeat, uint64_t utilisation)
+{
+    uint64_t charged = atomic_load_explicit(&bucket->charged, memory_order_relaxed);
+    int64_t done = (int64_t)charged - ahead;
+    int64_t passed = now - correction->at;
+    int64_t counted = done - correction->done;
+    int64_t busy;
+
+    if (heartbeat == correction->heartbeat)
+        return;
+    atomic_store_explicit(&bucket->observed, charged, memory_order_relaxed);
+    if (correction->at == 0 || passed > LONGEST) {
+        begin(correction, now, heartbeat, done);
+        return;
+    }
+    busy = passed / 10000 * (int64_t)(utilisation < 10000 ? utilisation : 10000);
+    gather(&correction->passed, passed);
+    gather(&correction->busy, busy);
+    gather(&correction->counted, counted);
+    gather(&correction->paid, hami_bucket_corrected(bucket, counted));
+    gather(&correction->counted_before, correction->previous);
+    correction->heartbeat = heartbeat;
+    correction->at = now;
+    correction->done = done;
+    correction->previous = counted;
+    correction->unseen = busy == 0 && counted > passed / LEAST_OF ? correction->unseen + 1 : 0;
+    if (correction->unseen >= UNSEEN) {
+        hami_bucket_correct(bucket, 0);
+        begin(correction, now, heartbeat, done);
+    } else {
+        publish(correction, bucket);
+    }
+}
+
+void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket)
+{
+    if (correction->at == 0)
+        return;
+    *correction = (struct hami_correction){0};
+    hami_bucket_correct(bucket, 0);
+}

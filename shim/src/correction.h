@@ -1,0 +1,31 @@
+/* What the monitor sees of this slice against what was charged for it. Elapsed time counts the time
+ * slices of other tenants too, and it counts gaps as work; the card's own figures do not. */
+#ifndef HAMI_CORRECTION_H
+#define HAMI_CORRECTION_H
+
+#include <stdint.h>
+
+#include "hami_slice.h"
+
+/* Of one process for one device; all zero at first. */
+struct hami_correction {
+    uint64_t heartbeat; /* the last one used */
+    int64_t at;         /* when; 0: nothing used yet */
+    int64_t done;       /* what was charged for work done until then */
+    int64_t previous;   /* and of that, in the period before */
+    /* Nanoseconds, older ones counting less: passed, seen busy by the monitor, charged, and charged
+     * one period earlier each. */
+    int64_t passed, busy, counted, counted_before;
+    int64_t paid; /* as `counted`, but as it was corrected then */
+    int unseen; /* readings in a row that saw nothing though time was charged */
+};
+
+/* Use a reading of the monitor's if it is a new one; `utilisation` in 1/100 percent. `ahead` is what
+ * this process was charged for work that has yet to be done. */
+void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,
+                         int64_t now, int64_t ahead, uint64_t heartbeat, uint64_t utilisation);
+
+/* There is no monitor, or no longer: its figures say nothing about now. */
+void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket);
+
+#endif

@@ -1,0 +1,39 @@
+/* Memory of cuMemAlloc shared between processes: charged to the one that allocated it, for as long
+ * as that one lives; its slot says so, because another may still have the memory when it is gone. */
+#include "account.h"
+#include "real.h"
+#include "slice.h"
+
+HAMI_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    CUresult result = hami_real()->cuIpcGetMemHandle(handle, address);
+
+    if (result == CUDA_SUCCESS && hami_counting())
+        hami_slot_flag(HAMI_SLOT_EXPORTS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle,
+                                        unsigned int flags)
+{
+    CUresult result = hami_real()->cuIpcOpenMemHandle(address, handle, flags);
+
+    if (result == CUDA_SUCCESS && hami_counting())
+        hami_slot_flag(HAMI_SLOT_IMPORTS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle,
+                                           unsigned int flags)
+{
+    CUresult result = hami_real()->cuIpcOpenMemHandle_v2(address, handle, flags);
+
+    if (result == CUDA_SUCCESS && hami_counting())
+        hami_slot_flag(HAMI_SLOT_IMPORTS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
+{
+    return hami_real()->cuIpcCloseMemHandle(address);
+}

@@ -1,0 +1,25 @@
+/* The compute share: who may start work now, and what it is charged. */
+#ifndef HAMI_LAUNCH_H
+#define HAMI_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hami_cuda.h"
+
+/* Whether a stream captures now. While no capture is open in the process this is one load. */
+bool hami_capturing(CUstream stream, bool per_thread);
+
+/* A module or library, a graph exec, a stream, a context goes: forget what was measured. */
+void hami_launch_forget_module(CUmodule module);
+void hami_launch_forget_exec(CUgraphExec exec);
+void hami_launch_forget_stream(CUstream stream);
+void hami_launch_forget_context(CUcontext context);
+/* A forked child attached anew. */
+void hami_launch_reset(void);
+
+/* After cuGraphLaunch and at synchronising calls: memory.c's graph and pool figures are re-read
+ * (graphs.c, async.c). Cheap when the process has neither pools nor graph memory. */
+void hami_memory_settle(int row);
+
+#endif

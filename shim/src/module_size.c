@@ -1,0 +1,212 @@
+/* Images come as an ELF file for one architecture, as text to be compiled (PTX), or as a "fat
+ * binary": several of both, compressed or not, behind a header of its own, which programs reach
+ * through a small wrapper that their compiler made.
+ *
+ * What an ELF file puts into device memory is the sections that occupy memory: code, constants and
+ * variables; shared memory is on the processors. With lazy loading, which is what drivers do unless
+ * told otherwise, only variables are there from the beginning: code comes with the functions that
+ * are used, of large libraries a small part, and the monitor's figure covers it then. */
+#include "module_size.h"
+
+#include <elf.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define WRAPPER_MAGIC 0x466243b1u
+#define FAT_MAGIC 0xba55ed50u
+#define FAT_PTX 1
+#define FAT_ELF 2
+#define MOST_ENTRIES 4096
+#define MOST_TEXT (UINT64_C(256) << 20)
+
+struct wrapper {
+    uint32_t magic, version;
+    uint64_t data, name;
+};
+
+struct fat_header {
+    uint32_t magic;
+    uint16_t version, header_bytes;
+    uint64_t bytes; /* of what follows */
+};
+
+struct fat_entry {
+    uint16_t kind, version;
+    uint32_t header_bytes;
+    uint64_t bytes;            /* of what follows, padded */
+    uint32_t compressed_bytes; /* 0: not compressed */
+    uint32_t options;
+    uint16_t minor, major;
+    uint32_t capability;
+    uint32_t name, name_bytes;
+    uint64_t flags, reserved;
+    uint64_t plain_bytes; /* when decompressed */
+};
+_Static_assert(sizeof(struct fat_entry) == 64, "as compilers write it");
+
+/* Bytes at an offset; fewer than asked for where the file or the readable memory ends. Memory is
+ * read by the kernel: a wild address is an answer, not a crash. Where that is not allowed, nothing
+ * is known of the image. */
+static size_t read_some(const struct hami_module_source *source, uint64_t offset, void *buffer,
+                        size_t bytes)
+{
+    struct iovec to = {.iov_base = buffer, .iov_len = bytes};
+    struct iovec from = {.iov_base = (void *)((uintptr_t)source->image + offset), .iov_len = bytes};
+    ssize_t got;
+
+    if (offset > INT64_MAX / 2)
+        return 0;
+    got = source->image ? process_vm_readv(getpid(), &to, 1, &from, 1, 0)
+                        : pread(source->file, buffer, bytes, (off_t)offset);
+    return got < 0 ? 0 : (size_t)got;
+}
+
+static bool read_all(const struct hami_module_source *source, uint64_t offset, void *buffer,
+                     size_t bytes)
+{
+    return read_some(source, offset, buffer, bytes) == bytes;
+}
+
+/* ---- ELF ---- */
+
+static bool is_variable(const char *name)
+{
+    return strncmp(name, ".nv.global", strlen(".nv.global")) == 0;
+}
+
+static uint64_t section_size(const struct hami_module_source *source, const Elf64_Shdr *section,
+                             uint64_t names, bool lazy)
+{
+    char name[16] = "";
+
+    /* Code and constants cannot be written to; only of the others the name decides. */
+    if (!(section->sh_flags & SHF_ALLOC))
+        return 0;
+    if (!(section->sh_flags & SHF_WRITE))
+        return lazy ? 0 : section->sh_size;
+    read_some(source, names + section->sh_name, name, sizeof(name) - 1);
+    return is_variable(name) ? section->sh_size : 0;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t elf_size(const struct hami_module_source *source, uint64_t base, bool lazy)
+{
+    Elf64_Shdr sections[32], names;
+    Elf64_Ehdr header;
+    uint64_t bytes = 0;
+
+    if (!read_all(source, base, &header, sizeof(header)) ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) ||
+        header.e_shoff > INT64_MAX / 4 || header.e_shstrndx >= header.e_shnum ||
+        !read_all(source, base + header.e_shoff + header.e_shstrndx * sizeof(names), &names,
+                  sizeof(names)) ||
+        names.sh_offset > INT64_MAX / 4)
+        return 0;
+    for (size_t i = 0; i < header.e_shnum; i += 32) {
+        size_t count = header.e_shnum - i < 32 ? header.e_shnum - i : 32;
+
+        if (!read_all(source, base + header.e_shoff + i * sizeof(*sections), sections,
+                      count * sizeof(*sections)))
+            return bytes;
+        for (size_t k = 0; k < count; k++)
+            bytes = sum(bytes, section_size(source, &sections[k], base + names.sh_offset, lazy));
+    }
+    return bytes;
+}
+
+/* ---- Text ---- */
+
+/* What compiling will make of it is not known; code is about as long as its text. */
+static uint64_t text_size(const struct hami_module_source *source, bool lazy)
+{
+    char page[4096];
+    /* Up to the end of a page of memory, so that a read fails only at text that is not there. */
+    size_t wanted = sizeof(page) - (source->image ? (uintptr_t)source->image % sizeof(page) : 0);
+
+    for (uint64_t at = 0; !lazy && at < MOST_TEXT;) {
+        size_t got = read_some(source, at, page, wanted);
+        const char *end = memchr(page, 0, got);
+
+        if (end)
+            return at + (uint64_t)(end - page);
+        at += got;
+        if (got < wanted)
+            return at;
+        wanted = sizeof(page);
+    }
+    return 0;
+}
+
+/* ---- Fat binaries ---- */
+
+/* Code for an architecture runs on later ones of the same generation; text can be compiled for any
+ * later one. Code goes before text, the nearest before others. */
+static bool is_better(const struct fat_entry *entry, const struct fat_entry *best,
+                      unsigned int capability)
+{
+    if (entry->capability > capability || (entry->kind != FAT_ELF && entry->kind != FAT_PTX) ||
+        (entry->kind == FAT_ELF && entry->capability / 10 != capability / 10))
+        return false;
+    if (entry->kind != best->kind)
+        return entry->kind > best->kind;
+    return entry->capability > best->capability;
+}
+
+static uint64_t entry_size(const struct hami_module_source *source, const struct fat_entry *entry,
+                           uint64_t at, bool lazy)
+{
+    if (entry->compressed_bytes == 0 && entry->kind == FAT_ELF)
+        return elf_size(source, at + entry->header_bytes, lazy);
+    if (lazy)
+        return 0;
+    return entry->compressed_bytes ? entry->plain_bytes : entry->bytes;
+}
+
+static uint64_t fat_size(const struct hami_module_source *source,
+                         const struct hami_module_target *target)
+{
+    struct fat_header header;
+    struct fat_entry entry, best = {.kind = 0};
+    uint64_t at, end, best_at = 0;
+
+    if (!read_all(source, 0, &header, sizeof(header)) || header.bytes > INT64_MAX / 4)
+        return 0;
+    at = header.header_bytes;
+    end = at + header.bytes;
+    for (int i = 0; i < MOST_ENTRIES && at < end; i++) {
+        if (!read_all(source, at, &entry, sizeof(entry)) || entry.header_bytes < sizeof(entry) ||
+            entry.bytes > INT64_MAX / 4)
+            break;
+        if (is_better(&entry, &best, target->capability)) {
+            best = entry;
+            best_at = at;
+        }
+        at += entry.header_bytes + entry.bytes;
+    }
+    return best.kind ? entry_size(source, &best, best_at, target->lazy) : 0;
+}
+
+uint64_t hami_module_size(const struct hami_module_source *source,
+                          const struct hami_module_target *target)
+{
+    struct hami_module_source inner = *source;
+    struct wrapper wrapper;
+    uint32_t magic;
+
+    if (source->image && read_all(source, 0, &wrapper, sizeof(wrapper)) &&
+        wrapper.magic == WRAPPER_MAGIC)
+        inner.image = (const void *)(uintptr_t)wrapper.data;
+    if (!read_all(&inner, 0, &magic, sizeof(magic)) || (source->image && !inner.image))
+        return 0;
+    if (magic == FAT_MAGIC)
+        return fat_size(&inner, target);
+    if (memcmp(&magic, ELFMAG, SELFMAG) == 0)
+        return elf_size(&inner, 0, target->lazy);
+    return text_size(&inner, target->lazy);
+}

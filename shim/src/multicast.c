@@ -1,0 +1,275 @@
+/* Multicast objects. One takes no device memory to speak of; what is bound to it stays allocated
+ * until it is unbound, or the object goes. */
+#include "account.h"
+#include "physical.h"
+#include "real.h"
+#include "slab.h"
+#include "slice.h"
+
+#define ANY_DEVICE (-1)
+
+struct binding {
+    struct binding *next;
+    struct hami_physical *multicast, *memory;
+    uint64_t start, end; /* within the object */
+    CUdevice device;
+};
+
+static struct binding *bindings;
+static struct hami_slab slab = HAMI_SLAB(struct binding);
+
+void hami_multicast_reset(void)
+{
+    bindings = NULL;
+    slab.free = NULL;
+}
+
+HAMI_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *multicast,
+                                       const CUmulticastObjectProp *properties)
+{
+    CUmemGenericAllocationHandle made;
+    struct hami_physical *added;
+    CUresult result;
+
+    if (!hami_counting() || !multicast)
+        return hami_real()->cuMulticastCreate(multicast, properties);
+    result = hami_real()->cuMulticastCreate(&made, properties);
+    if (result != CUDA_SUCCESS)
+        return result;
+    hami_physical_lock();
+    added = hami_physical_add(made, HAMI_ROW_NONE, 0);
+    hami_physical_unlock();
+    if (!added) {
+        hami_real()->cuMemRelease(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *multicast = made;
+    return CUDA_SUCCESS;
+}
+
+HAMI_EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device)
+{
+    return hami_real()->cuMulticastAddDevice(multicast, device);
+}
+
+static CUdevice device_of(const struct hami_physical *memory)
+{
+    while (memory->backing)
+        memory = memory->backing;
+    return memory->row == HAMI_ROW_NONE ? ANY_DEVICE : hami_ordinal_of_row(memory->row);
+}
+
+/* With the lock: a binding that is being made holds both sides. NULL: no memory for it. */
+static struct binding *begin(struct hami_physical *multicast, struct hami_physical *memory,
+                             uint64_t start, uint64_t size, CUdevice device)
+{
+    struct binding *binding = hami_slab_take(&slab);
+
+    if (!binding)
+        return NULL;
+    *binding = (struct binding){
+        .multicast = multicast,
+        .memory = memory,
+        .start = start,
+        .end = start + size,
+        .device = device == ANY_DEVICE ? device_of(memory) : device,
+    };
+    hami_physical_use(memory);
+    return binding;
+}
+
+/* Those of a list that was made for one call: from now on, or not at all. */
+static void finish(struct binding *made, bool bound)
+{
+    struct binding *next;
+
+    for (; made; made = next) {
+        next = made->next;
+        if (bound) {
+            made->next = bindings;
+            bindings = made;
+        } else {
+            hami_physical_unuse(made->memory);
+            hami_slab_give(&slab, made);
+        }
+    }
+}
+
+/* Take out the bindings of an object that lie in a range of it. */
+static struct binding *take(const struct hami_physical *multicast, uint64_t start, uint64_t end,
+                            CUdevice device)
+{
+    struct binding **place = &bindings, *taken = NULL;
+
+    while (*place) {
+        struct binding *binding = *place;
+
+        if (binding->multicast == multicast && binding->start >= start && binding->end <= end &&
+            (device == ANY_DEVICE || binding->device == ANY_DEVICE || binding->device == device)) {
+            *place = binding->next;
+            binding->next = taken;
+            taken = binding;
+        } else {
+            place = &binding->next;
+        }
+    }
+    return taken;
+}
+
+void hami_multicast_gone(struct hami_physical *multicast)
+{
+    if (bindings)
+        finish(take(multicast, 0, UINT64_MAX, ANY_DEVICE), false);
+}
+
+/* An object keeps a handle of its own here while a call is under way. */
+struct call {
+    struct hami_physical *multicast;
+    struct binding *made;
+    bool complete; /* false: no memory for a record */
+};
+
+static void end_call(struct call *call, bool bound)
+{
+    hami_physical_lock();
+    finish(call->made, bound);
+    if (call->multicast)
+        hami_physical_unuse(call->multicast);
+    hami_physical_unlock();
+}
+
+static void begin_call(struct call *call, CUmemGenericAllocationHandle multicast)
+{
+    *call = (struct call){.multicast = hami_physical_of(multicast), .complete = true};
+    if (call->multicast)
+        hami_physical_use(call->multicast);
+}
+
+static void add(struct call *call, struct hami_physical *memory, uint64_t start, uint64_t size,
+                CUdevice device)
+{
+    struct binding *binding;
+
+    if (!call->multicast || !memory)
+        return;
+    binding = begin(call->multicast, memory, start, size, device);
+    if (!binding) {
+        call->complete = false;
+        return;
+    }
+    binding->next = call->made;
+    call->made = binding;
+}
+
+static void begin_memory(struct call *call, CUmemGenericAllocationHandle multicast,
+                         uint64_t start, CUmemGenericAllocationHandle memory, uint64_t size,
+                         CUdevice device)
+{
+    hami_physical_lock();
+    begin_call(call, multicast);
+    add(call, hami_physical_of(memory), start, size, device);
+    hami_physical_unlock();
+}
+
+/* The range may lie in several mappings: each of their allocations is bound. */
+static void begin_address(struct call *call, CUmemGenericAllocationHandle multicast, uint64_t start,
+                          CUdeviceptr address, uint64_t size, CUdevice device)
+{
+    struct hami_physical *memory;
+    uint64_t from = address;
+
+    hami_physical_lock();
+    begin_call(call, multicast);
+    while ((memory = hami_mapped_in(&from, address + size)) != NULL)
+        add(call, memory, start, size, device);
+    hami_physical_unlock();
+}
+
+HAMI_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast,
+                                        size_t multicast_offset,
+                                        CUmemGenericAllocationHandle memory, size_t memory_offset,
+                                        size_t size, unsigned long long flags)
+{
+    struct call call;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!hami_counting())
+        return hami_real()->cuMulticastBindMem(multicast, multicast_offset, memory, memory_offset,
+                                               size, flags);
+    begin_memory(&call, multicast, multicast_offset, memory, size, ANY_DEVICE);
+    if (call.complete)
+        result = hami_real()->cuMulticastBindMem(multicast, multicast_offset, memory, memory_offset,
+                                                 size, flags);
+    end_call(&call, result == CUDA_SUCCESS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+                                           size_t multicast_offset,
+                                           CUmemGenericAllocationHandle memory,
+                                           size_t memory_offset, size_t size,
+                                           unsigned long long flags)
+{
+    struct call call;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!hami_counting())
+        return hami_real()->cuMulticastBindMem_v2(multicast, device, multicast_offset, memory,
+                                                  memory_offset, size, flags);
+    begin_memory(&call, multicast, multicast_offset, memory, size, device);
+    if (call.complete)
+        result = hami_real()->cuMulticastBindMem_v2(multicast, device, multicast_offset, memory,
+                                                    memory_offset, size, flags);
+    end_call(&call, result == CUDA_SUCCESS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast,
+                                         size_t multicast_offset, CUdeviceptr address, size_t size,
+                                         unsigned long long flags)
+{
+    struct call call;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!hami_counting())
+        return hami_real()->cuMulticastBindAddr(multicast, multicast_offset, address, size, flags);
+    begin_address(&call, multicast, multicast_offset, address, size, ANY_DEVICE);
+    if (call.complete)
+        result = hami_real()->cuMulticastBindAddr(multicast, multicast_offset, address, size, flags);
+    end_call(&call, result == CUDA_SUCCESS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
+                                            size_t multicast_offset, CUdeviceptr address,
+                                            size_t size, unsigned long long flags)
+{
+    struct call call;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!hami_counting())
+        return hami_real()->cuMulticastBindAddr_v2(multicast, device, multicast_offset, address,
+                                                   size, flags);
+    begin_address(&call, multicast, multicast_offset, address, size, device);
+    if (call.complete)
+        result = hami_real()->cuMulticastBindAddr_v2(multicast, device, multicast_offset, address,
+                                                     size, flags);
+    end_call(&call, result == CUDA_SUCCESS);
+    return result;
+}
+
+HAMI_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device,
+                                       size_t multicast_offset, size_t size)
+{
+    CUresult result = hami_real()->cuMulticastUnbind(multicast, device, multicast_offset, size);
+    struct hami_physical *object;
+
+    if (result != CUDA_SUCCESS || !hami_counting())
+        return result;
+    hami_physical_lock();
+    object = hami_physical_of(multicast);
+    if (object)
+        finish(take(object, multicast_offset, multicast_offset + size, device), false);
+    hami_physical_unlock();
+    return result;
+}

@@ -1,0 +1,83 @@
+/* dlsym and dlvsym as programs see them. resolve_entry.S is what is exported: it asks here, and
+ * where the answer is not ours it jumps into the C library with the registers as they came, so that
+ * RTLD_NEXT and RTLD_DEFAULT mean what they mean to the caller. */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "hooks.h"
+#include "image.h"
+#include "tables.h"
+
+/* `jump` is where to go on; NULL: `answer` is the answer. Two words, which both architectures
+ * return in registers. */
+struct hami_way {
+    void *answer;
+    void *jump;
+};
+
+typedef void *dlsym_function(void *handle, const char *name);
+typedef void *dlvsym_function(void *handle, const char *name, const char *version);
+
+struct hami_way hami_dlsym_way(void *handle, const char *name, const void *caller);
+struct hami_way hami_dlvsym_way(void *handle, const char *name, const char *version,
+                                const void *caller);
+
+/* Names that begin like the driver's: not cursor, not curl_easy_init. */
+HAMI_EARLY static bool may_be_ours(const char *name)
+{
+    const char *rest = NULL;
+
+    if (name && name[0] == 'c' && name[1] == 'u')
+        rest = name + 2;
+    else if (name && name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'l')
+        rest = name + 4;
+    return rest && *rest >= 'A' && *rest <= 'Z';
+}
+
+/* NULL: let the C library answer. */
+HAMI_EARLY static const struct hami_hook *hook_asked_for(const char *name, const void *caller)
+{
+    const struct hami_hook *hook = may_be_ours(name) ? hami_hook_named(name) : NULL;
+
+    if (!hook || hami_image_ours(caller) || hami_image_of_driver(caller))
+        return NULL;
+    return hook;
+}
+
+/* The driver is not in the process, or is too old to have the function: what is found then must not
+ * be us, who only stand in front of nothing. From here RTLD_NEXT means: behind us. */
+static void *without_us(dlsym_function *ask, void *handle, const char *name)
+{
+    void *found = NULL;
+
+    if (handle != RTLD_NEXT && handle != RTLD_DEFAULT)
+        found = ask(handle, name);
+    else
+        return ask(RTLD_NEXT, name);
+    return hami_image_ours(found) ? ask(RTLD_NEXT, name) : found;
+}
+
+HAMI_EARLY struct hami_way hami_dlsym_way(void *handle, const char *name, const void *caller)
+{
+    const struct hami_hook *hook = hook_asked_for(name, caller);
+    dlsym_function *ask = (dlsym_function *)hami_libc_dlsym();
+
+    if (!hook || !ask)
+        return (struct hami_way){.jump = (void *)ask};
+    if (hami_hook_is_there(hook))
+        return (struct hami_way){.answer = hook->hook};
+    return (struct hami_way){.answer = without_us(ask, handle, name)};
+}
+
+HAMI_EARLY struct hami_way hami_dlvsym_way(void *handle, const char *name, const char *version,
+                                           const void *caller)
+{
+    const struct hami_hook *hook = hook_asked_for(name, caller);
+
+    (void)version; /* the driver's symbols have none, and ours have none */
+    (void)handle;
+    if (hook && hami_hook_is_there(hook))
+        return (struct hami_way){.answer = hook->hook};
+    return (struct hami_way){.jump = hami_libc_dlvsym()};
+}

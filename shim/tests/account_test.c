@@ -1,0 +1,317 @@
+/* Charging, giving back, and what the monitor saw. links: src/account.c src/blocks.c src/observed.c src/slots.c src/alive.c */
+#include "fake_slice.h"
+
+void hami_context_reset(void)
+{
+}
+
+static void a_charge_counts_until_it_is_refunded(void)
+{
+    fake_container(2, 100 * MIB);
+    EXPECT(fake_attach());
+    EXPECT(hami_charge(0, 60 * MIB));
+    EXPECT(hami_charged(0) == 60 * MIB && hami_charged_here(0) == 60 * MIB);
+    EXPECT(hami_charged(1) == 0);
+    EXPECT(hami_charge(0, 40 * MIB));
+    EXPECT(!hami_charge(0, 1));
+    EXPECT(hami_charged(0) == 100 * MIB);
+    hami_refund(0, 60 * MIB);
+    EXPECT(!hami_charge(0, 60 * MIB + 1));
+    EXPECT(hami_charge(0, 60 * MIB));
+    hami_refund(0, 100 * MIB);
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+static void what_others_hold_counts_too(void)
+{
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    atomic_store(&hami_process->usage->charged[0][200], 70 * MIB);
+    atomic_store(&hami_process->usage->slots[200].pid, (uint32_t)getppid());
+    EXPECT(hami_charge(0, 30 * MIB));
+    EXPECT(hami_charged(0) == 100 * MIB && hami_charged_here(0) == 30 * MIB);
+    EXPECT(hami_within(0));
+    fake_detach();
+}
+
+static void limits_may_change_at_any_time(void)
+{
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    EXPECT(hami_charge(0, 80 * MIB));
+    fake_limits.devices[0].memory_bytes = 50 * MIB;
+    EXPECT(!hami_within(0));
+    EXPECT(!hami_charge(0, 1));
+    EXPECT(hami_charged(0) == 80 * MIB);
+    fake_limits.devices[0].memory_bytes = 200 * MIB;
+    EXPECT(hami_within(0));
+    EXPECT(hami_charge(0, 120 * MIB));
+    fake_limits.devices[0].memory_bytes = 0;
+    EXPECT(hami_charge(0, UINT64_C(1) << 50));
+    EXPECT(hami_charged(0) == 200 * MIB + (UINT64_C(1) << 50));
+    fake_detach();
+}
+
+static void no_figure_is_too_large_to_be_refused(void)
+{
+    static const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63,
+                                     UINT64_C(1) << 62, UINT64_C(1) << 55, UINT64_MAX - MIB};
+
+    for (uint64_t limit = 0; limit <= 10 * MIB; limit += 10 * MIB) {
+        fake_container(1, limit);
+        EXPECT(fake_attach());
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            EXPECT(!hami_charge(0, sizes[i]));
+            EXPECT(!hami_charge_block(0, sizes[i]));
+            EXPECT(hami_charged(0) == 0);
+        }
+        fake_detach();
+    }
+}
+
+/* Any process of the container can write anything into the region. */
+static void scribbled_words_refuse_and_never_wrap(void)
+{
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    for (int i = 0; i < 4; i++) {
+        static const uint64_t words[][2] = {
+            {UINT64_MAX, 1},
+            {UINT64_C(1) << 63, UINT64_C(1) << 63},
+            {UINT64_MAX - 10 * MIB, 20 * MIB},
+            {UINT64_C(1) << 55, 0},
+        };
+
+        atomic_store(&hami_process->usage->charged[0][9], words[i][0]);
+        atomic_store(&hami_process->usage->charged[0][77], words[i][1]);
+        atomic_store(&hami_process->usage->slots[9].pid, (uint32_t)getppid());
+        atomic_store(&hami_process->usage->slots[77].pid, (uint32_t)getppid());
+        EXPECT(hami_charged(0) == UINT64_MAX);
+        EXPECT(!hami_within(0));
+        EXPECT(hami_charged_here(0) == 0);
+        hami_charge_taken(0, MIB);
+        hami_refund(0, MIB);
+        EXPECT(hami_charged_here(0) == 0);
+    }
+    /* They are nobody's: the first who needs memory recovers them. */
+    EXPECT(hami_charge(0, MIB));
+    EXPECT(hami_charged(0) == MIB);
+    fake_detach();
+}
+
+static void modes_and_rows_without_a_word(void)
+{
+    static const int rows[] = {HAMI_ROW_NONE, HAMI_MAX_DEVICES, -5};
+
+    fake_container(1, 10 * MIB);
+    EXPECT(fake_attach());
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        EXPECT(!hami_charge(rows[i], 1));
+        EXPECT(!hami_charge_block(rows[i], 1));
+        EXPECT(!hami_within(rows[i]));
+        EXPECT(hami_charged(rows[i]) == 0 && hami_charged_here(rows[i]) == 0);
+        hami_charge_taken(rows[i], 1);
+        hami_refund(rows[i], 1);
+        hami_refund_block(rows[i], 1);
+    }
+    EXPECT(hami_charged(0) == 0);
+    atomic_store(&hami_process->mode, HAMI_MODE_CLOSED);
+    EXPECT(!hami_charge(0, 1));
+    EXPECT(!hami_charge_block(0, 1));
+    EXPECT(!hami_within(0));
+    atomic_store(&hami_process->mode, HAMI_MODE_FREE);
+    EXPECT(hami_charge(0, UINT64_MAX) && hami_charge(HAMI_ROW_NONE, 1));
+    EXPECT(hami_charge_block(0, UINT64_MAX));
+    hami_refund(0, UINT64_MAX);
+    hami_refund_block(0, UINT64_MAX);
+    EXPECT(hami_within(0));
+    /* A forked child: its parent's slot is not its own. */
+    atomic_store(&hami_process->mode, HAMI_MODE_UNKNOWN);
+    EXPECT(hami_charge(0, 5));
+    hami_charge_taken(0, 5);
+    hami_refund(0, 7);
+    atomic_store(&hami_process->mode, HAMI_MODE_SLICE);
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+static void blocks_are_shared_by_small_allocations(void)
+{
+    static const struct {
+        uint64_t bytes, each, count, charged;
+    } cases[] = {
+        {1, 512, 1, 2 * MIB},
+        {512, 512, 4096, 2 * MIB},
+        {513, 1024, 2048, 2 * MIB},
+        {513, 1024, 2049, 4 * MIB},
+        {MIB, MIB, 2, 2 * MIB},
+        {MIB, MIB, 3, 4 * MIB},
+        {MIB + 1, 2 * MIB, 3, 6 * MIB},
+        {2 * MIB, 2 * MIB, 5, 10 * MIB},
+        {2 * MIB + 1, 4 * MIB, 5, 20 * MIB},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fake_container(1, 100 * MIB);
+        EXPECT(fake_attach());
+        for (uint64_t n = 0; n < cases[i].count; n++)
+            EXPECT(hami_charge_block(0, cases[i].bytes));
+        EXPECT(hami_charged(0) == cases[i].charged);
+        for (uint64_t n = cases[i].count; n > 0; n--) {
+            hami_refund_block(0, cases[i].bytes);
+            EXPECT(hami_charged(0) <= cases[i].charged);
+            EXPECT(hami_charged(0) >= (n - 1) * cases[i].each);
+        }
+        EXPECT(hami_charged(0) == 0);
+        fake_detach();
+    }
+}
+
+static void blocks_stop_at_the_limit(void)
+{
+    fake_container(1, 5 * MIB); /* two whole blocks */
+    EXPECT(fake_attach());
+    EXPECT(hami_charge_block(0, 3 * MIB));
+    EXPECT(!hami_charge_block(0, 1));
+    hami_refund_block(0, 3 * MIB);
+    for (int i = 0; i < 4; i++)
+        EXPECT(hami_charge_block(0, MIB));
+    EXPECT(!hami_charge_block(0, 1));
+    EXPECT(hami_charged(0) == 4 * MIB);
+    hami_refund_block(0, MIB);
+    EXPECT(hami_charge_block(0, 512));
+    EXPECT(!hami_charge_block(0, MIB));
+    fake_detach();
+}
+
+static void a_block_may_turn_out_another_size(void)
+{
+    uint64_t bytes = 3 * MIB;
+
+    fake_container(1, 10 * MIB);
+    EXPECT(fake_attach());
+    EXPECT(hami_charge_block(0, bytes));
+    EXPECT(hami_resize_block(0, &bytes, 7 * MIB) && bytes == 7 * MIB);
+    EXPECT(hami_charged(0) == 8 * MIB);
+    EXPECT(!hami_resize_block(0, &bytes, 11 * MIB) && bytes == 7 * MIB);
+    EXPECT(hami_resize_block(0, &bytes, 5 * MIB) && bytes == 5 * MIB);
+    EXPECT(hami_charged(0) == 6 * MIB);
+    EXPECT(hami_resize_block(0, &bytes, 100) && hami_charged(0) == 6 * MIB);
+    hami_refund_block(0, bytes);
+    bytes = 100;
+    EXPECT(hami_charge_block(0, bytes));
+    EXPECT(hami_resize_block(0, &bytes, MIB));
+    EXPECT(hami_charged(0) == 2 * MIB);
+    EXPECT(hami_resize_block(0, &bytes, 3 * MIB));
+    EXPECT(hami_charged(0) == 4 * MIB);
+    hami_refund_block(0, bytes);
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+/* ---- What the monitor saw ---- */
+
+static struct hami_observed observed;
+
+static void monitor_saw(uint64_t bytes)
+{
+    uint32_t slot = hami_process->slot;
+
+    atomic_store(&observed.bytes[0][slot], bytes);
+    atomic_store(&observed.slot_generation[slot], hami_process->generation);
+    atomic_fetch_add(&observed.heartbeat, 1);
+}
+
+static void watched(uint64_t limit)
+{
+    fake_container(1, limit);
+    EXPECT(fake_attach());
+    memset(&observed, 0, sizeof(observed));
+    fake_observed = &observed;
+}
+
+static void what_the_driver_took_is_charged(void)
+{
+    watched(100 * MIB);
+    EXPECT(hami_charge(0, 10 * MIB));
+    monitor_saw(25 * MIB);
+    EXPECT(hami_charge(0, MIB));
+    EXPECT(hami_charged(0) == 26 * MIB);
+    monitor_saw(100 * MIB);
+    EXPECT(!hami_charge(0, 1));
+    EXPECT(hami_charged(0) == 100 * MIB);
+    /* Found only afterwards, it may exceed the limit: then nothing new is granted. */
+    monitor_saw(130 * MIB);
+    EXPECT(!hami_charge(0, 1));
+    EXPECT(hami_charged(0) == 130 * MIB);
+    /* It falls again: once it is below all that was charged in the last periods. */
+    for (int i = 0; i < 4; i++) {
+        monitor_saw(30 * MIB);
+        hami_correct();
+    }
+    EXPECT(hami_charged(0) == 30 * MIB);
+    /* Never below what was asked for. */
+    for (int i = 0; i < 4; i++) {
+        monitor_saw(1);
+        hami_correct();
+    }
+    EXPECT(hami_charged(0) == 11 * MIB);
+    fake_detach();
+}
+
+static void memory_just_freed_is_not_taken_for_the_drivers(void)
+{
+    watched(100 * MIB);
+    for (int i = 0; i < 20; i++) {
+        EXPECT(hami_charge(0, 90 * MIB));
+        monitor_saw(90 * MIB); /* sampled while it was held, read after it was freed */
+        hami_refund(0, 90 * MIB);
+        hami_correct();
+        EXPECT(hami_charged(0) == 0);
+        EXPECT(hami_charge(0, 90 * MIB));
+        hami_refund(0, 90 * MIB);
+        monitor_saw(2 * MIB); /* and the other way round */
+        EXPECT(hami_charge(0, 90 * MIB));
+        EXPECT(hami_charged(0) == 90 * MIB);
+        hami_refund(0, 90 * MIB);
+    }
+    fake_detach();
+}
+
+static void figures_of_others_are_ignored(void)
+{
+    watched(100 * MIB);
+    EXPECT(hami_charge(0, MIB));
+    monitor_saw(50 * MIB);
+    atomic_fetch_sub(&observed.slot_generation[hami_process->slot], 1); /* the slot's last holder */
+    hami_correct();
+    EXPECT(hami_charged(0) == MIB);
+    monitor_saw(0); /* it cannot tell */
+    hami_correct();
+    EXPECT(hami_charged(0) == MIB);
+    monitor_saw(5 * MIB);
+    hami_correct();
+    EXPECT(hami_charged(0) == 5 * MIB);
+    fake_observed = NULL; /* the monitor is gone: what was found stays */
+    EXPECT(hami_charge(0, MIB));
+    EXPECT(hami_charged(0) == 6 * MIB);
+    fake_detach();
+}
+
+int main(void)
+{
+    a_charge_counts_until_it_is_refunded();
+    what_others_hold_counts_too();
+    limits_may_change_at_any_time();
+    no_figure_is_too_large_to_be_refused();
+    scribbled_words_refuse_and_never_wrap();
+    modes_and_rows_without_a_word();
+    blocks_are_shared_by_small_allocations();
+    blocks_stop_at_the_limit();
+    a_block_may_turn_out_another_size();
+    what_the_driver_took_is_charged();
+    memory_just_freed_is_not_taken_for_the_drivers();
+    figures_of_others_are_ignored();
+    return report();
+}

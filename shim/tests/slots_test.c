@@ -1,0 +1,448 @@
+/* Who gets a slot, and when it is free again. links: src/account.c src/blocks.c src/observed.c src/slots.c src/alive.c */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "alive.h"
+#include "fake_slice.h"
+
+void hami_context_reset(void)
+{
+}
+
+
+static bool take(struct hami_process *process)
+{
+    process->usage_fd = fake_open();
+    process->usage = fake_map();
+    return hami_slot_take(process);
+}
+
+static void let_go(struct hami_process *process)
+{
+    close(process->usage_fd);
+    munmap(process->usage, sizeof(struct hami_usage));
+}
+
+/* Something for a child to do once it holds a slot. */
+typedef void child_act(void);
+
+struct child {
+    pid_t pid;
+    uint32_t slot;
+    int say; /* closed: go on */
+};
+
+static struct child start_child(uint64_t charge, child_act *act)
+{
+    int up[2], down[2];
+    struct child child;
+
+    need(pipe(up) == 0 && pipe(down) == 0, "pipe");
+    child.pid = fork();
+    need(child.pid >= 0, "fork");
+    if (child.pid == 0) {
+        char byte;
+
+        close(down[1]);
+        memset(hami_process, 0, sizeof(hami_process[0]));
+        if (!fake_attach() || !hami_charge(0, charge))
+            _exit(3);
+        if (act)
+            act();
+        if (write(up[1], &hami_process->slot, sizeof(hami_process->slot)) < 0)
+            _exit(4);
+        close(up[1]);
+        if (read(down[0], &byte, 1) < 0)
+            _exit(5);
+        _exit(0);
+    }
+    close(up[1]);
+    close(down[0]);
+    need(read(up[0], &child.slot, sizeof(child.slot)) == sizeof(child.slot), "child");
+    close(up[0]);
+    child.say = down[1];
+    return child;
+}
+
+static void kill_child(struct child *child)
+{
+    kill(child->pid, SIGKILL);
+    waitpid(child->pid, NULL, 0);
+    close(child->say);
+}
+
+static uint64_t generation_of(uint32_t slot)
+{
+    return atomic_load(&hami_process->usage->slots[slot].generation);
+}
+
+static void a_slot_says_who_holds_it(void)
+{
+    struct hami_slot *slot;
+    struct hami_identity self = hami_identity();
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    slot = &hami_process->usage->slots[hami_process->slot];
+    EXPECT(hami_process->slot == 0 && hami_process->generation == 1);
+    EXPECT(slot->pid == (uint32_t)getpid() && slot->generation == 1 && slot->flags == 0);
+    EXPECT(self.start_time != 0 && slot->start_time == self.start_time);
+    EXPECT(self.pid_namespace != 0 && slot->pid_namespace == self.pid_namespace);
+    hami_slot_flag(HAMI_SLOT_BYPASS);
+    hami_slot_flag(HAMI_SLOT_IMPORTS);
+    EXPECT(slot->flags == (HAMI_SLOT_BYPASS | HAMI_SLOT_IMPORTS));
+    fake_detach();
+}
+
+static void a_dead_process_leaves_a_slot_that_the_next_one_zeroes(void)
+{
+    struct child child;
+
+    fake_container(2, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, NULL);
+    EXPECT(child.slot == 1 && hami_charged(0) == 7 * MIB);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 7 * MIB); /* alive */
+    kill_child(&child);
+    EXPECT(hami_charged(0) == 7 * MIB); /* nobody looked yet */
+    atomic_store(&hami_process->usage->charged[1][1], 3 * MIB);
+    child = start_child(MIB, NULL);
+    EXPECT(child.slot == 1 && generation_of(1) == 2);
+    EXPECT(hami_charged(0) == MIB && hami_charged(1) == 0);
+    kill_child(&child);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0 && hami_process->usage->slots[1].pid == 0);
+    EXPECT(generation_of(1) == 2);
+    fake_detach();
+}
+
+static void a_zombie_holds_nothing(void)
+{
+    struct child child;
+    siginfo_t info;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, NULL);
+    close(child.say);
+    need(waitid(P_PID, (id_t)child.pid, &info, WEXITED | WNOWAIT) == 0, "waitid");
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    waitpid(child.pid, NULL, 0);
+    fake_detach();
+}
+
+static void fork_a_grandchild(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        setsid();
+        pause();
+        _exit(0);
+    }
+    /* Tell the test whom to kill. */
+    atomic_store(&hami_process->usage->slots[255].start_time, (uint64_t)pid);
+}
+
+static void a_forked_child_keeps_its_parents_slot(void)
+{
+    struct child child;
+    pid_t grandchild;
+    struct timespec pause = {.tv_nsec = 1000000};
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, fork_a_grandchild);
+    grandchild = (pid_t)atomic_load(&hami_process->usage->slots[255].start_time);
+    kill_child(&child);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 7 * MIB);
+    kill(grandchild, SIGKILL);
+    for (int i = 0; i < 2000 && hami_charged(0) != 0; i++) {
+        nanosleep(&pause, NULL);
+        hami_slots_recover();
+    }
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+static void close_everything(void)
+{
+    for (int fd = 3; fd < 64; fd++)
+        if (fd == hami_process->usage_fd)
+            close(fd);
+}
+
+static void who_closes_all_files_keeps_its_slot(void)
+{
+    struct child child;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, close_everything);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 7 * MIB);
+    /* Nor does anybody else take it. */
+    {
+        struct child other = start_child(MIB, NULL);
+
+        EXPECT(other.slot != child.slot && hami_charged(0) == 8 * MIB);
+        kill_child(&other);
+    }
+    kill_child(&child);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+/* And what it does with the number afterwards is not touched. */
+static void a_number_that_is_another_file_is_left_alone(void)
+{
+    struct child child;
+    int keep;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, NULL);
+    kill_child(&child);
+    keep = dup(hami_process->usage_fd);
+    {
+        int other = memfd_create("other", MFD_CLOEXEC), again, probe;
+        struct flock any = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
+        char path[64];
+
+        need(dup2(other, hami_process->usage_fd) >= 0, "dup2");
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", other);
+        again = open(path, O_RDWR | O_CLOEXEC);
+        need(fcntl(again, F_OFD_SETLK, &any) == 0, "F_OFD_SETLK");
+        hami_slots_recover();
+        EXPECT(hami_charged(0) == 7 * MIB);
+        probe = open(path, O_RDWR | O_CLOEXEC);
+        any.l_type = F_WRLCK;
+        any.l_pid = 0;
+        need(fcntl(probe, F_OFD_GETLK, &any) == 0, "F_OFD_GETLK");
+        EXPECT(any.l_type == F_WRLCK);
+        close(other);
+        close(again);
+        close(probe);
+    }
+    need(dup2(keep, hami_process->usage_fd) >= 0, "dup2");
+    close(keep);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+static void exec_drops_a_slot(void)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    int up[2];
+    pid_t pid;
+    char byte;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    need(pipe(up) == 0, "pipe");
+    pid = fork();
+    if (pid == 0) {
+        memset(hami_process, 0, sizeof(hami_process[0]));
+        if (!fake_attach() || !hami_charge(0, 7 * MIB) || write(up[1], "y", 1) != 1)
+            _exit(3);
+        execl("/bin/sleep", "sleep", "60", (char *)NULL);
+        _exit(4);
+    }
+    need(read(up[0], &byte, 1) == 1, "child");
+    close(up[0]);
+    close(up[1]);
+    for (int i = 0; i < 2000 && hami_charged(0) != 0; i++) {
+        nanosleep(&pause, NULL);
+        hami_slots_recover();
+    }
+    EXPECT(hami_charged(0) == 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    fake_detach();
+}
+
+/* The same process, after exec: its old slot is its own to take. */
+static void who_comes_back_after_exec_takes_its_slot_again(void)
+{
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    EXPECT(hami_charge(0, 7 * MIB));
+    fake_detach();
+    EXPECT(fake_attach());
+    EXPECT(hami_process->slot == 0 && hami_process->generation == 2);
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+static void another_pid_namespace_is_judged_by_the_lock_alone(void)
+{
+    struct child child;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, close_everything);
+    atomic_fetch_add(&hami_process->usage->slots[child.slot].pid_namespace, 1);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    kill_child(&child);
+    fake_detach();
+}
+
+static void a_reused_number_is_not_the_one_on_record(void)
+{
+    struct child child;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, close_everything);
+    atomic_fetch_sub(&hami_process->usage->slots[child.slot].start_time, 1);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    kill_child(&child);
+    fake_detach();
+}
+
+static void export_it(void)
+{
+    hami_slot_flag(HAMI_SLOT_EXPORTS);
+}
+
+static void import_it(void)
+{
+    hami_slot_flag(HAMI_SLOT_IMPORTS);
+}
+
+static void what_was_exported_outlives_its_owner_while_somebody_imports(void)
+{
+    struct child exporter, importer;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    exporter = start_child(7 * MIB, export_it);
+    importer = start_child(MIB, import_it);
+    kill_child(&exporter);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 8 * MIB);
+    kill_child(&importer);
+    hami_slots_recover(); /* the exporter's slot comes first: it may still see the importer's */
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    /* The importer may be who recovers. */
+    exporter = start_child(7 * MIB, export_it);
+    kill_child(&exporter);
+    hami_slot_flag(HAMI_SLOT_IMPORTS);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 7 * MIB);
+    fake_detach();
+}
+
+static void slots_come_to_an_end(void)
+{
+    static struct hami_process holders[HAMI_MAX_SLOTS + 1];
+
+    fake_container(1, 100 * MIB);
+    for (int i = 0; i < HAMI_MAX_SLOTS; i++) {
+        EXPECT(take(&holders[i]));
+        EXPECT(holders[i].slot == (uint32_t)i);
+    }
+    EXPECT(!take(&holders[HAMI_MAX_SLOTS]));
+    let_go(&holders[77]);
+    EXPECT(take(&holders[77]));
+    EXPECT(holders[77].slot == 77 && holders[77].generation == 2);
+    EXPECT(!hami_slot_take(&holders[HAMI_MAX_SLOTS]));
+    for (int i = 0; i <= HAMI_MAX_SLOTS; i++)
+        let_go(&holders[i]);
+}
+
+static void scribbled_slots_are_survived(void)
+{
+    static const uint32_t pids[] = {UINT32_MAX, 1, 0x80000000u, 0, 999999999};
+
+    for (size_t i = 0; i < sizeof(pids) / sizeof(pids[0]); i++) {
+        fake_container(1, 100 * MIB);
+        EXPECT(fake_attach());
+        for (uint32_t slot = 1; slot < HAMI_MAX_SLOTS; slot++) {
+            memset(&hami_process->usage->slots[slot], 0xff, sizeof(struct hami_slot));
+            atomic_store(&hami_process->usage->slots[slot].pid, pids[i]);
+            atomic_store(&hami_process->usage->charged[0][slot], UINT64_MAX);
+        }
+        /* All of them import and export: no one of them lives. */
+        EXPECT(hami_charge(0, 100 * MIB));
+        EXPECT(hami_charged(0) == 100 * MIB);
+        fake_detach();
+    }
+}
+
+static _Atomic bool stop;
+
+static void *keep_recovering(void *argument)
+{
+    (void)argument;
+    while (!atomic_load(&stop))
+        hami_slots_recover();
+    return NULL;
+}
+
+/* Locks do not keep one thread of a process from another: two that recover at once must not zero a
+ * slot that a new process has taken in between. */
+static void threads_that_recover_do_not_harm_newcomers(void)
+{
+    pthread_t threads[2];
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    atomic_store(&stop, false);
+    for (int i = 0; i < 2; i++)
+        need(pthread_create(&threads[i], NULL, keep_recovering, NULL) == 0, "pthread_create");
+    for (int i = 0; i < 100; i++) {
+        pid_t pid = fork();
+        int status;
+
+        if (pid == 0) {
+            memset(hami_process, 0, sizeof(hami_process[0]));
+            if (!fake_attach() || !hami_charge(0, MIB))
+                _exit(3);
+            for (int n = 0; n < 3; n++) {
+                sched_yield();
+                if (hami_charged_here(0) != MIB)
+                    _exit(4);
+            }
+            _exit(0);
+        }
+        need(waitpid(pid, &status, 0) == pid, "waitpid");
+        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    hami_slots_recover();
+    EXPECT(hami_charged(0) == 0);
+    fake_detach();
+}
+
+int main(void)
+{
+    a_slot_says_who_holds_it();
+    a_dead_process_leaves_a_slot_that_the_next_one_zeroes();
+    a_zombie_holds_nothing();
+    a_forked_child_keeps_its_parents_slot();
+    who_closes_all_files_keeps_its_slot();
+    a_number_that_is_another_file_is_left_alone();
+    exec_drops_a_slot();
+    who_comes_back_after_exec_takes_its_slot_again();
+    another_pid_namespace_is_judged_by_the_lock_alone();
+    a_reused_number_is_not_the_one_on_record();
+    what_was_exported_outlives_its_owner_while_somebody_imports();
+    slots_come_to_an_end();
+    scribbled_slots_are_survived();
+    threads_that_recover_do_not_harm_newcomers();
+    return report();
+}

@@ -1,0 +1,86 @@
+"""The simulator by itself: its daemon and the client half, plain and under AddressSanitizer."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ..builds import SHIM, Build
+from ..simulated import SimulatedGpus
+from .clients import Clients
+
+GpusWith = Callable[..., SimulatedGpus]
+ClientsOf = Callable[[SimulatedGpus], AbstractContextManager[Clients]]
+
+
+def made(flavour: str) -> Build:
+    """Only what is tested here, so that nothing else need be whole."""
+    folder = Path("build") / flavour if flavour else Path("build")
+    goals = [str(folder / "sim" / "simgpud"), str(folder / "units" / "sim_client")]
+    (SHIM / "build").mkdir(exist_ok=True)
+    with (SHIM / "build" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            done = subprocess.run(
+                ["make", "-C", str(SHIM), *goals], check=False, capture_output=True, text=True
+            )
+        except FileNotFoundError:
+            pytest.skip("there is no make to build the simulator with")
+    if done.returncode != 0 and flavour and "cannot find -l" in done.stderr:
+        pytest.skip(f"cc cannot link the sanitizer: {done.stderr[-200:]}")
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Build(folder=SHIM / folder, flavour=flavour)
+
+
+@pytest.fixture(scope="session", params=["", "asan"], ids=["plain", "asan"])
+def built(request) -> Build:
+    return made(request.param)
+
+
+@pytest.fixture(scope="session")
+def plain() -> Build:
+    """For what is about speed."""
+    return made("")
+
+
+@pytest.fixture
+def simgpud(built) -> str:
+    return str(built.simulator / "simgpud")
+
+
+@pytest.fixture
+def gpus_with(built, tmp_path) -> GpusWith:
+    """``with gpus_with("gpu memory=100") as gpus:``; one H100 without arguments."""
+    return lambda config=None: SimulatedGpus(tmp_path, build=built, config=config)
+
+
+@contextmanager
+def _clients(gpus: SimulatedGpus, build: Build) -> Iterator[Clients]:
+    clients = Clients(gpus, str(build.folder / "units" / "sim_client"))
+    try:
+        yield clients
+    finally:
+        clients.end()
+
+
+@pytest.fixture
+def clients_of(built) -> ClientsOf:
+    """``with clients_of(gpus) as client: client("a").ask("take", ...)``."""
+    return lambda gpus: _clients(gpus, built)
+
+
+@pytest.fixture
+def plain_gpus(plain, tmp_path) -> Iterator[SimulatedGpus]:
+    with SimulatedGpus(tmp_path, build=plain) as gpus:
+        yield gpus
+
+
+@pytest.fixture
+def plain_client(plain, plain_gpus) -> Iterator[Clients]:
+    with _clients(plain_gpus, plain) as clients:
+        yield clients

@@ -1,0 +1,216 @@
+"""The simulated cards' clock: computed exactly, shared in slices, never waiting for nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from .clients import NOT_READY, UNAVAILABLE, Refused
+
+US, MS = 1_000, 1_000_000
+
+
+def test_a_queue_takes_exactly_the_time_of_its_work(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one = client()
+        one.ask("queue", 0, 0)
+        one.ask("hold", 0)
+        one.ask("mark", 0, 0)
+        one.ask("run", 0, 10 * US, 1000, 500)
+        one.ask("mark", 1, 0)
+        assert one.ask("idle", 0) == 0
+        with pytest.raises(Refused) as refused:
+            one.ask("query", 1)
+        assert refused.value.code == NOT_READY
+        one.ask("release", 0)
+        assert one.ask("when", 1) - one.ask("when", 0) == 5 * MS
+        assert one.ask("idle", 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("width", "together"), [(500, 10 * MS), (501, 20 * MS), (1000, 20 * MS), (1, 10 * MS)]
+)
+def test_queues_run_side_by_side_as_far_as_they_fit(gpus_with, clients_of, width, together):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one = client()
+        for queue in (0, 1):
+            one.ask("queue", queue, 0)
+        one.ask("hold", 0)
+        one.ask("mark", 0, 0)
+        one.ask("wait", 0, 1)
+        one.ask("run", 0, 10 * MS, width)
+        one.ask("run", 1, 10 * MS, width)
+        one.ask("mark", 1, 0)
+        one.ask("mark", 2, 1)
+        one.ask("release", 0)
+        start = one.ask("when", 0)
+        assert max(one.ask("when", 1), one.ask("when", 2)) - start == together
+        busy = gpus.busy_of("a")
+        assert (busy.wall_ns, busy.sm_ns) == (together, 2 * 10 * MS * width // 1000)
+
+
+def test_a_queue_waits_for_another_devices_queue(gpus_with, clients_of):
+    with gpus_with("gpu\ngpu\n") as gpus, clients_of(gpus) as client:
+        one = client()
+        one.ask("queue", 0, 0)
+        one.ask("queue", 1, 1)
+        one.ask("hold", 0)
+        one.ask("mark", 0, 0)
+        one.ask("run", 0, 7 * MS, 1000)
+        one.ask("mark", 1, 0)
+        one.ask("wait", 1, 1)
+        one.ask("run", 1, 3 * MS, 1000)
+        one.ask("mark", 2, 1)
+        one.ask("wait", 2, 0)
+        one.ask("mark", 3, 0)
+        one.ask("release", 0)
+        start = one.ask("when", 0)
+        assert [one.ask("when", marker) - start for marker in (1, 2, 3)] == [7 * MS, 10 * MS, 10 * MS]
+
+
+def test_a_marker_used_anew_means_its_last_use(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one = client()
+        for queue in (0, 1):
+            one.ask("queue", queue, 0)
+        one.ask("run", 0, 60 * MS, 100)
+        one.ask("mark", 0, 0)
+        one.ask("mark", 0, 1)
+        early = one.ask("when", 0)
+        one.ask("finish", 0)
+        assert one.ask("when", 0) == early
+        one.ask("drop", 0)
+        assert one.ask("query", 1) == 0  # never recorded
+
+
+def test_a_thousand_pieces_of_work_may_be_outstanding(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one = client()
+        one.ask("queue", 0, 0)
+        one.ask("mark", 0, 0)
+        assert one.ask("run", 0, 2 * MS, 1000, 1024) < 500 * MS
+        one.ask("mark", 1, 0)
+        assert one.ask("when", 0) > 0
+        # The marks took two places: two pieces had to end before there was room for all.
+        waited = one.ask("run", 0, 2 * MS, 1000, 5)
+        assert waited > 5 * MS
+        assert gpus.clients()[0]["outstanding"] <= 1024
+
+
+def test_two_processes_get_half_each_and_one_gets_all(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one, other = client("a"), client("b")
+        for process in (one, other):
+            process.ask("queue", 0, 0)
+        one.tell("flood", 0, 1 * MS, 1000, 1000)
+        other.tell("flood", 0, 10 * US, 1000, 1000)
+        time.sleep(0.2)
+        before, started = (gpus.busy_of("a"), gpus.busy_of("b")), time.monotonic_ns()
+        time.sleep(0.6)
+        after, took = (gpus.busy_of("a"), gpus.busy_of("b")), time.monotonic_ns() - started
+        shares = [(b.wall_ns - a.wall_ns) / took for a, b in zip(before, after, strict=True)]
+        assert shares == pytest.approx([0.5, 0.5], abs=0.02)
+        one.answer()
+        other.answer()
+        one.kill()
+        other.ask("finish", 0)
+        other.tell("flood", 0, 100 * US, 1000, 400)
+        time.sleep(0.1)
+        before_alone, started = gpus.busy_of("b"), time.monotonic_ns()
+        time.sleep(0.2)
+        alone, took = gpus.busy_of("b"), time.monotonic_ns() - started
+        assert (alone.wall_ns - before_alone.wall_ns) / took == pytest.approx(1, abs=0.03)
+        other.answer()
+
+
+def test_a_short_kernel_gets_its_slices_beside_a_long_one(gpus_with, clients_of):
+    """The long one's events see both: elapsed time overcharges while tenants overlap."""
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one, other = client("a"), client("b")
+        for process in (one, other):
+            process.ask("queue", 0, 0)
+        one.ask("mark", 0, 0)
+        one.ask("run", 0, 200 * MS, 1000)
+        one.ask("mark", 1, 0)
+        time.sleep(0.03)
+        other.ask("mark", 0, 0)
+        other.ask("run", 0, 10 * MS, 1000)
+        other.ask("mark", 1, 0)
+        short = other.ask("when", 1) - other.ask("when", 0)
+        long = one.ask("when", 1) - one.ask("when", 0)
+        # Five slices of 2 ms with one of the other's between each.
+        assert short in (18 * MS, 20 * MS)
+        assert long == pytest.approx(210 * MS, abs=1 * MS)
+        assert (gpus.busy_of("a").wall_ns, gpus.busy_of("b").wall_ns) == (200 * MS, 10 * MS)
+
+
+def test_waiting_costs_little_more_than_the_work(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one = client()
+        one.ask("queue", 0, 0)
+        took = min(one.ask("loop", 0, 1 * MS, 1000, 20) for _ in range(3))
+        assert 20 * MS <= took < 26 * MS
+
+
+def test_utilisation_is_sampled_late_and_whole(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        gpus.command("set", "sample_ms", 20)
+        one = client()
+        one.ask("queue", 0, 0)
+        one.ask("run", 0, 300 * MS, 100)
+        one.ask("finish", 0)
+        assert gpus.busy_of("a").wall_ns == 300 * MS
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def test_a_hundred_thousand_kernels_a_second_cost_half_a_core(plain_gpus, plain_client):
+    one = plain_client()
+    one.ask("queue", 0, 0)
+    before = cpu_seconds(plain_gpus.pid)
+    run = one.ask("flood", 0, 10 * US, 1000, 1000)
+    one.ask("finish", 0)
+    assert run > 90_000
+    assert cpu_seconds(plain_gpus.pid) - before < 0.5
+    assert plain_gpus.busy_of("a").wall_ns == run * 10 * US
+
+
+def test_a_launch_of_nothing_costs_next_to_nothing(plain_client):
+    one = plain_client(LEDGER="local")
+    one.ask("queue", 0, 0)
+    assert one.ask("bench", 0) < 20_000  # picoseconds, on whatever machine this is
+
+
+def test_destroyed_queues_finish_and_give_their_place_back(gpus_with, clients_of):
+    with gpus_with("gpu\ngpu\n") as gpus, clients_of(gpus) as client:
+        one = client()
+        for turn in range(5000):
+            one.ask("queue", 0, turn % 2)
+            if turn % 500 == 0:
+                one.ask("run", 0, 1 * MS, 1000)
+            one.ask("destroy", 0)
+        one.ask("queue", 1, 0)
+        one.ask("queue", 2, 1)
+        gpus.eventually(lambda: sum(gpus.busy_of("a", unit).wall_ns for unit in (0, 1)) == 10 * MS)
+
+
+def test_who_waits_for_a_driver_that_is_gone_learns_it(gpus_with, clients_of):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one = client()
+        one.ask("queue", 0, 0)
+        one.ask("mark", 0, 0)
+        one.ask("run", 0, 10_000 * MS, 1000)
+        one.tell("finish", 0)
+        time.sleep(0.05)
+        gpus.kill()
+        for words in [(), ("take", 0, 1, 0), ("run", 0, 1 * MS, 1), ("queue", 1, 0)]:
+            with pytest.raises(Refused) as refused:
+                if words:
+                    one.tell(*words)
+                one.answer()
+            assert refused.value.code == UNAVAILABLE
