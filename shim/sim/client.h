@@ -48,7 +48,7 @@ int sim_container_units(int units[SIM_MAX_UNITS]);
 /* A consistent copy of a unit; false where none is there (any more). */
 bool sim_board_read(int unit, struct sim_board_unit *copy);
 /* Ask the daemon `op` (SIM_OP_NVML and above) and take its answer, at most `*size` bytes of it.
- * CUDA_ERROR_DEVICE_UNAVAILABLE: the daemon is gone. `*status` is enum sim_status or nvml_request's. */
+ * CUDA_ERROR_DEVICE_UNAVAILABLE: the daemon is gone. `*status` is nvml_request's, or SIM_UNKNOWN. */
 CUresult sim_request(uint32_t op, const void *body, size_t length, uint32_t *status, void *answer,
                      size_t *size);
 
@@ -95,7 +95,7 @@ CUdeviceptr sim_address(uint64_t bytes, uint64_t alignment);
 
 /* ---- Time (queue.c): streams of this process on the daemon's clock ---- */
 
-struct sim_queue; /* an in-order queue of work on one device: what a stream is */
+struct sim_queue;  /* an in-order queue of work on one device: what a stream is */
 struct sim_marker; /* what an event is */
 
 struct sim_work {
@@ -110,8 +110,8 @@ CUresult sim_queue_run(struct sim_queue *queue, const struct sim_work *work);
 CUresult sim_queue_mark(struct sim_queue *queue, struct sim_marker *marker);
 CUresult sim_queue_wait_marker(struct sim_queue *queue, struct sim_marker *marker);
 bool sim_queue_idle(struct sim_queue *queue);
-/* Everything enqueued later waits until sim_queue_release (a host function: mark, hold, wait for the
- * mark on a thread, call, release). `hold` names it. */
+/* Everything enqueued later waits until sim_queue_release (a host function: mark, hold, wait for
+ * the mark on a thread, call, release). `hold` names it. */
 CUresult sim_queue_hold(struct sim_queue *queue, uint64_t *hold);
 CUresult sim_queue_release(struct sim_queue *queue, uint64_t hold);
 CUresult sim_queue_finish(struct sim_queue *queue); /* waits for everything enqueued before */

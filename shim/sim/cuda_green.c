@@ -7,6 +7,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 static CUgreenCtx greens; /* alive ones, under the lock */
+static CUdevResourceDesc descriptors;
 
 SIM_EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
                                            CUdevResourceType type)
@@ -79,7 +80,11 @@ SIM_EXPORT CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *descriptor,
     if (made == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     made->sms = sms;
+    sim_lock();
+    made->next = descriptors;
+    descriptors = made;
     sim_born(made, SIM_RESOURCES);
+    sim_unlock();
     *descriptor = made;
     return CUDA_SUCCESS;
 }

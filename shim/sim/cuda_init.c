@@ -11,12 +11,14 @@ SIM_EXPORT CUresult cuInit(unsigned int flags)
     return sim_connect();
 }
 
+int sim_driver_version(void) { return (int)sim_knob("DRIVER_VERSION", NEWEST_DRIVER); }
+
 SIM_EXPORT CUresult cuDriverGetVersion(int *version)
 {
     SIM_CALLED(cuDriverGetVersion);
     if (version == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *version = (int)sim_knob("DRIVER_VERSION", NEWEST_DRIVER);
+    *version = sim_driver_version();
     return CUDA_SUCCESS;
 }
 

@@ -24,7 +24,7 @@ struct sim_chunk {
     struct sim_chunk *next, *previous;
 };
 
-static struct sim_chunk *chunks;
+static struct sim_chunk *chunks; /* those with room; a full one is in no list */
 static CUdeviceptr low_next = LOW_FIRST;
 
 /* Addresses given back last. Real drivers hand out the same address again at once, which is what
@@ -115,6 +115,25 @@ static uint32_t find_units(struct sim_chunk *chunk, uint32_t units)
     return UNITS;
 }
 
+static void chunk_list(struct sim_chunk *chunk)
+{
+    chunk->previous = NULL;
+    chunk->next = chunks;
+    if (chunks)
+        chunks->previous = chunk;
+    chunks = chunk;
+}
+
+static void chunk_unlist(struct sim_chunk *chunk)
+{
+    if (chunk->previous)
+        chunk->previous->next = chunk->next;
+    else
+        chunks = chunk->next;
+    if (chunk->next)
+        chunk->next->previous = chunk->previous;
+}
+
 static CUresult chunk_new(CUcontext context, CUdevice ordinal, struct sim_chunk **made)
 {
     struct sim_chunk *chunk = calloc(1, sizeof(*chunk));
@@ -130,10 +149,7 @@ static CUresult chunk_new(CUcontext context, CUdevice ordinal, struct sim_chunk 
     chunk->address = sim_address_again(SIM_GRANULE, false);
     chunk->context = context;
     chunk->ordinal = ordinal;
-    chunk->next = chunks;
-    if (chunks)
-        chunks->previous = chunk;
-    chunks = chunk;
+    chunk_list(chunk);
     *made = chunk;
     return CUDA_SUCCESS;
 }
@@ -159,6 +175,8 @@ static CUresult take_shared(CUcontext context, CUdevice ordinal, uint64_t bytes,
     }
     set_units(chunk, first, units, true);
     chunk->used += units;
+    if (chunk->used == UNITS)
+        chunk_unlist(chunk);
     *part = (struct sim_part){.id = chunk->id, .chunk = chunk, .first = first, .units = units,
                               .address = chunk->address + first * UNIT};
     return CUDA_SUCCESS;
@@ -201,6 +219,8 @@ void sim_part_give(struct sim_part *part)
         part->id = 0;
         return;
     }
+    if (chunk->used == UNITS)
+        chunk_list(chunk);
     set_units(chunk, part->first, part->units, false);
     chunk->used -= part->units;
     chunk->hopeless = 0;
@@ -208,12 +228,7 @@ void sim_part_give(struct sim_part *part)
     part->chunk = NULL;
     if (chunk->used)
         return;
-    if (chunk->previous)
-        chunk->previous->next = chunk->next;
-    else
-        chunks = chunk->next;
-    if (chunk->next)
-        chunk->next->previous = chunk->previous;
+    chunk_unlist(chunk);
     sim_address_keep(chunk->address, SIM_GRANULE, false);
     sim_give(chunk->id);
     free(chunk);

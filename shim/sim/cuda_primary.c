@@ -33,7 +33,7 @@ static CUresult open_primary(struct primary *primary, CUdevice ordinal)
 
 CUresult sim_primary_retain(CUdevice ordinal, CUcontext *context)
 {
-    struct primary *primary = primary_of(ordinal);
+    struct primary *primary = &primaries[ordinal];
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&primary->busy);
@@ -49,7 +49,7 @@ CUresult sim_primary_retain(CUdevice ordinal, CUcontext *context)
 
 CUresult sim_primary_release(CUdevice ordinal)
 {
-    struct primary *primary = primary_of(ordinal);
+    struct primary *primary = &primaries[ordinal];
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&primary->busy);

@@ -17,7 +17,8 @@ struct candidate {
 static int faster_first(const void *one, const void *other)
 {
     const struct candidate *a = one, *b = other;
-    long speed_a = (long)a->shown.major * a->shown.sms, speed_b = (long)b->shown.major * b->shown.sms;
+    long speed_a = (long)a->shown.major * a->shown.sms;
+    long speed_b = (long)b->shown.major * b->shown.sms;
 
     if (speed_a != speed_b)
         return speed_a > speed_b ? -1 : 1;

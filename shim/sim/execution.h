@@ -76,6 +76,9 @@ static inline bool sim_alive(const void *object, enum sim_kind kind)
            atomic_load_explicit(&((const struct sim_head *)object)->kind, memory_order_acquire) == kind;
 }
 
+/* What cuDriverGetVersion says: HAMI_SIM_DRIVER_VERSION, or the newest that we know. */
+int sim_driver_version(void);
+
 /* A counter for everything that has an id. */
 uint64_t sim_next_id(void);
 
@@ -159,6 +162,7 @@ struct CUgreenCtx_st {
 struct CUdevResourceDesc_st {
     struct sim_head head;
     unsigned int sms;
+    CUdevResourceDesc next; /* nothing in the API destroys one */
 };
 
 /* What each thread has of its own. Small: it lies in the static TLS block. */
@@ -520,6 +524,7 @@ struct CUgraphExec_st {
 
 /* Under the lock. A program does not change, and is kept by who runs it. */
 CUresult sim_program_new(CUgraph graph, struct sim_program **program);
+void sim_program_keep(struct sim_program *program);
 void sim_program_drop(struct sim_program *program);
 /* Without the lock: code, local memory and graph memory that a launch needs; then the launch. */
 CUresult sim_program_prepare(struct sim_program *program, bool auto_free);

@@ -120,7 +120,7 @@ bool sim_queue_idle(struct sim_queue *queue)
            atomic_load_explicit(&queue->submitted, memory_order_relaxed);
 }
 
-/* A place to use: best one that is bound to the unit already, then a new one. With `places` held. */
+/* A place to use: best one that is bound to the unit already, then a new one. */
 static struct sim_queue *find_place(int unit)
 {
     struct sim_queue *other = NULL;

@@ -30,7 +30,9 @@ uint64_t hami_charged_here(int row);
 /* Whether the sum is within the limit now. */
 bool hami_within(int row);
 
-/* The same for one allocation that the driver carves out of its own blocks of 2 MiB (blocks.c):
+#define HAMI_BLOCK (UINT64_C(2) << 20) /* what the driver takes from the device at a time */
+
+/* The same for one allocation that the driver carves out of its blocks (blocks.c):
  * larger ones charge whole blocks, smaller ones share them. `bytes` is what the program asked for;
  * both calls of a pair say the same. */
 bool hami_charge_block(int row, uint64_t bytes);

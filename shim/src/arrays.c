@@ -49,7 +49,8 @@ HAMI_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTO
                           &entry);
     if (result != CUDA_SUCCESS)
         return result;
-    return array_made(hami_real()->cuArrayCreate_v2(&made, descriptor), &entry, made, array);
+    result = hami_real()->cuArrayCreate_v2(&made, descriptor);
+    return array_made(result, &entry, made, array);
 }
 
 HAMI_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
@@ -68,7 +69,8 @@ HAMI_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v
                           &entry);
     if (result != CUDA_SUCCESS)
         return result;
-    return array_made(hami_real()->cuArrayCreate(&made, descriptor), &entry, made, array);
+    result = hami_real()->cuArrayCreate(&made, descriptor);
+    return array_made(result, &entry, made, array);
 }
 
 HAMI_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
@@ -82,7 +84,8 @@ HAMI_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCR
     result = hami_request(HAMI_KIND_ARRAY, hami_array_bytes(descriptor), &entry);
     if (result != CUDA_SUCCESS)
         return result;
-    return array_made(hami_real()->cuArray3DCreate_v2(&made, descriptor), &entry, made, array);
+    result = hami_real()->cuArray3DCreate_v2(&made, descriptor);
+    return array_made(result, &entry, made, array);
 }
 
 HAMI_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
@@ -102,7 +105,8 @@ HAMI_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPT
                           &entry);
     if (result != CUDA_SUCCESS)
         return result;
-    return array_made(hami_real()->cuArray3DCreate(&made, descriptor), &entry, made, array);
+    result = hami_real()->cuArray3DCreate(&made, descriptor);
+    return array_made(result, &entry, made, array);
 }
 
 HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,

@@ -109,7 +109,7 @@ static CUresult allocate_counted(CUdeviceptr *address, const struct request *req
     CUdeviceptr given;
     CUresult result;
 
-    if (!hami_pool_reserve(pool, bytes, &ahead))
+    if (bytes > HAMI_POOL_IMPOSSIBLE || !hami_pool_reserve(pool, bytes, &ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = driver_allocate(&given, request);
     if (__builtin_expect(result != CUDA_SUCCESS, 0)) {

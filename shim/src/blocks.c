@@ -3,20 +3,21 @@
  * charged what the program asked for, ten thousand allocations of 2.1 MiB would have nearly twice
  * their limit.
  *
- * Small ones are counted together, per device: whole blocks for the sum of their sizes. That is the
- * least they can take. What they take beyond it when freed ones leave holes is nobody's request;
- * the monitor's figure brings it in (observed.c). */
+ * Small ones are counted together, per device: each as the part of a block that is left for it when
+ * a block is filled with its like (of 700 KiB there are two in a block, so each is half a block), and
+ * whole blocks for the sum. Different sizes may be packed a little better or worse than that, and
+ * freed ones leave holes; the monitor's figure brings in what is missing (observed.c). */
 #include "account.h"
 #include "lock.h"
 #include "slice.h"
 
-#define BLOCK (UINT64_C(2) << 20)
+#define BLOCK HAMI_BLOCK
 #define SMALL (BLOCK / 2)
 #define SMALLEST UINT64_C(512)
 
 static struct small {
     struct hami_lock lock;
-    uint64_t live;    /* the sizes of small allocations */
+    uint64_t live;    /* the shares of small allocations */
     uint64_t charged; /* for them: whole blocks, never less than live */
 } __attribute__((aligned(64))) small[HAMI_MAX_DEVICES];
 
@@ -29,6 +30,13 @@ void hami_blocks_reset(void)
 static uint64_t rounded(uint64_t bytes, uint64_t unit)
 {
     return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
+}
+
+/* The part of a block that goes to one small allocation. Rounded down, so that a full block is never
+ * counted as more. */
+static uint64_t share_of(uint64_t bytes)
+{
+    return bytes == 0 ? 0 : BLOCK / (BLOCK / rounded(bytes, SMALLEST));
 }
 
 /* With the lock held: what is charged beyond need is the caller's to give back. */
@@ -76,7 +84,7 @@ bool hami_charge_block(int row, uint64_t bytes)
         return true;
     if (bytes > SMALL || row < 0 || row >= HAMI_MAX_DEVICES || hami_mode() != HAMI_MODE_SLICE)
         return hami_charge(row, rounded(bytes, BLOCK));
-    return charge_small(row, rounded(bytes, SMALLEST));
+    return charge_small(row, share_of(bytes));
 }
 
 void hami_refund_block(int row, uint64_t bytes)
@@ -92,7 +100,7 @@ void hami_refund_block(int row, uint64_t bytes)
     }
     of = &small[row];
     hami_lock(&of->lock);
-    of->live -= rounded(bytes, SMALLEST);
+    of->live -= share_of(bytes);
     surplus = take_surplus(of);
     hami_unlock(&of->lock);
     hami_refund(row, surplus);

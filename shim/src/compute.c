@@ -68,6 +68,15 @@ static void stream_extend(struct hami_stream *stream, int64_t since, int64_t tim
                                                   memory_order_relaxed));
 }
 
+/* ---- Charging ------------------------------------------------------------------------------- */
+
+/* True when debt was forgiven. */
+static bool charge(const struct hami_work *work, int64_t time)
+{
+    atomic_fetch_add_explicit(&work->share->charged, time, memory_order_relaxed);
+    return hami_bucket_charge(work->bucket, time, work->limited);
+}
+
 /* ---- A thread's own view -------------------------------------------------------------------- */
 
 /* Tell the stream what this thread launched on it. */
@@ -94,7 +103,7 @@ static int64_t give_back(struct hami_launcher *launcher, const struct hami_work 
     if (launcher->lease_end != 0 && horizon == launcher->lease_end && unused > 0 &&
         atomic_compare_exchange_strong_explicit(&share->horizon, &horizon, launcher->lease_used,
                                                 memory_order_relaxed, memory_order_relaxed)) {
-        hami_bucket_charge(work->bucket, -unused, work->limited);
+        charge(work, -unused);
         horizon = launcher->lease_used;
     }
     launcher->lease_end = 0;
@@ -137,10 +146,11 @@ static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
 
 /* Move the horizon so that it covers `end`, and pay for it; 0, or how long to wait. */
 static int64_t put_off(struct hami_launcher *launcher, struct hami_work *work,
-                       const struct hami_terms *terms, int64_t now, int64_t end)
+                       const struct hami_terms *terms, int64_t now, int64_t start)
 {
     struct hami_share *share = work->share;
     int64_t horizon = atomic_load_explicit(&share->horizon, memory_order_relaxed);
+    int64_t end = start + work->estimate;
     int64_t target, base, wait;
 
     if (end > horizon) {
@@ -156,11 +166,11 @@ static int64_t put_off(struct hami_launcher *launcher, struct hami_work *work,
             work->charged = 0;
             return 0;
         }
-        base = horizon > now ? horizon : now;
+        base = horizon > start ? horizon : start;
     } while (!atomic_compare_exchange_weak_explicit(&share->horizon, &horizon, target,
                                                     memory_order_relaxed, memory_order_relaxed));
     work->charged = end - base;
-    work->forgiven = hami_bucket_charge(work->bucket, target - base, work->limited);
+    work->forgiven = charge(work, target - base);
     launcher->covered = launcher->lease_end = target;
     launcher->lease_used = end;
     return 0;
@@ -206,7 +216,7 @@ static bool to_measure(const struct hami_compute *compute, struct hami_launcher 
 int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
                    struct hami_work *work, const struct hami_terms *terms, int64_t now)
 {
-    int64_t ends, end, wait;
+    int64_t ends, start, wait;
 
     flush(launcher);
     if (launcher->share != work->share) {
@@ -221,15 +231,16 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     work->stream = stream_find(compute, work->stream_key, true);
     ends = atomic_load_explicit(&work->stream->end, memory_order_relaxed);
     work->idle = ends <= now;
-    end = (work->idle ? now : ends) + work->estimate;
-    wait = put_off(launcher, work, terms, now, end);
+    start = work->idle ? now : ends;
+    wait = put_off(launcher, work, terms, now, start);
     if (wait > 0)
         return wait;
     launcher->stream = work->stream;
     launcher->stream_key = work->stream_key;
-    launcher->end = end;
+    launcher->end = start + work->estimate;
     launcher->first = now;
     launcher->unflushed = work->estimate;
+    work->place = atomic_load_explicit(&work->share->charged, memory_order_relaxed);
     work->sample = to_measure(compute, launcher, work);
     return 0;
 }
@@ -239,7 +250,7 @@ void hami_admit_undo(struct hami_launcher *launcher, const struct hami_work *wor
     launcher->end -= work->estimate;
     launcher->unflushed -= work->estimate;
     if (work->charged > 0) {
-        hami_bucket_charge(work->bucket, -work->charged, work->limited);
+        charge(work, -work->charged);
         atomic_fetch_sub_explicit(&work->share->horizon, work->charged, memory_order_relaxed);
         launcher->lease_end = 0;
         launcher->covered = 0;
@@ -259,63 +270,99 @@ void hami_admit_unmeasured(const struct hami_work *work)
 }
 
 /* The stream is busy for `longer` than was thought, the device for its part of that. */
-static void restate(const struct hami_work *work, int64_t longer, int64_t charge)
+static void restate(const struct hami_work *work, int64_t longer, int64_t charged)
 {
-    hami_bucket_charge(work->bucket, charge, work->limited);
-    atomic_fetch_add_explicit(&work->share->horizon, charge, memory_order_relaxed);
+    charge(work, charged);
+    atomic_fetch_add_explicit(&work->share->horizon, charged, memory_order_relaxed);
     if (atomic_load_explicit(&work->stream->key, memory_order_relaxed) == work->stream_key)
         atomic_fetch_add_explicit(&work->stream->end, longer, memory_order_relaxed);
 }
 
-void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t said,
-                 int64_t taken, bool ended)
+void hami_sampling(const struct hami_work *work)
+{
+    atomic_fetch_add_explicit(&work->share->measuring, 1, memory_order_relaxed);
+    if (!work->first)
+        atomic_fetch_add_explicit(&work->entry->pending, 1, memory_order_relaxed);
+}
+
+/* Not below nothing: the entry may have been given to something else meanwhile. */
+static void one_less(_Atomic uint32_t *count)
+{
+    uint32_t found = atomic_load_explicit(count, memory_order_relaxed);
+
+    while (found > 0 && !atomic_compare_exchange_weak_explicit(count, &found, found - 1,
+                                                               memory_order_relaxed,
+                                                               memory_order_relaxed))
+        ;
+}
+
+void hami_settle_nothing(const struct hami_work *work)
+{
+    one_less(&work->share->measuring);
+    if (!work->first)
+        one_less(&work->entry->pending);
+}
+
+static void done_up_to(const struct hami_work *work, int64_t now)
+{
+    struct hami_share *share = work->share;
+    int64_t done = atomic_load_explicit(&share->done, memory_order_relaxed);
+
+    if (work->place > done) {
+        atomic_store_explicit(&share->done, work->place, memory_order_relaxed);
+        atomic_store_explicit(&share->done_at, now, memory_order_relaxed);
+    }
+    hami_settle_nothing(work);
+}
+
+void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t now,
+                 int64_t said, int64_t taken, bool ended)
 {
     int64_t owed;
 
     /* Work that ran beside other work in part pays for the other part of the difference too. */
     restate(work, taken - said,
             (int64_t)((__int128)(taken - said) * work->charged / work->estimate));
+    if (ended)
+        done_up_to(work, now);
     if (!ended || atomic_load_explicit(&work->entry->key, memory_order_relaxed) !=
                       hami_what_key(&work->what))
         return;
     if (work->first) {
         hami_estimate_guessed(work->entry, taken);
-        return;
+    } else {
+        owed = hami_estimate_measured(&compute->estimates, work->entry, taken);
+        restate(work, owed, owed);
     }
-    owed = hami_estimate_measured(&compute->estimates, work->entry, taken);
-    restate(work, owed, owed);
-    hami_settle_nothing(work);
 }
 
-void hami_sampling(const struct hami_work *work)
+/* What was charged for work that has yet to be done: by the horizon, which knows nothing of what the
+ * device does for others; and by the measurements, while there are any, which do not tell how far
+ * the work is that runs now. */
+static int64_t ahead(const struct hami_share *share, int64_t now)
 {
-    if (!work->first)
-        atomic_fetch_add_explicit(&work->entry->pending, 1, memory_order_relaxed);
-}
+    int64_t horizon = atomic_load_explicit(&share->horizon, memory_order_relaxed) - now;
+    int64_t measured = 0;
 
-void hami_settle_nothing(const struct hami_work *work)
-{
-    uint32_t found = atomic_load_explicit(&work->entry->pending, memory_order_relaxed);
-
-    /* Not below nothing: the entry may have been given to something else meanwhile. */
-    while (!work->first && found > 0 &&
-           !atomic_compare_exchange_weak_explicit(&work->entry->pending, &found, found - 1,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
+    if (atomic_load_explicit(&share->measuring, memory_order_relaxed) > 0)
+        measured = atomic_load_explicit(&share->charged, memory_order_relaxed) -
+                   atomic_load_explicit(&share->done, memory_order_relaxed) -
+                   (now - atomic_load_explicit(&share->done_at, memory_order_relaxed));
+    if (measured > horizon)
+        horizon = measured;
+    return horizon > 0 ? horizon : 0;
 }
 
 void hami_share_observe(struct hami_share *share, struct hami_bucket *bucket, int64_t now,
                         uint64_t heartbeat, uint64_t utilisation)
 {
-    int64_t ahead = atomic_load_explicit(&share->horizon, memory_order_relaxed) - now;
-
     if (heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed) ||
         !hami_lock_try(&share->correcting))
         return;
     if (heartbeat == 0)
         hami_correction_drop(&share->correction, bucket);
     else
-        hami_correction_use(&share->correction, bucket, now, ahead > 0 ? ahead : 0, heartbeat,
+        hami_correction_use(&share->correction, bucket, now, ahead(share, now), heartbeat,
                             utilisation);
     atomic_store_explicit(&share->heartbeat, heartbeat, memory_order_relaxed);
     hami_unlock(&share->correcting);

@@ -30,6 +30,10 @@ struct hami_stream {
 struct hami_share {
     _Atomic int64_t horizon;
     _Atomic bool closed; /* the gate */
+    /* What this process was charged for in all, and of that the work known to be done, and since
+     * when: up to the latest launch whose measurement came in. `measuring` are under way. */
+    _Atomic int64_t charged, done, done_at;
+    _Atomic uint32_t measuring;
     _Atomic uint64_t heartbeat; /* the monitor's last one used; 0: none */
     struct hami_lock correcting;
     struct hami_correction correction; /* under the lock */
@@ -89,6 +93,7 @@ struct hami_work {
     struct hami_stream *stream;
     int64_t estimate; /* how long it is taken to run */
     int64_t charged;  /* by how much the horizon moved for it */
+    int64_t place;    /* what the process was charged for in all with it */
     bool first;       /* of its function: a measurement has the loading of code in it */
     bool sample;      /* measure this one */
 };
@@ -135,8 +140,8 @@ void hami_sampling(const struct hami_work *work);
 
 /* A measured launch has taken `taken` so far, or in all if `ended`, where it was said to take `said`:
  * at first its estimate, later what the call before said. */
-void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t said,
-                 int64_t taken, bool ended);
+void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t now,
+                 int64_t said, int64_t taken, bool ended);
 /* The measurement came to nothing. */
 void hami_settle_nothing(const struct hami_work *work);
 

@@ -117,7 +117,8 @@ HAMI_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevic
     result = before(device, &entry);
     if (result != CUDA_SUCCESS)
         return result;
-    return after(hami_real()->cuCtxCreate(&made, flags, device), &entry, made, context);
+    result = hami_real()->cuCtxCreate(&made, flags, device);
+    return after(result, &entry, made, context);
 }
 
 HAMI_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
@@ -131,7 +132,8 @@ HAMI_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUde
     result = before(device, &entry);
     if (result != CUDA_SUCCESS)
         return result;
-    return after(hami_real()->cuCtxCreate_v2(&made, flags, device), &entry, made, context);
+    result = hami_real()->cuCtxCreate_v2(&made, flags, device);
+    return after(result, &entry, made, context);
 }
 
 HAMI_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities,

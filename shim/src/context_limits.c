@@ -11,7 +11,7 @@
 #include "real.h"
 #include "slice.h"
 
-#define BLOCK (UINT64_C(2) << 20)
+#define BLOCK HAMI_BLOCK
 #define MOST ((UINT64_C(1) << 19) - 1) /* blocks; what struct hami_context_extra can hold: 1 TiB */
 
 /* What a context has without being asked, according to the CUDA documentation. */

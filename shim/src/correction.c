@@ -2,8 +2,8 @@
 
 #include "bucket.h"
 
-/* Of what was gathered before, this much is kept at each reading: about three seconds count. */
-#define KEPT_OF_10 7
+/* Of what was gathered before, this much is kept at each reading: about two seconds count. */
+#define KEPT_OF_10 5
 /* A reading covers about one period. A process that did not look for longer missed some. */
 #define LONGEST (5 * HAMI_SECOND)
 /* Below this share of the time, whole percents say too little. */
@@ -11,6 +11,9 @@
 /* So many readings of zero in a row while time is charged: the card has no figures per process
  * (under MPS), and what cannot be seen cannot correct. */
 #define UNSEEN 3
+/* By how much a correction may run ahead of the figures. */
+#define LEAST_BOOST (HAMI_CORRECTION_ONE * 6 / 7)
+#define MOST_BOOST (HAMI_CORRECTION_ONE * 8 / 7)
 
 static void begin(struct hami_correction *correction, int64_t now, uint64_t heartbeat, int64_t done)
 {
@@ -31,41 +34,37 @@ static uint64_t quotient(int64_t busy, int64_t counted)
     return factor > HAMI_CORRECTION_LEAST ? factor : HAMI_CORRECTION_LEAST;
 }
 
+static uint64_t between(uint64_t value, uint64_t low, uint64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
 /* The monitor's figures are late by anything up to a period: the truth lies between what comes of
- * taking them as fresh and as a period old. Once the load is steady the two are one. */
+ * taking them as fresh and as a period old, which are one once the load is steady.
+ *
+ * Then, what the last seconds were charged too much is given back with the next ones. Not for the
+ * sake of those: the more the tenants of a full card may launch the more they overlap, and the more
+ * their elapsed time exceeds what they get. Following that without getting ahead of it takes long. */
 static void publish(const struct hami_correction *correction, struct hami_bucket *bucket)
 {
     uint64_t used = atomic_load_explicit(&bucket->correction, memory_order_relaxed);
     int64_t least = correction->passed / LEAST_OF;
-    uint64_t low, high;
+    uint64_t fresh, old, low, high;
 
     if (correction->busy <= least || correction->counted <= least ||
-        correction->counted_before <= least)
+        correction->counted_before <= least || correction->paid <= least)
         return;
-    low = quotient(correction->busy, correction->counted);
-    high = quotient(correction->busy, correction->counted_before);
-    if (low > high) {
-        uint64_t other = low;
-
-        low = high;
-        high = other;
-    }
-    if (used == 0)
-        used = HAMI_CORRECTION_ONE;
-    used = used < low ? low : used > high ? high : used;
+    fresh = quotient(correction->busy, correction->counted);
+    old = quotient(correction->busy, correction->counted_before);
+    low = fresh < old ? fresh : old;
+    high = fresh < old ? old : fresh;
+    used = between(used ? used : HAMI_CORRECTION_ONE, low, high);
     if (high - low < low / 2) {
-        used = (used + (low + high) / 2) / 2;
-        if (correction->paid > least) {
-            uint64_t boost = quotient(correction->busy, correction->paid);
-
-            if (boost > 90000)
-                boost = 90000;
-            if (boost < 45000)
-                boost = 45000;
-            used = used * boost / HAMI_CORRECTION_ONE;
-        }
+        used = (low + high) / 2;
+        used = used * between(quotient(correction->busy, correction->paid), LEAST_BOOST,
+                              MOST_BOOST) / HAMI_CORRECTION_ONE;
     }
-    hami_bucket_correct(bucket, used);
+    hami_bucket_correct(bucket, between(used, HAMI_CORRECTION_LEAST, HAMI_CORRECTION_MOST));
 }
 
 void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,

@@ -41,12 +41,11 @@ const struct hami_hook *hami_hook_named(const char *name)
     return NULL;
 }
 
-/* The real function of a hook of CUDA. */
-static void *real_of(const struct hami_real *real, const struct hami_hook *hook)
+static void *entry_of(const void *table, const struct hami_hook *hook)
 {
     void *function;
 
-    memcpy(&function, (const char *)real + hook->place * sizeof(function), sizeof(function));
+    memcpy(&function, (const char *)table + hook->place * sizeof(function), sizeof(function));
     return function;
 }
 
@@ -71,7 +70,7 @@ const struct hami_hook *hami_hook_before(const void *real, const char *base, int
     const struct hami_hook *best = NULL;
 
     for (size_t i = 0; i < HOOKS; i++) {
-        if (!hooks[i].base || real_of(driver, &hooks[i]) != real)
+        if (!hooks[i].base || entry_of(driver, &hooks[i]) != real)
             continue;
         if (!best || nearness(&hooks[i], base, version, per_thread) >
                          nearness(best, base, version, per_thread))
@@ -112,7 +111,17 @@ bool hami_hook_kind_of(const char *base, enum hami_hook_kind *kind)
     return false;
 }
 
+static const void *table_of(const struct hami_hook *hook)
+{
+    return hook->base ? hami_table_cuda() : hami_table_nvml();
+}
+
 bool hami_hook_is_there(const struct hami_hook *hook)
 {
-    return hami_table_has(hook->base ? hami_table_cuda() : hami_table_nvml(), hook->place);
+    return hami_table_has(table_of(hook), hook->place);
+}
+
+void *hami_hook_real(const struct hami_hook *hook)
+{
+    return entry_of(table_of(hook), hook);
 }

@@ -48,5 +48,7 @@ bool hami_hook_kind_of(const char *base, enum hami_hook_kind *kind);
 
 /* Whether the real library is in this process and has the function; loads nothing. */
 bool hami_hook_is_there(const struct hami_hook *hook);
+/* The function that a hook stands before, which is there. */
+void *hami_hook_real(const struct hami_hook *hook);
 
 #endif

@@ -6,7 +6,7 @@
  * want to know what there is, a size of zero those that divide by it; a full device says what CUDA
  * says there, out of memory, and the log says why. The same holds for a device that NVML shows and
  * the slice does not have. */
-#include "nvml.h"
+#include "nvml_view.h"
 
 #include "account.h"
 #include "slice.h"

@@ -2,7 +2,7 @@
  * in it and with what they are charged, where the driver would list the whole node's by numbers that
  * mean nothing here. Nothing that draws, and no client of MPS, is known to the slice. */
 #include "alive.h"
-#include "nvml.h"
+#include "nvml_view.h"
 #include "slice.h"
 
 #define MOST (HAMI_MAX_SLOTS * 2) /* a card's list has those of several MIG devices */

@@ -74,13 +74,15 @@ static uint64_t reserved_of(struct hami_pool *pool)
     }
 }
 
-/* With the lock: what must stay charged. */
+/* With the lock: what must stay charged. What is live beyond the reserve is being asked for just
+ * now, and grows the pool by whole steps. */
 static uint64_t needed(struct hami_pool *pool)
 {
     uint64_t live = live_of(pool);
     uint64_t reserved = pool->reserved = reserved_of(pool);
+    uint64_t growing = live > reserved ? stepped(live) : 0;
 
-    return live > reserved + pool->pending ? live : reserved + pool->pending;
+    return growing > reserved + pool->pending ? growing : reserved + pool->pending;
 }
 
 /* With the lock. True: the pool had grown beyond what was charged. *refunded: what was given back. */

@@ -37,10 +37,13 @@ struct hami_pool {
     bool ours;    /* the program made it and may destroy it */
 };
 
-/* The driver gives out multiples of this. */
+/* Larger than any device, small enough that sums do not overflow. */
+#define HAMI_POOL_IMPOSSIBLE (UINT64_C(1) << 50)
+
+/* What an allocation takes of its pool: the driver gives out multiples of 512 bytes. */
 static inline uint64_t hami_pool_size(size_t bytes)
 {
-    return ((uint64_t)bytes + 511) & ~UINT64_C(511);
+    return bytes > HAMI_POOL_IMPOSSIBLE ? UINT64_MAX : (bytes + 511) & ~UINT64_C(511);
 }
 
 /* Charge for `bytes` more. False: over the limit, nothing changed. *ahead goes to confirm or cancel.

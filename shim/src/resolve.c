@@ -36,13 +36,17 @@ HAMI_EARLY static bool may_be_ours(const char *name)
 }
 
 /* NULL: let the C library answer. */
-HAMI_EARLY static const struct hami_hook *hook_asked_for(const char *name, const void *caller)
+HAMI_EARLY static const struct hami_hook *hook_asked_for(const char *name)
 {
-    const struct hami_hook *hook = may_be_ours(name) ? hami_hook_named(name) : NULL;
+    return may_be_ours(name) ? hami_hook_named(name) : NULL;
+}
 
-    if (!hook || hami_image_ours(caller) || hami_image_of_driver(caller))
-        return NULL;
-    return hook;
+/* What stands before the driver is not for the driver itself, nor for us. */
+static struct hami_way way_to(const struct hami_hook *hook, const void *caller)
+{
+    if (hami_image_ours(caller) || hami_image_of_driver(caller))
+        return (struct hami_way){.answer = hami_hook_real(hook)};
+    return (struct hami_way){.answer = hook->hook};
 }
 
 /* The driver is not in the process, or is too old to have the function: what is found then must not
@@ -60,24 +64,24 @@ static void *without_us(dlsym_function *ask, void *handle, const char *name)
 
 HAMI_EARLY struct hami_way hami_dlsym_way(void *handle, const char *name, const void *caller)
 {
-    const struct hami_hook *hook = hook_asked_for(name, caller);
+    const struct hami_hook *hook = hook_asked_for(name);
     dlsym_function *ask = (dlsym_function *)hami_libc_dlsym();
 
     if (!hook || !ask)
         return (struct hami_way){.jump = (void *)ask};
     if (hami_hook_is_there(hook))
-        return (struct hami_way){.answer = hook->hook};
+        return way_to(hook, caller);
     return (struct hami_way){.answer = without_us(ask, handle, name)};
 }
 
 HAMI_EARLY struct hami_way hami_dlvsym_way(void *handle, const char *name, const char *version,
                                            const void *caller)
 {
-    const struct hami_hook *hook = hook_asked_for(name, caller);
+    const struct hami_hook *hook = hook_asked_for(name);
 
     (void)version; /* the driver's symbols have none, and ours have none */
     (void)handle;
     if (hook && hami_hook_is_there(hook))
-        return (struct hami_way){.answer = hook->hook};
+        return way_to(hook, caller);
     return (struct hami_way){.jump = hami_libc_dlvsym()};
 }

@@ -117,8 +117,21 @@ static struct hami_sample *take(struct hami_samples *samples, CUcontext context)
     return best && change(best, HAMI_SAMPLE_FREE, HAMI_SAMPLE_TAKEN) ? best : NULL;
 }
 
-bool hami_sample_begin(struct hami_samples *samples, struct hami_measuring *measuring,
-                       const struct hami_work *work, CUstream stream, bool per_thread)
+/* Record the start; false: not possible. */
+static bool start(struct hami_sample *sample, const struct hami_work *work, CUcontext context,
+                  CUstream stream, bool per_thread)
+{
+    if (!make_events(sample, context) || !record(sample->start, stream, per_thread))
+        return false;
+    sample->work = *work;
+    /* What is idle going by the charges need not be: the device knows. */
+    sample->work.idle = work->idle && hami_real()->cuEventQuery(sample->start) == CUDA_SUCCESS;
+    return true;
+}
+
+bool hami_sample_begin(struct hami_samples *samples, struct hami_compute *compute,
+                       struct hami_measuring *measuring, const struct hami_work *work,
+                       CUstream stream, bool per_thread)
 {
     CUstreamCaptureMode mode;
     CUcontext context;
@@ -127,15 +140,15 @@ bool hami_sample_begin(struct hami_samples *samples, struct hami_measuring *meas
     mode = relaxed();
     context = context_of(stream);
     measuring->sample = context ? take(samples, context) : NULL;
-    if (measuring->sample && (!make_events(measuring->sample, context) ||
-                              !record(measuring->sample->start, stream, per_thread))) {
+    if (!measuring->sample) {
+        hami_samples_look(samples, compute, measuring->begun, 2);
+    } else if (!start(measuring->sample, work, context, stream, per_thread)) {
         put(measuring->sample, HAMI_SAMPLE_FREE);
         measuring->sample = NULL;
     }
     restored(mode);
     if (!measuring->sample)
         return false;
-    measuring->sample->work = *work;
     hami_sampling(work);
     measuring->recorded = hami_now();
     return true;
@@ -196,7 +209,7 @@ static void look_at_running(struct hami_sample *sample, struct hami_compute *com
         hami_real()->cuEventQuery(sample->start) == CUDA_SUCCESS)
         sample->running = now;
     if (sample->running != 0 && now - sample->running > sample->said) {
-        hami_settle(compute, &sample->work, sample->said, now - sample->running, false);
+        hami_settle(compute, &sample->work, now, sample->said, now - sample->running, false);
         sample->said = now - sample->running;
     }
     if (again < 20 * HAMI_MICROSECOND)
@@ -219,8 +232,8 @@ static bool look_at(struct hami_sample *sample, struct hami_compute *compute, in
     if (result == CUDA_SUCCESS)
         result = hami_real()->cuEventElapsedTime(&milliseconds, sample->start, sample->end);
     if (result == CUDA_SUCCESS)
-        hami_settle(compute, &sample->work, sample->said, taken(sample, compute, milliseconds),
-                    true);
+        hami_settle(compute, &sample->work, now, sample->said,
+                    taken(sample, compute, milliseconds), true);
     else
         hami_settle_nothing(&sample->work);
     return true;

@@ -38,8 +38,9 @@ struct hami_measuring {
 };
 
 /* Record the start, with the launch's own kind of stream handle. False: not possible now. */
-bool hami_sample_begin(struct hami_samples *samples, struct hami_measuring *measuring,
-                       const struct hami_work *work, CUstream stream, bool per_thread);
+bool hami_sample_begin(struct hami_samples *samples, struct hami_compute *compute,
+                       struct hami_measuring *measuring, const struct hami_work *work,
+                       CUstream stream, bool per_thread);
 /* After the launch: record the end, unless the driver refused; then look at what has come in. */
 void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
                      struct hami_measuring *measuring, CUstream stream, bool per_thread,

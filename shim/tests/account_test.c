@@ -145,6 +145,11 @@ static void blocks_are_shared_by_small_allocations(void)
         {512, 512, 4096, 2 * MIB},
         {513, 1024, 2048, 2 * MIB},
         {513, 1024, 2049, 4 * MIB},
+        {700 << 10, MIB, 2, 2 * MIB}, /* a third would not fit into the block */
+        {700 << 10, MIB, 3, 4 * MIB},
+        {1365 * 512, 2 * MIB / 3, 300, 200 * MIB},
+        {1365 * 512, 2 * MIB / 3, 301, 202 * MIB},
+        {1365 * 512 + 1, MIB, 3, 4 * MIB},
         {MIB, MIB, 2, 2 * MIB},
         {MIB, MIB, 3, 4 * MIB},
         {MIB + 1, 2 * MIB, 3, 6 * MIB},
@@ -153,7 +158,7 @@ static void blocks_are_shared_by_small_allocations(void)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        fake_container(1, 100 * MIB);
+        fake_container(1, 300 * MIB);
         EXPECT(fake_attach());
         for (uint64_t n = 0; n < cases[i].count; n++)
             EXPECT(hami_charge_block(0, cases[i].bytes));

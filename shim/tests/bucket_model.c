@@ -143,6 +143,7 @@ static CUresult fake_query(CUevent event)
     const struct model_mark *mark = (const struct model_mark *)event;
 
     clock_now += EVENT_COST;
+    model_run(&card, clock_now);
     return mark->recorded && !mark->done ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -242,7 +243,8 @@ static int64_t launch(struct host *host, struct container *container)
             return clock_now + wait + SLEEP_SLACK;
         }
         if (!host->work.sample ||
-            !hami_sample_begin(&host->samples, &measuring, &host->work, stream, false)) {
+            !hami_sample_begin(&host->samples, &host->compute, &measuring, &host->work, stream,
+                               false)) {
             measuring.sample = NULL;
             hami_admit_unmeasured(&host->work);
         }

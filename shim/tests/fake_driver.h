@@ -33,9 +33,9 @@ static uint64_t fake_limit = UINT64_MAX;
 static _Atomic uint32_t fake_flags;
 static int fake_current;
 
-bool hami_counting(void)
+enum hami_mode hami_attach_late(void)
 {
-    return hami_mode() >= HAMI_MODE_SLICE;
+    return HAMI_MODE_UNKNOWN;
 }
 
 bool hami_charge(int row, uint64_t bytes)
@@ -141,6 +141,7 @@ static struct fake {
     pthread_mutex_t lock;
     uint64_t step;        /* by which pools grow */
     uint64_t fragmented;  /* the next allocation grows its pool by so much although it need not */
+    bool stuck;           /* and trimming does not take it back before the allocation is freed */
     CUresult refuse;      /* the next call that allocates answers this */
     unsigned int asked;   /* for reserved figures */
     unsigned int trims;
@@ -169,13 +170,13 @@ static CUresult refused(void)
 static struct fake_pool {
     bool exists, destroyed, host;
     int device;
-    uint64_t reserved, used, pending, threshold;
+    uint64_t reserved, used, pending, stuck, threshold;
 } fake_pools[FAKE_POOLS]; /* the first of them are the devices' own */
 static int fake_current_pool[FAKE_DEVICES];
 
 static struct fake_allocation {
     CUdeviceptr address;
-    uint64_t bytes;
+    uint64_t bytes, stuck;
     int pool;
 } fake_allocations[FAKE_ALLOCATIONS];
 
@@ -202,6 +203,7 @@ static void fake_shrink(struct fake_pool *pool, uint64_t keep)
         least = pool->used + pool->pending ? pool->reserved : 0;
     if (least < keep)
         least = keep;
+    least += pool->stuck;
     if (pool->reserved > least) {
         if (!pool->host)
             give(pool->device, -(int64_t)(pool->reserved - least));
@@ -216,7 +218,7 @@ static CUresult fake_allocate(CUdeviceptr *address, size_t bytes, int index)
     struct fake_pool *pool = &fake_pools[index];
     struct fake_allocation *made = NULL;
     CUresult result = CUDA_SUCCESS;
-    uint64_t growth = 0;
+    uint64_t growth = 0, stuck;
 
     pthread_mutex_lock(&fake.lock);
     result = refused();
@@ -228,12 +230,14 @@ static CUresult fake_allocate(CUdeviceptr *address, size_t bytes, int index)
         if (pool->used + pool->pending + bytes > pool->reserved)
             growth = pool->used + pool->pending + bytes - pool->reserved;
         growth = (growth + fake.step - 1) / fake.step * fake.step + fake.fragmented;
+        stuck = fake.stuck ? fake.fragmented : 0;
         fake.fragmented = 0;
+        pool->stuck += stuck;
         pool->reserved += growth;
         pool->used += bytes;
         if (!pool->host)
             give(pool->device, (int64_t)growth);
-        *made = (struct fake_allocation){fake.next_address, bytes, index};
+        *made = (struct fake_allocation){fake.next_address, bytes, stuck, index};
         *address = fake.next_address;
         fake.next_address += (bytes + 511) / 512 * 512;
     }
@@ -267,6 +271,7 @@ static CUresult fake_free(CUdeviceptr address, bool pending)
         if (found->address != address || address == 0)
             continue;
         fake_pools[found->pool].used -= found->bytes;
+        fake_pools[found->pool].stuck -= found->stuck;
         if (pending)
             fake_pools[found->pool].pending += found->bytes;
         if (fake_pools[found->pool].destroyed)
@@ -473,6 +478,7 @@ static inline void fake_start(uint64_t limit)
     }
     fake.step = 32 * MIB;
     fake.fragmented = 0;
+    fake.stuck = false;
     fake.asked = fake.trims = 0;
     fake_current = 0;
     fake_capturing = false;

@@ -147,7 +147,7 @@ static void a_monitor_is_believed_while_it_beats(void)
     EXPECT(hami_observed());
 }
 
-enum { READERS = 4, LAST = 20000, LEAD = 8 };
+enum { READERS = 3, LAST = 1000, LEAD = 8 };
 static _Atomic uint64_t reached[READERS];
 
 static void *reader(void *own)

@@ -86,18 +86,33 @@ static int64_t next_ready(struct model_card *card, int64_t otherwise)
     return otherwise;
 }
 
-static int64_t start_work(struct model_process *process, int64_t now, int64_t until)
+/* First come, first served: what does not fit beside the rest keeps what came later waiting. */
+static struct model_item *oldest_waiting(struct model_process *process, int64_t now)
 {
+    struct model_item *oldest = NULL;
+
     for (int s = 0; s < process->used; s++) {
         struct model_item *item = head(&process->streams[s]);
 
-        if (!item || item->mark)
-            continue;
-        if (!item->running && item->ready <= now && process->width_used + item->width <= 1000) {
-            item->running = true;
-            process->width_used += item->width;
-        }
-        if (item->running)
+        if (item && !item->mark && !item->running && item->ready <= now &&
+            (!oldest || item->ready < oldest->ready))
+            oldest = item;
+    }
+    return oldest;
+}
+
+static int64_t start_work(struct model_process *process, int64_t now, int64_t until)
+{
+    struct model_item *item;
+
+    while ((item = oldest_waiting(process, now)) != NULL &&
+           process->width_used + item->width <= 1000) {
+        item->running = true;
+        process->width_used += item->width;
+    }
+    for (int s = 0; s < process->used; s++) {
+        item = head(&process->streams[s]);
+        if (item && !item->mark && item->running)
             until = sooner(until, now + item->left);
     }
     return until;

@@ -1,7 +1,7 @@
 /* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/graphs.c src/graph_need.c src/physical.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
-#define SLOW_STREAM ((CUstream)0x5109) /* frees in it are pending until the device is waited for */
+#define SLOW ((CUstream)0x5109) /* frees in it are pending until the device is waited for */
 
 static CUdeviceptr allocate(uint64_t bytes)
 {
@@ -10,42 +10,456 @@ static CUdeviceptr allocate(uint64_t bytes)
     return cuMemAllocAsync(&address, bytes, NULL) == CUDA_SUCCESS ? address : 0;
 }
 
+static bool refuses(uint64_t bytes)
+{
+    CUdeviceptr address = 77;
+
+    return cuMemAllocAsync(&address, bytes, NULL) == CUDA_ERROR_OUT_OF_MEMORY && address == 77;
+}
+
+static void release(CUdeviceptr address)
+{
+    EXPECT(cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
+}
+
+static void wait_for_the_device(void)
+{
+    EXPECT(cuStreamSynchronize(NULL) == CUDA_SUCCESS);
+}
+
+static CUmemoryPool make_pool(CUmemLocationType type, int device)
+{
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = type, .id = device}};
+    CUmemoryPool pool = NULL;
+
+    EXPECT(cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS);
+    return pool;
+}
+
+static CUdeviceptr allocate_from(CUmemoryPool pool, uint64_t bytes)
+{
+    CUdeviceptr address = 0;
+
+    return cuMemAllocFromPoolAsync(&address, bytes, pool, NULL) == CUDA_SUCCESS ? address : 0;
+}
+
+/* The driver's own figure is what the account must say when nothing is under way. */
+static bool charged_is_given(void)
+{
+    return fake_charged[0] == fake.given[0] && fake_charged[1] == fake.given[1];
+}
+
 static void a_pool_is_charged_what_it_reserved(void)
 {
     CUdeviceptr address;
 
     fake_start(1000 * MIB);
     address = allocate(1000);
-    EXPECT(address && fake_charged[0] == 32 * MIB && fake_pools[0].reserved == 32 * MIB);
-    EXPECT(cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
+    EXPECT(address && fake_charged[0] == 32 * MIB && charged_is_given());
+    release(address);
     EXPECT(fake_charged[0] == 32 * MIB);
-    EXPECT(cuStreamSynchronize(NULL) == CUDA_SUCCESS);
-    EXPECT(fake_charged[0] == 0 && fake.given[0] == 0);
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
 }
 
-static void what_is_kept_by_a_threshold_stays_charged_until_it_is_trimmed(void)
+static void what_a_threshold_keeps_stays_charged_until_it_is_trimmed(void)
 {
-    cuuint64_t threshold = UINT64_MAX;
+    cuuint64_t threshold = 64 * MIB;
+
+    fake_start(1000 * MIB);
+    EXPECT(cuMemPoolSetAttribute(fake_handle(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) ==
+           CUDA_SUCCESS);
+    release(allocate(60 * MIB));
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 64 * MIB && charged_is_given());
+    EXPECT(cuMemPoolTrimTo(fake_handle(0), 0) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
+}
+
+static void over_the_limit_is_out_of_memory(void)
+{
+    CUdeviceptr address;
+
+    fake_start(100 * MIB);
+    address = allocate(90 * MIB);
+    EXPECT(address && fake_charged[0] == 96 * MIB);
+    EXPECT(refuses(10 * MIB));
+    EXPECT(refuses(UINT64_MAX));
+    EXPECT(refuses(UINT64_MAX / 2));
+    EXPECT(allocate(6 * MIB)); /* fits into what is reserved */
+    EXPECT(fake.peak[0] <= fake_limit && charged_is_given());
+}
+
+static void a_limit_is_reached_to_the_last_step(void)
+{
+    int count = 0;
+
+    fake_start(100 * MIB);
+    fake.step = 2 * MIB; /* learned from the first growth */
+    while (allocate(2 * MIB))
+        count++;
+    EXPECT(count == 50 && fake.given[0] == 100 * MIB && fake.peak[0] == 100 * MIB);
+}
+
+static void cached_memory_is_given_back_before_a_request_is_refused(void)
+{
+    fake_start(128 * MIB);
+    fake_pools[0].threshold = UINT64_MAX;
+    release(allocate(60 * MIB));
+    wait_for_the_device();
+    EXPECT(fake.given[0] == 64 * MIB && fake.trims == 0);
+    EXPECT(allocate(100 * MIB));
+    EXPECT(fake.trims != 0 && fake.peak[0] <= fake_limit && charged_is_given());
+}
+
+static void another_pools_cache_is_given_back_too(void)
+{
+    CUmemoryPool pool;
+
+    fake_start(128 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    fake_pools[fake_pool_of(pool)].threshold = UINT64_MAX;
+    release(allocate_from(pool, 90 * MIB));
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 96 * MIB);
+    EXPECT(hami_memory_charge(0, 100 * MIB)); /* what cuMemAlloc does */
+    EXPECT(fake_charged[0] == 100 * MIB && fake.given[0] == 0);
+    hami_refund(0, 100 * MIB);
+}
+
+static void growth_that_is_found_afterwards_and_does_not_fit_is_undone(void)
+{
+    CUdeviceptr kept;
+
+    fake_start(64 * MIB);
+    kept = allocate(10 * MIB);
+    fake.fragmented = 64 * MIB;
+    fake.stuck = true;
+    EXPECT(refuses(MIB));
+    EXPECT(fake.given[0] == 32 * MIB && charged_is_given());
+    release(kept);
+    wait_for_the_device();
+    EXPECT(charged_is_given() && fake.given[0] == 0);
+}
+
+static void growth_that_trimming_takes_back_is_no_reason_to_refuse(void)
+{
+    fake_start(64 * MIB);
+    EXPECT(allocate(10 * MIB));
+    fake.fragmented = 64 * MIB;
+    EXPECT(allocate(MIB));
+    EXPECT(fake.given[0] == 32 * MIB && charged_is_given());
+}
+
+static void growth_that_is_found_afterwards_and_fits_is_charged(void)
+{
+    fake_start(200 * MIB);
+    EXPECT(allocate(10 * MIB));
+    fake.fragmented = 64 * MIB;
+    EXPECT(allocate(MIB));
+    EXPECT(fake_charged[0] == 96 * MIB && charged_is_given());
+}
+
+static void a_captured_allocation_charges_nothing(void)
+{
+    CUdeviceptr address;
+
+    fake_start(64 * MIB);
+    fake_capturing = true;
+    EXPECT(cuMemAllocAsync(&address, 900 * MIB, NULL) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 0);
+    EXPECT(cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
+}
+
+static void the_pools_device_is_charged_not_the_current_one(void)
+{
     CUmemoryPool pool;
     CUdeviceptr address;
 
-    fake_start(1000 * MIB);
-    EXPECT(cuDeviceGetMemPool == NULL || true);
-    fake_real.cuDeviceGetMemPool(&pool, 0);
-    EXPECT(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) ==
-           CUDA_SUCCESS);
-    fake_pools[0].threshold = 64 * MIB;
-    address = allocate(60 * MIB);
-    EXPECT(cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
-    EXPECT(cuStreamSynchronize(NULL) == CUDA_SUCCESS);
-    EXPECT(fake_charged[0] == 64 * MIB && fake.given[0] == 64 * MIB);
-    EXPECT(cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS);
+    fake_start(64 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 1);
+    address = allocate_from(pool, 40 * MIB);
+    EXPECT(address && fake_charged[0] == 0 && fake_charged[1] == 64 * MIB);
+    EXPECT(allocate(40 * MIB));
+    EXPECT(allocate_from(pool, 40 * MIB) == 0);
+    release(address);
+    wait_for_the_device();
+    EXPECT(fake_charged[1] == 0 && charged_is_given());
+}
+
+static void a_stream_of_another_device_takes_from_that_devices_pool(void)
+{
+    CUstream stream = (CUstream)((UINT64_C(1) << 16) + 0x40);
+    CUdeviceptr address;
+
+    fake_start(64 * MIB);
+    fake_current_pool[0] = 1; /* where the fake takes it from */
+    EXPECT(cuMemAllocAsync(&address, 1000, stream) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 0 && fake_charged[1] == 32 * MIB && charged_is_given());
+    EXPECT(cuMemAllocAsync_ptsz(&address, 1000, stream) == CUDA_SUCCESS);
+    EXPECT(charged_is_given());
+}
+
+static void the_pool_chosen_for_a_device_serves_it_from_then_on(void)
+{
+    CUmemoryPool pool;
+
+    fake_start(640 * MIB);
+    EXPECT(allocate(1000));
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    EXPECT(cuDeviceSetMemPool(0, pool) == CUDA_SUCCESS);
+    EXPECT(allocate(100 * MIB));
+    EXPECT(fake_pools[fake_pool_of(pool)].reserved == 128 * MIB && charged_is_given());
+    EXPECT(cuMemPoolDestroy(pool) == CUDA_SUCCESS); /* the default pool serves it again */
+    EXPECT(allocate(40 * MIB));
+    EXPECT(charged_is_given() && fake_charged[0] == 128 * MIB + 64 * MIB);
+}
+
+static void a_destroyed_pool_is_charged_until_its_last_allocation_is_freed(void)
+{
+    CUmemoryPool pool;
+    CUdeviceptr one, two;
+
+    fake_start(640 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    one = allocate_from(pool, 40 * MIB);
+    two = allocate_from(pool, 10 * MIB);
+    EXPECT(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 64 * MIB && charged_is_given());
+    release(one);
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 64 * MIB && charged_is_given());
+    release(two);
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
+}
+
+static void pending_frees_of_a_destroyed_pool_are_charged_until_the_device_is_waited_for(void)
+{
+    CUmemoryPool pool;
+
+    fake_start(640 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    EXPECT(cuMemFreeAsync(allocate_from(pool, 40 * MIB), SLOW) == CUDA_SUCCESS);
+    EXPECT(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 64 * MIB && charged_is_given());
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
+}
+
+static void records_of_pools_are_used_again(void)
+{
+    fake_start(640 * MIB);
+    for (int i = 0; i < 10000; i++) {
+        CUmemoryPool pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, i % 2);
+
+        release(allocate_from(pool, MIB));
+        EXPECT(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+        wait_for_the_device();
+    }
+    EXPECT(charged_is_given() && fake.given[0] == 0 && fake.given[1] == 0);
+}
+
+static void memory_of_the_host_is_not_counted(void)
+{
+    CUmemoryPool pool;
+    CUdeviceptr address;
+
+    fake_start(32 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_HOST, 0);
+    address = allocate_from(pool, 900 * MIB);
+    EXPECT(address && fake_charged[0] == 0);
+    release(address);
+}
+
+static void what_the_driver_refuses_is_not_charged(void)
+{
+    CUdeviceptr address;
+
+    fake_start(640 * MIB);
+    fake.refuse = CUDA_ERROR_ILLEGAL_ADDRESS;
+    EXPECT(cuMemAllocAsync(&address, 100 * MIB, NULL) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT(fake_charged[0] == 0);
+    EXPECT(cuMemFreeAsync(0xdead, NULL) == CUDA_ERROR_INVALID_VALUE);
+}
+
+static void a_free_that_fails_leaves_everything_charged(void)
+{
+    CUdeviceptr address;
+
+    fake_start(640 * MIB);
+    address = allocate(40 * MIB);
+    for (int i = 0; i < FAKE_ALLOCATIONS; i++)
+        if (fake_allocations[i].address == address)
+            fake_allocations[i].address = 1;
+    EXPECT(cuMemFreeAsync(address, NULL) == CUDA_ERROR_INVALID_VALUE);
+    for (int i = 0; i < FAKE_ALLOCATIONS; i++)
+        if (fake_allocations[i].address == 1)
+            fake_allocations[i].address = address;
+    EXPECT(fake_charged[0] == 64 * MIB);
+    release(address);
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 0);
+}
+
+static void cuMemFree_ends_stream_ordered_memory_too(void)
+{
+    struct hami_entry entry;
+    CUdeviceptr address;
+
+    fake_start(640 * MIB);
+    address = allocate(40 * MIB);
+    EXPECT(hami_async_take(address, &entry));
+    hami_async_put_back(&entry);
+    EXPECT(hami_async_take(address, &entry) && !hami_async_take(address, &entry));
+    EXPECT(fake_cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
+    fake_synchronise(); /* cuMemFree waits */
+    hami_async_freed(&entry);
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
+}
+
+static void memory_of_cuMemAlloc_may_be_freed_in_stream_order(void)
+{
+    struct hami_entry entry = {.key = 0x7000, .bytes = 5 * MIB, .kind = HAMI_KIND_LINEAR};
+
+    fake_start(640 * MIB);
+    EXPECT(hami_charge(0, 5 * MIB) && hami_map_put(&entry));
+    fake_allocations[0] = (struct fake_allocation){.address = 0x7000};
+    EXPECT(cuMemFreeAsync(0x7000, NULL) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 0);
+}
+
+static void without_a_slice_nothing_is_counted_and_without_limits_nothing_is_given(void)
+{
+    fake_start(MIB);
+    atomic_store(&hami_process->mode, HAMI_MODE_FREE);
+    EXPECT(allocate(40 * MIB) && fake_charged[0] == 0 && fake.asked == 0);
+    atomic_store(&hami_process->mode, HAMI_MODE_CLOSED);
+    EXPECT(refuses(1000));
+    atomic_store(&hami_process->mode, HAMI_MODE_SLICE);
+}
+
+static void within_the_reserve_an_allocation_costs_one_question_and_a_free_none(void)
+{
+    unsigned int asked;
+
+    fake_start(640 * MIB);
+    EXPECT(allocate(MIB));
+    asked = fake.asked;
+    for (int i = 0; i < 100; i++)
+        release(allocate(MIB));
+    EXPECT(fake.asked == asked + 100 && fake_charged[0] == 32 * MIB);
+}
+
+static CUresult fake_export(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+    (void)handle;
+    (void)pool;
+    (void)type;
+    return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult fake_import(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+    (void)handle;
+    (void)type;
+    (void)flags;
+    fake_pools[7] = (struct fake_pool){.exists = true, .reserved = 900 * MIB, .host = true};
+    *pool = fake_handle(7);
+    return CUDA_SUCCESS;
+}
+
+static void a_shared_pool_is_charged_to_who_made_it_and_both_slots_say_so(void)
+{
+    CUmemoryPool pool;
+
+    fake_start(640 * MIB);
+    fake_real.cuMemPoolExportToShareableHandle = fake_export;
+    fake_real.cuMemPoolImportFromShareableHandle = fake_import;
+    EXPECT(cuMemPoolExportToShareableHandle(NULL, fake_handle(0), 1, 1) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(fake_flags == 0);
+    EXPECT(cuMemPoolExportToShareableHandle(NULL, fake_handle(0), 1, 0) == CUDA_SUCCESS);
+    EXPECT(fake_flags == HAMI_SLOT_EXPORTS);
+    EXPECT(cuMemPoolImportFromShareableHandle(&pool, NULL, 1, 0) == CUDA_SUCCESS);
+    EXPECT(fake_flags == (HAMI_SLOT_EXPORTS | HAMI_SLOT_IMPORTS));
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 0);
+    EXPECT(cuMemPoolDestroy(pool) == CUDA_SUCCESS && fake_charged[0] == 0);
+}
+
+/* ---- Many threads ---- */
+
+#define THREADS 6
+
+static unsigned int random_below(unsigned int *state, unsigned int bound)
+{
+    *state = *state * 1664525 + 1013904223;
+    return (*state >> 8) % bound;
+}
+
+static void *work(void *argument)
+{
+    unsigned int state = (unsigned int)(uintptr_t)argument;
+    CUdeviceptr held[8] = {0};
+
+    for (int i = 0; i < 4000; i++) {
+        unsigned int which = random_below(&state, 8);
+
+        if (random_below(&state, 40) == 0)
+            wait_for_the_device();
+        if (held[which])
+            release(held[which]);
+        held[which] = held[which] ? 0 : allocate((1 + random_below(&state, 300)) * (MIB / 16));
+    }
+    for (int i = 0; i < 8; i++)
+        if (held[i])
+            release(held[i]);
+    return NULL;
+}
+
+static void threads_never_have_more_than_the_limit_together(void)
+{
+    pthread_t threads[THREADS];
+
+    fake_start(96 * MIB);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        EXPECT(pthread_create(&threads[i], NULL, work, (void *)(i + 1)) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    EXPECT(fake.peak[0] <= fake_limit && fake.peak[0] >= fake_limit / 2);
+    wait_for_the_device();
     EXPECT(fake_charged[0] == 0 && fake.given[0] == 0);
 }
 
 int main(void)
 {
     a_pool_is_charged_what_it_reserved();
-    what_is_kept_by_a_threshold_stays_charged_until_it_is_trimmed();
+    what_a_threshold_keeps_stays_charged_until_it_is_trimmed();
+    over_the_limit_is_out_of_memory();
+    a_limit_is_reached_to_the_last_step();
+    cached_memory_is_given_back_before_a_request_is_refused();
+    another_pools_cache_is_given_back_too();
+    growth_that_is_found_afterwards_and_does_not_fit_is_undone();
+    growth_that_trimming_takes_back_is_no_reason_to_refuse();
+    growth_that_is_found_afterwards_and_fits_is_charged();
+    a_captured_allocation_charges_nothing();
+    the_pools_device_is_charged_not_the_current_one();
+    a_stream_of_another_device_takes_from_that_devices_pool();
+    the_pool_chosen_for_a_device_serves_it_from_then_on();
+    a_destroyed_pool_is_charged_until_its_last_allocation_is_freed();
+    pending_frees_of_a_destroyed_pool_are_charged_until_the_device_is_waited_for();
+    records_of_pools_are_used_again();
+    memory_of_the_host_is_not_counted();
+    what_the_driver_refuses_is_not_charged();
+    a_free_that_fails_leaves_everything_charged();
+    cuMemFree_ends_stream_ordered_memory_too();
+    memory_of_cuMemAlloc_may_be_freed_in_stream_order();
+    without_a_slice_nothing_is_counted_and_without_limits_nothing_is_given();
+    within_the_reserve_an_allocation_costs_one_question_and_a_free_none();
+    a_shared_pool_is_charged_to_who_made_it_and_both_slots_say_so();
+    threads_never_have_more_than_the_limit_together();
     return report();
 }

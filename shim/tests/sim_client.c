@@ -2,6 +2,7 @@
 /* sim_client: the client half of the simulator by itself, driven by lines on its standard input, so
  * that tests can say exactly what which process does when. One line of answer each: "0" and
  * results, or the number of the error. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "protocol.h"
 
 #define MANY 4096
 
@@ -96,6 +98,111 @@ static void bench(struct sim_queue *queue)
         best = took < best ? took : best;
     }
     say(CUDA_SUCCESS, best);
+}
+
+struct worker {
+    pthread_t thread;
+    uint64_t turns;
+    struct sim_marker *shared; /* of all workers: whoever recorded it last */
+    CUresult result;
+};
+
+static CUresult one_turn(struct worker *worker, struct sim_queue *queue, struct sim_marker *marker)
+{
+    static const struct sim_work work = {20000, 300};
+    uint64_t id = 0, at;
+    CUresult result = sim_queue_run(queue, &work);
+
+    if (result == CUDA_SUCCESS)
+        result = sim_queue_wait_marker(queue, worker->shared);
+    if (result == CUDA_SUCCESS)
+        result = sim_queue_mark(queue, marker);
+    if (result == CUDA_SUCCESS)
+        result = sim_queue_mark(queue, worker->shared);
+    if (result == CUDA_SUCCESS)
+        result = sim_take(0, 1, SIM_MEMORY_DATA, &id);
+    if (result == CUDA_SUCCESS)
+        result = sim_marker_finish(marker);
+    if (result == CUDA_SUCCESS)
+        result = sim_marker_query(marker, &at);
+    sim_give(id);
+    return result == CUDA_SUCCESS && at > sim_now() ? CUDA_ERROR_UNKNOWN : result;
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+
+    for (uint64_t i = 0; i < worker->turns && worker->result == CUDA_SUCCESS; i++) {
+        struct sim_marker *marker = sim_marker_create();
+        struct sim_queue *queue;
+
+        worker->result = sim_queue_create(0, &queue);
+        if (worker->result != CUDA_SUCCESS)
+            break;
+        worker->result = one_turn(worker, queue, marker);
+        if (worker->result == CUDA_SUCCESS && i % 8 == 0)
+            worker->result = sim_device_finish(0);
+        sim_queue_destroy(queue);
+        sim_marker_destroy(marker);
+    }
+    return NULL;
+}
+
+/* So many threads that make, use and destroy queues and markers at once. */
+static void threads(uint64_t count, uint64_t turns)
+{
+    struct worker workers[64];
+    CUresult result = CUDA_SUCCESS;
+    struct sim_marker *shared = sim_marker_create();
+
+    for (uint64_t i = 0; i < count && i < 64; i++) {
+        workers[i] = (struct worker){.turns = turns, .shared = shared};
+        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+            abort();
+    }
+    for (uint64_t i = 0; i < count && i < 64; i++) {
+        pthread_join(workers[i].thread, NULL);
+        if (workers[i].result != CUDA_SUCCESS)
+            result = workers[i].result;
+    }
+    say(result, 0);
+}
+
+/* What a hostile client may do to the memory it shares: the ring's head, an entry, everything. */
+static void scribble(uint64_t how)
+{
+    struct sim_shared *shared = sim_process->shared;
+    struct sim_entry *next = &shared->ring[shared->head % SIM_RING];
+    static const struct sim_entry bad[] = {
+        {.kind = SIM_ITEM_RUN, .queue = SIM_QUEUES, .width = 1},
+        {.kind = SIM_ITEM_RUN, .queue = 77, .width = 1},
+        {.kind = SIM_ITEM_RUN, .width = 0},
+        {.kind = SIM_ITEM_RUN, .width = 1001},
+        {.kind = SIM_ITEM_MARK, .mark = SIM_MARKS},
+        {.kind = SIM_ITEM_WAIT, .other = SIM_QUEUES},
+        {.kind = SIM_ITEM_WAIT, .other = 0},
+        {.kind = 0},
+        {.kind = 9},
+    };
+
+    if (how < sizeof(bad) / sizeof(bad[0])) {
+        *next = bad[how];
+        atomic_fetch_add(&shared->head, 1);
+    } else if (how == 9) {
+        atomic_fetch_add(&shared->head, 5000);
+    } else if (how == 10) {
+        atomic_fetch_sub(&shared->head, 1);
+    } else if (how == 11) { /* far in the future, without end: only its own loss */
+        *next = (struct sim_entry){.submitted_ns = UINT64_MAX,
+                                   .duration_ns = UINT64_MAX,
+                                   .kind = SIM_ITEM_RUN,
+                                   .width = 1};
+        atomic_fetch_add(&shared->head, 1);
+    } else {
+        memset((void *)shared, 0xff, sizeof(*shared));
+    }
+    say(CUDA_SUCCESS, 0);
 }
 
 /* fork, or a raw clone that no handler of the C library sees: what the child is told, while the
@@ -250,6 +357,10 @@ static void obey(char *line)
         devices();
     else if (strcmp(words[0], "fork") == 0 || strcmp(words[0], "clone") == 0)
         child(words[0][0] == 'c', number(words[1]));
+    else if (strcmp(words[0], "threads") == 0)
+        threads(number(words[1]), number(words[2]));
+    else if (strcmp(words[0], "scribble") == 0)
+        scribble(number(words[1]));
     else if (is_one_of(words[0], "take give share free"))
         memory(words[0], words + 1);
     else if (is_one_of(words[0], "mark wait drop query when"))

@@ -139,7 +139,8 @@ class SimulatedGpus:
         assert self._control is not None
         self._control.sendall((" ".join(str(word) for word in words) + "\n").encode())
         answer: str = self._answers.readline().rstrip("\n")
-        assert answer and not answer.startswith("error"), f"{words}: {answer or self.log}"
+        assert answer, f"simgpud is gone: {self.log}"
+        assert not answer.startswith("error"), f"{words}: {answer}"
         return answer
 
     def ledger(self) -> Sequence[Held]:
@@ -166,6 +167,11 @@ class SimulatedGpus:
             if (row.tenant, row.unit) == (tenant, unit):
                 return row
         return Busy(tenant=tenant, unit=unit, wall_ns=0, sm_ns=0)
+
+    def board(self) -> dict[str, Any]:
+        """What NVML shows: utilisation of units, and of processes in ``rows``."""
+        found: dict[str, Any] = json.loads(self.command("board"))
+        return found
 
     def clients(self) -> Sequence[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.command("clients"))

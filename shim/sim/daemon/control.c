@@ -153,6 +153,38 @@ static void print_busy(struct daemon *daemon, FILE *to)
     fprintf(to, "]}");
 }
 
+/* What clients read without asking, as it stands. */
+static void print_board(struct daemon *daemon, FILE *to)
+{
+    const struct sim_board *board = daemon->board;
+    const char *separator = "";
+
+    fprintf(to, "{\"sampled_ns\": %llu, \"units\": [", (unsigned long long)board->sampled_ns);
+    for (int i = 0; i < SIM_MAX_UNITS; i++) {
+        const struct sim_board_unit *unit = &board->units[i];
+
+        if (unit->kind == SIM_UNIT_ABSENT)
+            continue;
+        fprintf(to, "%s{\"unit\": %d, \"card\": %d, \"uuid\": \"%s\", \"mig\": %u, ", separator, i,
+                unit->card, unit->uuid, unit->mig);
+        fprintf(to, "\"utilisation\": %u}", unit->utilisation);
+        separator = ", ";
+    }
+    fprintf(to, "], \"rows\": [");
+    separator = "";
+    for (int i = 0; i < SIM_MAX_ROWS; i++) {
+        const struct sim_board_row *row = &board->rows[i];
+
+        if (row->pid == 0)
+            continue;
+        fprintf(to, "%s{\"pid\": %u, \"unit\": %d, \"tenant\": ", separator, row->pid, row->unit);
+        print_name(to, row->tenant);
+        fprintf(to, ", \"utilisation\": %u, \"contexts\": %u}", row->utilisation, row->contexts);
+        separator = ", ";
+    }
+    fprintf(to, "]}");
+}
+
 static void print_clients(struct daemon *daemon, FILE *to)
 {
     const char *separator = "";
@@ -233,13 +265,20 @@ static bool set(struct daemon *daemon, int count, char **words)
     return true;
 }
 
-static void reset_peaks(struct daemon *daemon)
+static const char *reset_peaks(struct daemon *daemon)
 {
     for (struct tenant *tenant = daemon->tenants; tenant; tenant = tenant->next)
         for (int i = 0; i < SIM_MAX_UNITS; i++)
             if (tenant->units[i])
                 tenant->units[i]->peak =
                     tenant->units[i]->bytes[KIND_DATA] + tenant->units[i]->bytes[KIND_POOL];
+    return "ok";
+}
+
+static const char *quit(struct daemon *daemon)
+{
+    daemon->stop = true;
+    return "ok";
 }
 
 static void obey(struct daemon *daemon, char *line, FILE *to)
@@ -259,12 +298,14 @@ static void obey(struct daemon *daemon, char *line, FILE *to)
         print_busy(daemon, to);
     else if (strcmp(words[0], "clients") == 0)
         print_clients(daemon, to);
+    else if (strcmp(words[0], "board") == 0)
+        print_board(daemon, to);
     else if (strcmp(words[0], "reset-peaks") == 0)
-        reset_peaks(daemon), fprintf(to, "ok");
+        fprintf(to, "%s", reset_peaks(daemon));
     else if (strcmp(words[0], "quit") == 0)
-        daemon->stop = true, fprintf(to, "ok");
+        fprintf(to, "%s", quit(daemon));
     else if (strcmp(words[0], "set") == 0)
-        fprintf(to, set(daemon, count, words) ? "ok" : "error: no such setting or value");
+        fprintf(to, "%s", set(daemon, count, words) ? "ok" : "error: no such setting or value");
     else if (!nvml_command(daemon, count, words, to))
         fprintf(to, "error: unknown command %s", words[0]);
 }

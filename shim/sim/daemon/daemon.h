@@ -1,6 +1,6 @@
 /* simgpud: the truth about simulated cards. One thread, one event loop (main.c); memory in
- * ledger.c, time in schedule.c, the clients' rings in rings.c, what clients may read in board.c,
- * messages in clients.c, commands for tests in control.c, MIG and XIDs in nvml*.c. */
+ * ledger.c, time in schedule.c and unit.c, the clients' rings in rings.c, what clients may read in
+ * board.c, messages in clients.c, commands for tests in control.c, MIG and XIDs in nvml*.c. */
 #ifndef SIM_DAEMON_H
 #define SIM_DAEMON_H
 
@@ -68,7 +68,8 @@ struct reference { /* an id of a client */
 /* ---- Time ---- */
 
 struct item {
-    uint64_t submitted_ns, remaining_ns, number, ticket;
+    uint64_t submitted_ns, number, ticket;
+    uint64_t remaining_ns; /* of a hold: when it was released, NEVER until then */
     uint32_t other, mark;
     uint16_t kind, width, next;
 };
@@ -82,8 +83,7 @@ struct line { /* a client's queue */
     uint16_t first, last;
     bool running, is_touched;
     uint64_t done;
-    uint64_t ready_ns;                  /* when the first item became the first */
-    uint64_t released, released_ns;     /* the last hold that was released, and when */
+    uint64_t ready_ns; /* when the first item was both submitted and the first */
 };
 
 struct seat { /* a client at a unit */
@@ -96,7 +96,8 @@ struct seat { /* a client at a unit */
     uint32_t percent; /* of the last sample, not shown yet */
     /* With work: */
     struct line *lines;
-    struct seat *next, *previous; /* the ring of the unit's seats with work */
+    struct seat *next, *previous; /* of the unit's seats with work */
+    uint64_t off_ns;              /* when it had the slice last */
     uint32_t width;               /* of what runs, or is preempted */
     uint32_t running;
 };
@@ -106,7 +107,7 @@ struct unit {
     uint64_t now_ns;       /* its state holds for this instant; behind the clock when idle */
     uint64_t next_ns;      /* when something happens next, if nothing is submitted */
     struct seat *active;   /* whose time slice it is */
-    struct seat *turn;     /* who comes next when nobody is active */
+    struct seat *seats;    /* those with work */
     uint64_t slice_ns;     /* when the slice began */
     uint64_t wall_ns, sm_work, sampled_wall_ns;
     uint32_t percent;

@@ -110,7 +110,7 @@ uint32_t nvml_request(struct daemon *daemon, struct client *client, uint32_t op,
     return status;
 }
 
-/* ---- Commands ---- */
+/* ---- Commands: each says "ok", or why not, or NULL where it makes no sense ---- */
 
 static bool number(const char *text, long most, long *value)
 {
@@ -121,80 +121,100 @@ static bool number(const char *text, long most, long *value)
     return end != text && *end == '\0' && errno == 0 && *value >= 0 && *value <= most;
 }
 
-static bool xid(struct daemon *daemon, int card, int count, char **words)
+static const char *xid(struct daemon *daemon, int card, int count, char **words)
 {
     long code, gpu_instance = -1, compute_instance = -1;
 
     if (count < 1 || count > 3 || !number(words[0], INT32_MAX, &code) ||
         (count > 1 && !number(words[1], SIM_NVML_INSTANCE_IDS - 1, &gpu_instance)) ||
         (count > 2 && !number(words[2], SIM_NVML_COMPUTE_IDS - 1, &compute_instance)))
-        return false;
+        return NULL;
     board_event(daemon, EVENT_XID, (uint64_t)code, card, (int)gpu_instance, (int)compute_instance);
-    return true;
+    return "ok";
 }
 
-/* "lose" and "find" wake whoever waits for events: a set with a lost card says so. */
-static void lose(struct daemon *daemon, int card, bool is_lost)
+/* An event of no type wakes whoever waits for one: a set with a lost card says so. */
+static const char *lose(struct daemon *daemon, int card, bool is_lost)
 {
     cards[card].state.lost = is_lost;
     board_event(daemon, 0, 0, card, -1, -1);
+    return "ok";
 }
 
-static bool reset(struct daemon *daemon, int card, FILE *answer)
+static const char *reset(struct daemon *daemon, int card)
 {
-    if (nvml_mig_apply(daemon, card, &cards[card]) != NVML_OK) {
-        fprintf(answer, "in use");
-        return true;
-    }
+    if (nvml_mig_apply(daemon, card, &cards[card]) != NVML_OK)
+        return "error: a process uses it";
     cards[card].state.recovery = 0;
-    lose(daemon, card, false);
-    return true;
+    return lose(daemon, card, false);
 }
 
-static bool link_to(struct daemon *daemon, int card, const char *which, const char *how)
+static const char *link_to(const struct daemon *daemon, int card, const char *which,
+                           const char *how)
 {
     long place;
 
     if (!number(which, SIM_MAX_LINKS - 1, &place) ||
         daemon->board->units[card].links[place] == SIM_LINK_NONE)
-        return false;
+        return NULL;
     if (strcmp(how, "down") == 0)
         cards[card].state.links_down |= 1u << place;
     else if (strcmp(how, "up") == 0)
         cards[card].state.links_down &= ~(1u << place);
     else
-        return false;
-    return true;
+        return NULL;
+    return "ok";
+}
+
+static const char *drive(const char *how)
+{
+    bool goes = strcmp(how, "away") == 0;
+
+    if (!goes && strcmp(how, "back") != 0)
+        return NULL;
+    away = goes;
+    return "ok";
+}
+
+/* What follows the command and the card. */
+static const char *of_card(struct daemon *daemon, const char *command, int card, int count,
+                           char **words)
+{
+    long value;
+
+    if (strcmp(command, "xid") == 0)
+        return xid(daemon, card, count, words);
+    if (count == 0 && strcmp(command, "lose") == 0)
+        return lose(daemon, card, true);
+    if (count == 0 && strcmp(command, "find") == 0)
+        return lose(daemon, card, false);
+    if (count == 0 && strcmp(command, "reset") == 0)
+        return reset(daemon, card);
+    if (count == 1 && strcmp(command, "recovery") == 0 && number(words[0], RECOVERIES - 1, &value)) {
+        cards[card].state.recovery = (uint32_t)value;
+        return "ok";
+    }
+    if (count == 1 && strcmp(command, "resets-late") == 0 && number(words[0], 1, &value)) {
+        cards[card].resets_late = value != 0;
+        return "ok";
+    }
+    if (count == 2 && strcmp(command, "link") == 0)
+        return link_to(daemon, card, words[0], words[1]);
+    return NULL;
 }
 
 /* xid CARD CODE [GPU-INSTANCE [COMPUTE-INSTANCE]] | lose CARD | find CARD | reset CARD |
  * recovery CARD ACTION | link CARD LINK up|down | resets-late CARD 0|1 | driver away|back */
 bool nvml_command(struct daemon *daemon, int count, char **words, FILE *answer)
 {
-    long card, value;
+    const char *said = NULL;
+    long card;
 
-    if (count == 2 && strcmp(words[0], "driver") == 0) {
-        away = strcmp(words[1], "away") == 0;
-        return away || strcmp(words[1], "back") == 0;
-    }
-    if (count < 2 || !number(words[1], daemon->board->cards - 1, &card))
-        return false;
-    if (strcmp(words[0], "xid") == 0)
-        return xid(daemon, (int)card, count - 2, words + 2);
-    if (count == 2 && (strcmp(words[0], "lose") == 0 || strcmp(words[0], "find") == 0)) {
-        lose(daemon, (int)card, words[0][0] == 'l');
-        return true;
-    }
-    if (count == 2 && strcmp(words[0], "reset") == 0)
-        return reset(daemon, (int)card, answer);
-    if (count == 3 && strcmp(words[0], "recovery") == 0 && number(words[2], RECOVERIES - 1, &value)) {
-        cards[card].state.recovery = (uint32_t)value;
-        return true;
-    }
-    if (count == 3 && strcmp(words[0], "resets-late") == 0 && number(words[2], 1, &value)) {
-        cards[card].resets_late = value != 0;
-        return true;
-    }
-    return count == 4 && strcmp(words[0], "link") == 0 &&
-           link_to(daemon, (int)card, words[2], words[3]);
+    if (count == 2 && strcmp(words[0], "driver") == 0)
+        said = drive(words[1]);
+    else if (count >= 2 && number(words[1], daemon->board->cards - 1, &card))
+        said = of_card(daemon, words[0], (int)card, count - 2, words + 2);
+    if (said)
+        fputs(said, answer);
+    return said != NULL;
 }

@@ -62,14 +62,16 @@ uint32_t rings_release(struct daemon *daemon, struct client *client, uint64_t pl
 {
     struct line *line = client->lines && place < SIM_QUEUES ? client->lines[place] : NULL;
 
-    if (!line)
-        return SIM_UNKNOWN;
-    if (number > line->released) {
-        line->released = number;
-        line->released_ns = at_ns;
+    for (uint16_t at = line ? line->first : NONE; at != NONE; at = client->items[at].next) {
+        struct item *item = &client->items[at];
+
+        if (item->kind != SIM_ITEM_HOLD || item->number != number)
+            continue;
+        item->remaining_ns = at_ns;
         schedule_touch(daemon, line->seat->unit);
+        return SIM_OK;
     }
-    return SIM_OK;
+    return SIM_UNKNOWN;
 }
 
 /* ---- In ---- */
@@ -105,6 +107,8 @@ static bool take_entry(struct daemon *daemon, struct client *client, uint64_t no
     client->free_item = item->next;
     item->submitted_ns = entry.submitted_ns > now + FUTURE_NS ? now : entry.submitted_ns;
     item->remaining_ns = entry.duration_ns < LONGEST_NS ? entry.duration_ns : LONGEST_NS;
+    if (entry.kind == SIM_ITEM_HOLD)
+        item->remaining_ns = NEVER;
     item->number = entry.number;
     item->ticket = ++client->tail;
     item->other = entry.other;

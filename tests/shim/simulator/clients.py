@@ -54,6 +54,14 @@ class Client:
             raise Refused(int(words[0]))
         return words[1:]
 
+    def code(self) -> int:
+        """The result alone."""
+        try:
+            self.answer()
+        except Refused as refused:
+            return refused.code
+        return 0
+
     def ask(self, *words: object) -> int:
         """What it answers first."""
         self.tell(*words)

@@ -48,6 +48,12 @@ def plain() -> Build:
     return made("")
 
 
+@pytest.fixture(scope="session")
+def threaded() -> Build:
+    """Under ThreadSanitizer."""
+    return made("tsan")
+
+
 @pytest.fixture
 def simgpud(built) -> str:
     return str(built.simulator / "simgpud")
@@ -60,7 +66,7 @@ def gpus_with(built, tmp_path) -> GpusWith:
 
 
 @contextmanager
-def _clients(gpus: SimulatedGpus, build: Build) -> Iterator[Clients]:
+def clients_in(gpus: SimulatedGpus, build: Build) -> Iterator[Clients]:
     clients = Clients(gpus, str(build.folder / "units" / "sim_client"))
     try:
         yield clients
@@ -71,7 +77,7 @@ def _clients(gpus: SimulatedGpus, build: Build) -> Iterator[Clients]:
 @pytest.fixture
 def clients_of(built) -> ClientsOf:
     """``with clients_of(gpus) as client: client("a").ask("take", ...)``."""
-    return lambda gpus: _clients(gpus, built)
+    return lambda gpus: clients_in(gpus, built)
 
 
 @pytest.fixture
@@ -82,5 +88,5 @@ def plain_gpus(plain, tmp_path) -> Iterator[SimulatedGpus]:
 
 @pytest.fixture
 def plain_client(plain, plain_gpus) -> Iterator[Clients]:
-    with _clients(plain_gpus, plain) as clients:
+    with clients_in(plain_gpus, plain) as clients:
         yield clients

@@ -8,13 +8,14 @@ import subprocess
 
 import pytest
 
-from .clients import NO_DEVICE, Refused
+from .clients import NO_DEVICE
 
 UUIDS = [
     "GPU-aaaaaaaa-1111-4000-8000-000000000001",
     "GPU-aaaaaaab-2222-4000-8000-000000000002",
     "GPU-bbbbbbbb-3333-4000-8000-000000000003",
 ]
+HELLO = b"\1\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0" + b"t".ljust(64, b"\0")
 SIM_UNKNOWN, SIM_INVALID = 2, 3
 # The third is the fastest.
 CARDS = "".join(
@@ -26,10 +27,10 @@ PCI = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 def seen(client, **env: str) -> list[int]:
     process = client(connected=False, env=env)
-    try:
-        process.ask("connect")
-    except Refused as refused:
-        assert refused.code == NO_DEVICE
+    process.tell("connect")
+    code = process.code()
+    if code != 0:
+        assert code == NO_DEVICE
         return []
     process.tell("devices")
     return [int(word.split(":")[0]) for word in process.answer()[1:]]
@@ -161,11 +162,10 @@ def test_garbage_ends_its_connection_and_nothing_else(gpus_with, clients_of, mes
 
 
 def test_garbage_after_a_good_hello(gpus_with):
-    hello = b"\1\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0" + b"t".ljust(64, b"\0")
     with gpus_with() as gpus:
-        for bad in (hello, b"\7\0\0\0\2\0\0\0" + b"\0" * 32, b"\2\0\0\0\2\0\0\0" + b"\0" * 31):
+        for bad in (HELLO, b"\7\0\0\0\2\0\0\0" + b"\0" * 32, b"\2\0\0\0\2\0\0\0" + b"\0" * 31):
             with raw(gpus, "socket", socket.SOCK_SEQPACKET) as connection:
-                connection.send(hello)
+                connection.send(HELLO)
                 assert len(connection.recv(100)) == 24
                 connection.send(bad)
                 assert connection.recv(100) == b""
@@ -177,10 +177,41 @@ def test_garbage_after_a_good_hello(gpus_with):
             b"\3\0\0\0\3\0\0\0" + b"\0" * 32,  # give: nothing
         ):
             with raw(gpus, "socket", socket.SOCK_SEQPACKET) as connection:
-                connection.send(hello)
+                connection.send(HELLO)
                 connection.recv(100)
                 connection.send(odd)
                 assert connection.recv(100)[0] in (SIM_UNKNOWN, SIM_INVALID)
+        assert gpus.used() == 0
+
+
+@pytest.mark.parametrize("how", range(13))
+def test_scribbling_over_the_shared_memory_hurts_only_the_scribbler(gpus_with, clients_of, how):
+    with gpus_with() as gpus, clients_of(gpus) as client:
+        one, other = client("a"), client("b")
+        for process in (one, other):
+            process.ask("queue", 0, 0)
+        other.ask("run", 0, 1000, 1, 3)
+        one.ask("scribble", how)
+        other.ask("run", 0, 1000, 1000, 100)
+        other.ask("finish", 0)
+        if how == 11:
+            assert gpus.log == ""
+        else:
+            gpus.eventually(lambda: [c["tenant"] for c in gpus.clients()] == ["b"])
+            assert "its ring holds nonsense" in gpus.log
+        assert gpus.busy_of("b").sm_ns == 100 * 1000 + 3
+
+
+def test_nobody_can_cut_off_what_the_daemon_has_mapped(gpus_with):
+    with gpus_with() as gpus:
+        with raw(gpus, "socket", socket.SOCK_SEQPACKET) as connection:
+            connection.send(HELLO)
+            _, descriptors, _, _ = socket.recv_fds(connection, 100, 2)
+        for size in (0, 1 << 30):
+            with pytest.raises(PermissionError):
+                os.ftruncate(descriptors[0], size)
+        for descriptor in descriptors:
+            os.close(descriptor)
         assert gpus.used() == 0
 
 
@@ -194,7 +225,14 @@ def test_a_commander_may_write_anything(gpus_with, text):
 
 def test_commands_that_are_wrong_say_so(gpus_with):
     with gpus_with() as gpus:
-        for words in ["nothing", "set", "set memory 0", "set memory 5 100", "set sample_ms 0", "set x 1"]:
+        for words in [
+            "nothing",
+            "set",
+            "set memory 0",
+            "set memory 5 100",
+            "set sample_ms 0",
+            "set x 1",
+        ]:
             with pytest.raises(AssertionError, match="error"):
                 gpus.command(words)
         gpus.command("set memory 0 1000")
@@ -202,11 +240,10 @@ def test_commands_that_are_wrong_say_so(gpus_with):
 
 
 def test_three_hundred_connections(gpus_with):
-    hello = b"\1\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0" + b"t".ljust(64, b"\0")
     with gpus_with() as gpus:
         connections = [raw(gpus, "socket", socket.SOCK_SEQPACKET) for _ in range(300)]
         for connection in connections:
-            connection.send(hello)
+            connection.send(HELLO)
         for connection in connections:
             assert len(connection.recv(100)) == 24
         assert len(gpus.clients()) == 300

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from .clients import CONTEXT, DATA, NOT_INITIALIZED, OUT_OF_MEMORY, POOL, Refused
 from ..simulated import MIB
+from .clients import CONTEXT, DATA, NOT_INITIALIZED, OUT_OF_MEMORY, POOL, Refused
 
 ONE_CARD = "gpu memory=100\n"
 
@@ -123,8 +123,10 @@ def test_killed_processes_leave_nothing(gpus_with, clients_of):
         everyone = [client(f"t{n % 4}") for n in range(30)]
         ids: list[int] = []
         for process in everyone:
-            for _ in range(8):
-                ids.append(process.ask("take", dice.randrange(2), dice.randrange(1, 12 * MIB), DATA))
+            ids += [
+                process.ask("take", dice.randrange(2), dice.randrange(1, 12 * MIB), DATA)
+                for _ in range(8)
+            ]
             process.tell("share", dice.choice(ids))
             process.answer()
             process.ask("queue", 0, dice.randrange(2))

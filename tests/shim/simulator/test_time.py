@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ..simulated import SimulatedGpus
 from .clients import NOT_READY, UNAVAILABLE, Refused
+from .conftest import clients_in
 
 US, MS = 1_000, 1_000_000
 
@@ -67,7 +69,11 @@ def test_a_queue_waits_for_another_devices_queue(gpus_with, clients_of):
         one.ask("mark", 3, 0)
         one.ask("release", 0)
         start = one.ask("when", 0)
-        assert [one.ask("when", marker) - start for marker in (1, 2, 3)] == [7 * MS, 10 * MS, 10 * MS]
+        assert [one.ask("when", marker) - start for marker in (1, 2, 3)] == [
+            7 * MS,
+            10 * MS,
+            10 * MS,
+        ]
 
 
 def test_a_marker_used_anew_means_its_last_use(gpus_with, clients_of):
@@ -131,19 +137,20 @@ def test_a_short_kernel_gets_its_slices_beside_a_long_one(gpus_with, clients_of)
         one, other = client("a"), client("b")
         for process in (one, other):
             process.ask("queue", 0, 0)
-        one.ask("mark", 0, 0)
-        one.ask("run", 0, 200 * MS, 1000)
-        one.ask("mark", 1, 0)
+        for process, duration in ((one, 200 * MS), (other, 9 * MS)):
+            process.ask("hold", 0)
+            process.ask("mark", 0, 0)
+            process.ask("run", 0, duration, 1000)
+            process.ask("mark", 1, 0)
+        one.ask("release", 0)
         time.sleep(0.03)
-        other.ask("mark", 0, 0)
-        other.ask("run", 0, 10 * MS, 1000)
-        other.ask("mark", 1, 0)
+        other.ask("release", 0)
         short = other.ask("when", 1) - other.ask("when", 0)
         long = one.ask("when", 1) - one.ask("when", 0)
-        # Five slices of 2 ms with one of the other's between each.
-        assert short in (18 * MS, 20 * MS)
-        assert long == pytest.approx(210 * MS, abs=1 * MS)
-        assert (gpus.busy_of("a").wall_ns, gpus.busy_of("b").wall_ns) == (200 * MS, 10 * MS)
+        # Four slices of 2 ms and one of 1 ms, with one of the other's between each.
+        assert short == 17 * MS
+        assert long == 209 * MS
+        assert (gpus.busy_of("a").wall_ns, gpus.busy_of("b").wall_ns) == (200 * MS, 9 * MS)
 
 
 def test_waiting_costs_little_more_than_the_work(gpus_with, clients_of):
@@ -156,12 +163,32 @@ def test_waiting_costs_little_more_than_the_work(gpus_with, clients_of):
 
 def test_utilisation_is_sampled_late_and_whole(gpus_with, clients_of):
     with gpus_with() as gpus, clients_of(gpus) as client:
-        gpus.command("set", "sample_ms", 20)
-        one = client()
+        gpus.command("set", "sample_ms", 50)
+        one, idle = client("a"), client("idle")
         one.ask("queue", 0, 0)
-        one.ask("run", 0, 300 * MS, 100)
+        idle.ask("queue", 0, 0)
+        start = time.monotonic_ns()
+        one.ask("run", 0, 360 * MS, 100)
+        while not gpus.board()["units"][0]["utilisation"]:
+            time.sleep(0.001)
+        # What runs is seen when the sample after the one that saw it is taken.
+        assert time.monotonic_ns() - start > 50 * MS
+        time.sleep(0.1)
+        shown = gpus.board()
+        assert shown["units"][0]["utilisation"] == 100
+        assert {row["tenant"]: row["utilisation"] for row in shown["rows"]} == {"a": 100, "idle": 0}
         one.ask("finish", 0)
-        assert gpus.busy_of("a").wall_ns == 300 * MS
+        gpus.eventually(lambda: gpus.board()["units"][0]["utilisation"] == 0)
+        assert gpus.busy_of("a").wall_ns == 360 * MS
+        assert gpus.busy_of("a").sm_ns == 36 * MS
+
+
+def test_threads_of_a_process_share_its_ring(threaded, tmp_path):
+    with SimulatedGpus(tmp_path, build=threaded) as gpus, clients_in(gpus, threaded) as client:
+        one = client()
+        one.ask("threads", 8, 60)
+        assert gpus.busy_of("a").sm_ns == 8 * 60 * 20 * US * 3 // 10
+        assert gpus.used() == 0
 
 
 def cpu_seconds(pid: int) -> float:
@@ -208,9 +235,8 @@ def test_who_waits_for_a_driver_that_is_gone_learns_it(gpus_with, clients_of):
         one.tell("finish", 0)
         time.sleep(0.05)
         gpus.kill()
-        for words in [(), ("take", 0, 1, 0), ("run", 0, 1 * MS, 1), ("queue", 1, 0)]:
+        for words in [("take", 0, 1, 0), ("run", 0, 1 * MS, 1), ("queue", 1, 0), ()]:
             with pytest.raises(Refused) as refused:
-                if words:
-                    one.tell(*words)
                 one.answer()
             assert refused.value.code == UNAVAILABLE
+            one.tell(*words)

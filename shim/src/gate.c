@@ -1,0 +1,309 @@
+#include "gate.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "clock.h"
+#include "launch.h"
+#include "log.h"
+#include "real.h"
+#include "slice.h"
+
+/* A thread that waits looks again after so long: whether limits changed, and, while a measurement is
+ * under way that may well give back what was charged, whether that came in. */
+#define LOOK_AGAIN (10 * HAMI_MILLISECOND)
+#define LOOK_AGAIN_SOON HAMI_MILLISECOND
+
+/* Made at the first launch under a limit. */
+struct process {
+    struct hami_compute compute;
+    struct hami_samples samples;
+};
+static struct process *_Atomic own;
+
+static _Thread_local struct hami_launcher launcher __attribute__((tls_model("initial-exec")));
+
+/* ---- Which devices have a gate ---------------------------------------------------------------- */
+
+#define UNJUDGED UINT64_MAX
+
+/* A revision of the limits << 16, and a bit for each row that has a gate by it. */
+static _Atomic uint64_t judged = UNJUDGED;
+
+static bool has_gate(const struct hami_limits *limits, unsigned int row)
+{
+    const struct hami_device_limit *device = &limits->devices[row];
+
+    /* NVML has no figures per process on a MIG device, which is a share of a card by itself. */
+    return limits->policy != HAMI_POLICY_DISABLE && strncmp(device->uuid, "MIG-", 4) != 0 &&
+           (limits->priority > 0 || (device->cores > 0 && device->cores < 100));
+}
+
+static uint64_t gates(void)
+{
+    const struct hami_limits *limits = hami_limits();
+    uint64_t found = atomic_load_explicit(&judged, memory_order_relaxed);
+
+    if (__builtin_expect(found >> 16 == (limits->revision & UINT64_MAX >> 16), 1))
+        return found & UINT16_MAX;
+    found = limits->revision << 16;
+    for (unsigned int row = 0; row < limits->device_count; row++)
+        if (has_gate(limits, row))
+            found |= UINT64_C(1) << row;
+    atomic_store_explicit(&judged, found, memory_order_relaxed);
+    return found & UINT16_MAX;
+}
+
+bool hami_gate_absent(void)
+{
+    enum hami_mode mode = hami_mode();
+
+    return __builtin_expect(mode == HAMI_MODE_SLICE, 1) ? gates() == 0 : mode == HAMI_MODE_FREE;
+}
+
+/* ---- What holds now --------------------------------------------------------------------------- */
+
+static struct hami_terms terms(const struct hami_limits *limits,
+                               const struct hami_observed *observed, unsigned int row)
+{
+    uint32_t percent = limits->devices[row].cores;
+    struct hami_terms now = {.percent = percent, .limited = percent > 0 && percent < 100};
+
+    /* Where nobody tells whether the device is shared, it is. */
+    if (limits->policy == HAMI_POLICY_DEFAULT && observed &&
+        !(atomic_load_explicit(&observed->devices[row].contention, memory_order_relaxed) &
+          HAMI_CONTENTION_OTHERS))
+        now.limited = false;
+    return now;
+}
+
+static bool must_yield(const struct hami_limits *limits, const struct hami_observed *observed,
+                       unsigned int row)
+{
+    return limits->priority > 0 && observed &&
+           atomic_load_explicit(&observed->devices[row].contention, memory_order_relaxed) &
+               HAMI_CONTENTION_HIGHER;
+}
+
+static void observe(struct hami_share *share, struct hami_bucket *bucket,
+                    const struct hami_observed *observed, unsigned int row, int64_t now)
+{
+    uint64_t heartbeat = 0;
+    uint64_t utilisation = 0;
+
+    if (observed) {
+        heartbeat = atomic_load_explicit(&observed->heartbeat, memory_order_acquire);
+        utilisation = atomic_load_explicit(&observed->devices[row].utilisation,
+                                           memory_order_relaxed);
+    }
+    hami_share_observe(share, bucket, now, heartbeat, utilisation);
+}
+
+/* ---- Going through it ------------------------------------------------------------------------- */
+
+static struct process *make_own(void)
+{
+    struct process *made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct process *found = NULL;
+
+    if (made == MAP_FAILED)
+        return atomic_load_explicit(&own, memory_order_acquire);
+    if (atomic_compare_exchange_strong_explicit(&own, &found, made, memory_order_acq_rel,
+                                                memory_order_acquire))
+        return made;
+    munmap(made, sizeof(*made));
+    return found;
+}
+
+/* Once around: how long to wait before the next time, or 0 when the launch may go. */
+static int64_t ask(struct hami_gate *gate, struct process *process)
+{
+    const struct hami_limits *limits = hami_limits();
+    const struct hami_observed *observed = hami_observed();
+    int64_t now = hami_now();
+    struct hami_terms terms_now;
+
+    gate->state = HAMI_GATE_UNCOUNTED;
+    if (!has_gate(limits, gate->row))
+        return 0;
+    observe(gate->work.share, gate->work.bucket, observed, gate->row, now);
+    if (must_yield(limits, observed, gate->row))
+        return LOOK_AGAIN;
+    gate->state = HAMI_GATE_COUNTED;
+    terms_now = terms(limits, observed, gate->row);
+    return hami_admit(&process->compute, &launcher, &gate->work, &terms_now, now);
+}
+
+static void wait_for_turn(struct hami_gate *gate, struct process *process)
+{
+    int64_t wait;
+
+    while ((wait = ask(gate, process)) > 0) {
+        bool measuring = hami_samples_poll(&process->samples, &process->compute, hami_now());
+        int64_t longest = measuring ? LOOK_AGAIN_SOON : LOOK_AGAIN;
+
+        hami_sleep(wait < longest ? wait : longest);
+    }
+}
+
+static void report_debt(unsigned int row)
+{
+    static _Atomic int64_t reported;
+    int64_t last = atomic_load_explicit(&reported, memory_order_relaxed);
+    int64_t now = hami_now();
+
+    if (now - last > 10 * HAMI_SECOND &&
+        atomic_compare_exchange_strong_explicit(&reported, &last, now, memory_order_relaxed,
+                                                memory_order_relaxed))
+        hami_log(HAMI_INFO, "device %u: launched more than %d s of work ahead of the compute share; "
+                 "the share may be exceeded", row, (int)(HAMI_BUCKET_DEBT / HAMI_SECOND));
+}
+
+static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, uint64_t stream_key)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+    int saved = errno;
+
+    if (!process && !(process = make_own()))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    gate->work = (struct hami_work){
+        .what = gate->what,
+        .stream_key = stream_key,
+        .bucket = &hami_process->usage->buckets[gate->row],
+        .share = &process->compute.shares[gate->row],
+        .unmeasurable = !gate->measurable,
+    };
+    wait_for_turn(gate, process);
+    if (gate->state == HAMI_GATE_COUNTED) {
+        if (gate->work.forgiven)
+            report_debt(gate->row);
+        if (gate->work.sample &&
+            hami_sample_begin(&process->samples, &process->compute, &gate->measuring, &gate->work,
+                              gate->stream, gate->per_thread))
+            gate->state = HAMI_GATE_MEASURED;
+        else
+            hami_admit_unmeasured(&gate->work);
+    }
+    errno = saved;
+    return CUDA_SUCCESS;
+}
+
+CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
+                             uint32_t size, CUstream stream, bool per_thread, bool measurable)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+    bool own_stream = stream == CU_STREAM_PER_THREAD || (per_thread && stream == NULL);
+    uint64_t stream_key = hami_stream_key(stream == CU_STREAM_LEGACY ? 0 : (uintptr_t)stream, row,
+                                          own_stream ? &launcher : NULL);
+    struct hami_estimate *entry;
+
+    gate->row = row;
+    gate->per_thread = per_thread;
+    gate->measurable = measurable;
+    gate->stream = stream;
+    /* A function belongs to one context; a kernel of a library is the same code in all contexts of a
+     * device; a graph is known by its handle alone, see hami_launch_forget_exec. */
+    gate->what.handle = (uintptr_t)handle;
+    gate->what.context = size == HAMI_ESTIMATE_GRAPH ? 0 : row + 1;
+    gate->what.size = size;
+    if (!process)
+        return enter_slowly(gate, stream_key);
+    entry = hami_estimate_find(&process->compute.estimates, hami_what_key(&gate->what));
+    if (entry && hami_estimate_known(&process->compute.estimates, entry)) {
+        gate->estimate = atomic_load_explicit(&entry->mean, memory_order_relaxed);
+        if (hami_admit_quickly(&launcher, stream_key, gate->estimate)) {
+            gate->state = HAMI_GATE_QUICK;
+            return CUDA_SUCCESS;
+        }
+    }
+    return enter_slowly(gate, stream_key);
+}
+
+CUresult hami_gate_enter(struct hami_gate *gate, const void *handle, uint32_t size, CUstream stream,
+                         bool per_thread, bool measurable)
+{
+    enum hami_mode mode = hami_mode_settled();
+    int row;
+
+    gate->state = HAMI_GATE_UNCOUNTED;
+    if (mode == HAMI_MODE_CLOSED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mode != HAMI_MODE_SLICE || hami_capturing(stream, per_thread) ||
+        hami_current_row(&row) != CUDA_SUCCESS || row < 0 || !(gates() >> row & 1))
+        return CUDA_SUCCESS;
+    return hami_gate_enter_row(gate, (unsigned int)row, handle, size, stream, per_thread,
+                               measurable);
+}
+
+void hami_gate_left(struct hami_gate *gate, CUresult result)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+    int saved = errno;
+
+    if (gate->state == HAMI_GATE_MEASURED)
+        hami_sample_end(&process->samples, &process->compute, &gate->measuring, gate->stream,
+                        gate->per_thread, result);
+    if (result != CUDA_SUCCESS && gate->state != HAMI_GATE_UNCOUNTED) {
+        if (gate->state == HAMI_GATE_QUICK)
+            gate->work = (struct hami_work){.estimate = gate->estimate};
+        hami_admit_undo(&launcher, &gate->work);
+    }
+    errno = saved;
+}
+
+/* ---- What goes -------------------------------------------------------------------------------- */
+
+void hami_launch_forget_module(CUmodule module)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+
+    /* Which functions were its own is not known: the driver need not have been asked for them here.
+     * All are measured anew at their next launch, and until then what is known is a good guess. */
+    (void)module;
+    if (process)
+        hami_estimate_suspect_all(&process->compute.estimates);
+}
+
+void hami_launch_forget_exec(CUgraphExec exec)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+    struct hami_what what = {.handle = (uintptr_t)exec, .size = HAMI_ESTIMATE_GRAPH};
+
+    if (process)
+        hami_estimate_forget(&process->compute.estimates, &what);
+}
+
+void hami_launch_forget_stream(CUstream stream)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+    int rows = process ? hami_row_count() : 0;
+
+    for (int row = 0; row < rows; row++)
+        hami_compute_forget_stream(&process->compute,
+                                   hami_stream_key((uintptr_t)stream, (unsigned int)row, NULL));
+    hami_captures_forget(stream);
+}
+
+void hami_launch_forget_context(CUcontext context)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+
+    if (!process)
+        return;
+    hami_samples_forget_context(&process->samples, context);
+    hami_estimate_suspect_all(&process->compute.estimates);
+}
+
+void hami_launch_reset(void)
+{
+    struct process *inherited = atomic_exchange_explicit(&own, NULL, memory_order_acq_rel);
+
+    /* No thread of this process has launched anything: its mode was unknown until now. */
+    if (inherited)
+        munmap(inherited, sizeof(*inherited));
+    atomic_store_explicit(&judged, UNJUDGED, memory_order_relaxed);
+    launcher = (struct hami_launcher){0};
+    hami_captures_reset();
+}

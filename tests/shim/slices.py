@@ -1,0 +1,73 @@
+"""A slice for a test: the folder that a container finds at /run/hami/nvidia, played by the test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hami.node.files import MalformedFile
+from hami.node.layout import LimitsPageC
+from hami.node.page import PAGE_SIZE, DeviceLimit, Limits, encode, update
+from hami.node.usage import Usage, empty_region, read_usage
+
+
+def uuid_of(gpu: int) -> str:
+    """Of the simulator's n-th card where its configuration does not say otherwise."""
+    return f"GPU-{(0x48414D49 + gpu * 0x01010101) & 0xFFFFFFFF:08x}-5349-4d00-a000-{gpu + 1:012x}"
+
+
+class Slice:
+    """``memory`` in bytes, by device of the simulator; ``reserve``: of a context, on all of them."""
+
+    def __init__(self, path: Path, *memory: int, reserve: int = 0) -> None:
+        self.folder = path
+        self._reserve = reserve
+        path.mkdir()
+        (path / "limits").write_bytes(encode(self._limits(memory)))
+        (path / "usage").write_bytes(empty_region())
+
+    def _limits(self, memory: tuple[int, ...]) -> Limits:
+        devices = tuple(
+            DeviceLimit(
+                uuid=uuid_of(gpu),
+                memory_bytes=limit,
+                cores=0,
+                context_reserve_bytes=self._reserve,
+            )
+            for gpu, limit in enumerate(memory)
+        )
+        return Limits(generation=1, devices=devices)
+
+    def resize(self, *memory: int) -> None:
+        fd = os.open(self.folder / "limits", os.O_RDWR)
+        try:
+            assert update(fd, self._limits(memory)) == "updated"
+        finally:
+            os.close(fd)
+
+    def usage(self) -> Usage:
+        usage = read_usage(self.folder / "usage")
+        assert not isinstance(usage, MalformedFile)
+        assert usage.refused == 0
+        return usage
+
+    def charged(self, gpu: int = 0) -> int:
+        """By all processes, living or not recovered yet."""
+        return sum(slot.charged[gpu] for slot in self.usage().slots)
+
+    def observe(self, *bytes_: int) -> None:
+        """As the monitor: what the driver accounts to each slot in use, in their order, on GPU 0."""
+        fd = os.open(self.folder / "limits", os.O_RDWR)
+        observed = LimitsPageC.observed
+        try:
+            seen = LimitsPageC.from_buffer_copy(os.pread(fd, PAGE_SIZE, 0)).observed
+            for slot, value in zip(self.usage().slots, bytes_, strict=True):
+                seen.bytes[0][slot.slot] = value
+                seen.slot_generation[slot.slot] = slot.generation
+            seen.heartbeat += 1
+            os.pwrite(fd, bytes(seen), observed.offset)
+        finally:
+            os.close(fd)
+
+    def env(self) -> dict[str, str]:
+        return {"HAMI_SLICE_DIR": str(self.folder)}
