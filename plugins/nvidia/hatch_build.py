@@ -66,7 +66,7 @@ def _build(shim: Path, machine: str, into: Path) -> dict[str, Path]:
         _compile(shim, machine, sorted(sources), made[name], flags)
 
     library = [*shim.glob("src/*.c"), *shim.glob("src/*.S")]
-    compile_(f"lib/{machine}/libvgpu.so", library, *_SHARED)
+    compile_(f"lib/{machine}/libvgpu.so", library, *_SHARED, "-Wl,-Bsymbolic")
     for name, parts in (
         ("libcuda.so.1", [*client, shim / "sim" / "queue.c", *shim.glob("sim/cuda_*.c")]),
         ("libnvidia-ml.so.1", [*client, *shim.glob("sim/nvml_*.c")]),

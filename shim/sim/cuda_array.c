@@ -82,7 +82,8 @@ static size_t at_least_one(size_t extent)
 /* As textures lie in memory: blocks of 64 bytes by 8 rows. */
 static uint64_t shape_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
 {
-    uint64_t row = sim_round_up(shape->Width * element_bytes(shape->Format) * shape->NumChannels, 64);
+    uint64_t element = element_bytes(shape->Format) * shape->NumChannels;
+    uint64_t row = sim_round_up(shape->Width * element, 64);
     uint64_t rows = shape->Height ? sim_round_up(shape->Height, 8) : 1;
 
     return sim_round_up(row * rows * at_least_one(shape->Depth), 512);

@@ -1,6 +1,7 @@
 /* Stream-ordered allocations. What is freed is the pool's again at once: whoever gets it next is
  * ordered behind by the driver, which the counters of a pool do not show. */
 #include "execution.h"
+#include "memory_local.h"
 #include "memory_pools.h"
 
 /* Whether a call into this stream may be a node of a graph instead, or may be refused. */

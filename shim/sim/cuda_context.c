@@ -9,6 +9,7 @@
 #define COREDUMP_FLAGS 0x60u
 
 CUcontext sim_contexts;
+bool sim_costly;
 
 void sim_context_list(CUcontext context)
 {
@@ -72,6 +73,8 @@ CUresult sim_context_open(CUcontext context, CUdevice ordinal, unsigned int flag
         if (result != CUDA_SUCCESS)
             return result;
     }
+    if (sim_knob("LAUNCH_NS", 0) != 0 || sim_knob("EVENT_NS", 0) != 0)
+        sim_costly = true;
     sim_limits_default(context);
     context->legacy.legacy = true;
     result = sim_stream_open(&context->legacy, context, 0);

@@ -100,7 +100,8 @@ static inline CUresult record(CUevent event, CUstream handle, unsigned int flags
     CUstream stream;
     CUresult result = sim_stream_resolve(handle, per_thread, &stream);
 
-    sim_spend(SIM_COST_EVENT);
+    if (SIM_UNLIKELY(sim_costly))
+        sim_spend(SIM_COST_EVENT);
     if (SIM_UNLIKELY(result != CUDA_SUCCESS))
         return result;
     if (SIM_UNLIKELY(!sim_alive(event, SIM_EVENT)))
@@ -176,7 +177,8 @@ SIM_EXPORT CUresult cuEventQuery(CUevent event)
     SIM_ENTER(cuEventQuery);
     CUresult result = may_ask(event);
 
-    sim_spend(SIM_COST_EVENT);
+    if (SIM_UNLIKELY(sim_costly))
+        sim_spend(SIM_COST_EVENT);
     return SIM_LIKELY(result == CUDA_SUCCESS) ? sim_marker_query(event->marker, NULL) : result;
 }
 

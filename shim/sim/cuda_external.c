@@ -57,7 +57,8 @@ static CUresult check_description(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descri
             return CUDA_ERROR_INVALID_VALUE;
     switch (description->type) {
     case CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD:
-        if (description->size == 0 || (description->flags & ~(unsigned)CUDA_EXTERNAL_MEMORY_DEDICATED))
+        if (description->size == 0 ||
+            (description->flags & ~(unsigned int)CUDA_EXTERNAL_MEMORY_DEDICATED))
             return CUDA_ERROR_INVALID_VALUE;
         return fcntl(description->handle.fd, F_GETFD) >= 0 ? CUDA_SUCCESS
                                                            : CUDA_ERROR_INVALID_HANDLE;

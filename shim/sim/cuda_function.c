@@ -4,7 +4,6 @@
 #define MAX_THREADS 1024
 #define RESIDENT_THREADS 2048
 #define RESIDENT_BLOCKS 32
-#define SHARED_DEFAULT 49152
 #define SHARED_MOST 232448
 #define SHARED_OF_SM 233472
 #define REGISTERS 32
@@ -136,7 +135,7 @@ SIM_EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribut
         break;
     }
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        *value = function->dynamic_shared > 0 ? function->dynamic_shared : SHARED_DEFAULT;
+        *value = (int)atomic_load(&function->shared_limit);
         break;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -154,7 +153,7 @@ SIM_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
         value > SHARED_MOST)
         return CUDA_ERROR_INVALID_VALUE;
-    function->dynamic_shared = value;
+    atomic_store(&function->shared_limit, (unsigned int)value);
     return CUDA_SUCCESS;
 }
 
@@ -196,9 +195,9 @@ SIM_EXPORT CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z
     if (x <= 0 || y <= 0 || z <= 0 || x > MAX_THREADS || y > MAX_THREADS || z > 64 ||
         (int64_t)x * y * z > MAX_THREADS)
         return CUDA_ERROR_INVALID_VALUE;
-    function->block[0] = x;
-    function->block[1] = y;
-    function->block[2] = z;
+    function->block[0] = (unsigned int)x;
+    function->block[1] = (unsigned int)y;
+    function->block[2] = (unsigned int)z;
     return CUDA_SUCCESS;
 }
 

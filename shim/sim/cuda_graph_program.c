@@ -218,10 +218,11 @@ static CUresult run_memory(const struct step *step)
 {
     CUresult result = CUDA_SUCCESS;
 
-    if (step->temporary) {
-        int64_t bytes = (int64_t)step->bytes; /* zero for the free: the allocation counts both */
-        sim_graph_use(step->ordinal, bytes);
-        sim_graph_use(step->ordinal, -bytes);
+    if (step->temporary) { /* counted once, by its allocation */
+        if (step->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+            sim_graph_use(step->ordinal, (int64_t)step->bytes);
+            sim_graph_use(step->ordinal, -(int64_t)step->bytes);
+        }
     } else if (step->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         result = sim_graph_memory_take(step->context, step->address, step->bytes);
     } else if (!sim_graph_memory_free(step->address)) {

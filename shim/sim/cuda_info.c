@@ -4,6 +4,19 @@
 
 /* ---- How much ---- */
 
+/* What sim_device says, without asking it again and again: this call is measured. */
+static inline uint64_t whole(CUdevice ordinal)
+{
+    static _Atomic uint64_t totals[SIM_MAX_DEVICES];
+    uint64_t total = atomic_load_explicit(&totals[ordinal], memory_order_relaxed);
+
+    if (SIM_UNLIKELY(total == 0)) {
+        total = sim_device(ordinal)->memory_bytes;
+        atomic_store_explicit(&totals[ordinal], total, memory_order_relaxed);
+    }
+    return total;
+}
+
 static inline CUresult amounts(uint64_t *available, uint64_t *total)
 {
     CUcontext context;
@@ -11,7 +24,7 @@ static inline CUresult amounts(uint64_t *available, uint64_t *total)
 
     if (SIM_UNLIKELY(result != CUDA_SUCCESS))
         return result;
-    *total = sim_device(context->ordinal)->memory_bytes;
+    *total = whole(context->ordinal);
     *available = sim_memory_free(context->ordinal);
     if (sim_process->local) {
         uint64_t used = sim_local_used(context->ordinal, false);
@@ -23,17 +36,17 @@ static inline CUresult amounts(uint64_t *available, uint64_t *total)
 
 SIM_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
-    uint64_t free_now, whole;
+    uint64_t free_now, in_all;
     CUresult result;
 
     SIM_ENTER(cuMemGetInfo_v2);
     if (SIM_UNLIKELY(!sim_pointer(available) || !sim_pointer(total)))
         return CUDA_ERROR_INVALID_VALUE;
-    result = amounts(&free_now, &whole);
+    result = amounts(&free_now, &in_all);
     if (SIM_UNLIKELY(result != CUDA_SUCCESS))
         return result;
     *available = free_now;
-    *total = whole;
+    *total = in_all;
     return CUDA_SUCCESS;
 }
 
@@ -44,17 +57,17 @@ static unsigned int saturated(uint64_t bytes)
 
 SIM_EXPORT CUresult cuMemGetInfo(unsigned int *available, unsigned int *total)
 {
-    uint64_t free_now, whole;
+    uint64_t free_now, in_all;
     CUresult result;
 
     SIM_ENTER(cuMemGetInfo);
     if (!sim_pointer(available) || !sim_pointer(total))
         return CUDA_ERROR_INVALID_VALUE;
-    result = amounts(&free_now, &whole);
+    result = amounts(&free_now, &in_all);
     if (result != CUDA_SUCCESS)
         return result;
     *available = saturated(free_now);
-    *total = saturated(whole);
+    *total = saturated(in_all);
     return CUDA_SUCCESS;
 }
 

@@ -56,76 +56,101 @@ static struct found look(CUdeviceptr address)
     return found;
 }
 
-/* An attribute that what lies there does not have is an error, though its value is written. */
-static CUresult tell(const struct found *found, CUpointer_attribute attribute, CUdeviceptr address,
-                     void *value)
+/* Where it lies. */
+static CUresult tell_place(const struct found *found, CUpointer_attribute attribute,
+                           CUdeviceptr address, void *value)
 {
     const struct sim_range *range = &found->range;
-    bool host = of_host(range), both = range->kind == SIM_RANGE_MANAGED;
-    CUcontext here;
 
-    if (found->unmapped && attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR &&
-        attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE && attribute != CU_POINTER_ATTRIBUTE_MAPPED)
-        return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)value = range->context;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned int *)value = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *(CUdeviceptr *)value = address;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        *(void **)value = host || both ? (void *)(uintptr_t)address : NULL;
-        return host || both ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *(unsigned long long *)value = range->buffer;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned int *)value = both;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)value = range->ordinal;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *(unsigned int *)value = range->kind == SIM_RANGE_LINEAR;
-        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *(CUdeviceptr *)value = found->start;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *(CUdeviceptr *)value = range->base;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         *(size_t *)value = found->length;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *(size_t *)value = range->bytes;
-        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(unsigned int *)value = !found->unmapped;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)value = found->handle_types;
+    default:
+        break;
+    }
+    if (found->unmapped)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)value = address;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        if (sim_context_current(&here) != CUDA_SUCCESS)
-            return CUDA_ERROR_INVALID_CONTEXT;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (!of_host(range) && range->kind != SIM_RANGE_MANAGED)
+            return CUDA_ERROR_INVALID_VALUE;
+        *(void **)value = (void *)(uintptr_t)address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)value = range->base;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *(size_t *)value = range->bytes;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Who may reach it from where. */
+static CUresult tell_access(const struct sim_range *range, void *value)
+{
+    CUcontext here;
+    CUresult result = sim_context_current(&here);
+
+    if (result == CUDA_SUCCESS)
         *(unsigned int *)value = range->kind == SIM_RANGE_MAPPED
                                      ? range->access[here->ordinal]
                                      : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        return CUDA_SUCCESS;
+    return result;
+}
+
+/* What it is; what is not known here is a question of where. */
+static CUresult tell(const struct found *found, CUpointer_attribute attribute, CUdeviceptr address,
+                     void *value)
+{
+    const struct sim_range *range = &found->range;
+
+    switch (found->unmapped ? 0 : (int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)value = range->context;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned int *)value = of_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(unsigned long long *)value = range->buffer;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned int *)value = range->kind == SIM_RANGE_MANAGED;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)value = range->ordinal;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(unsigned int *)value = range->kind == SIM_RANGE_LINEAR;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)value = found->handle_types;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return tell_access(range, value);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *(CUmemoryPool *)value = range->kind == SIM_RANGE_ASYNC ? range->owner : NULL;
-        return CUDA_SUCCESS;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         *(unsigned long long *)value =
             range->kind == SIM_RANGE_MAPPED ? range->shared : range->buffer;
-        return CUDA_SUCCESS;
+        break;
+    default:
+        return tell_place(found, attribute, address, value);
     }
-    return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
 }
 
 SIM_EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute,

@@ -1,4 +1,4 @@
-/* cuIpcGetMemHandle and what opens it in another process: 64 bytes that name memory in the ledger. */
+/* cuIpcGetMemHandle, and opening it in another process: 64 bytes that name memory in the ledger. */
 #include <string.h>
 #include <unistd.h>
 

@@ -6,7 +6,6 @@
 #define MAX_GRID_X 0x7fffffffu
 #define MAX_GRID_YZ 0xffffu
 #define MAX_BLOCK_Z 64u
-#define SHARED_DEFAULT 49152u
 #define RESIDENT_THREADS 2048u
 
 CUresult sim_launch_parameter(struct sim_launch *launch, void **parameters, void **extra)
@@ -28,40 +27,34 @@ CUresult sim_launch_parameter(struct sim_launch *launch, void **parameters, void
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-static inline bool shape_allowed(CUfunction function, unsigned int gx, unsigned int gy,
-                                 unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
-                                 unsigned int shared)
+static bool shape_allowed(const struct sim_launch *launch)
 {
-    unsigned int limit = function->dynamic_shared > 0 ? (unsigned int)function->dynamic_shared
-                                                      : SHARED_DEFAULT;
+    const unsigned int *grid = launch->grid, *block = launch->block;
+
     /* An unsigned x - 1 < max is 1 <= x <= max. */
-    return gx - 1 < MAX_GRID_X && gy - 1 < MAX_GRID_YZ && gz - 1 < MAX_GRID_YZ &&
-           bx - 1 < MAX_THREADS && by - 1 < MAX_THREADS && bz - 1 < MAX_BLOCK_Z &&
-           (uint64_t)bx * by * bz <= MAX_THREADS && shared <= limit;
-}
-
-static inline uint32_t width_in(CUfunction function, CUcontext context)
-{
-    uint32_t width = function->width;
-
-    if (SIM_UNLIKELY(context->green != NULL)) {
-        uint32_t share = 1000 * context->green->sms / (uint32_t)sim_device(context->ordinal)->sms;
-        width = share < 1 ? 1 : width > share ? share : width;
-    }
-    return width;
+    return grid[0] - 1 < MAX_GRID_X && grid[1] - 1 < MAX_GRID_YZ && grid[2] - 1 < MAX_GRID_YZ &&
+           block[0] - 1 < MAX_THREADS && block[1] - 1 < MAX_THREADS && block[2] - 1 < MAX_BLOCK_Z &&
+           (uint64_t)block[0] * block[1] * block[2] <= MAX_THREADS &&
+           launch->shared <= atomic_load_explicit(&launch->function->shared_limit,
+                                                  memory_order_relaxed);
 }
 
 CUresult sim_launch_work(const struct sim_launch *launch, CUcontext context, struct sim_work *work)
 {
     CUfunction function = launch->function;
-    const unsigned int *grid = launch->grid, *block = launch->block;
+    const unsigned int *grid = launch->grid;
 
-    if (!shape_allowed(function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
-                       launch->shared))
+    if (!shape_allowed(launch))
         return CUDA_ERROR_INVALID_VALUE;
-    work->duration_ns = function->dynamic ? launch->parameter : function->ns;
+    *work = function->work;
+    if (function->dynamic)
+        work->duration_ns = launch->parameter;
     work->duration_ns += function->per_block_ns * grid[0] * grid[1] * grid[2];
-    work->width = width_in(function, context);
+    if (context->green != NULL) {
+        uint32_t share = 1000 * context->green->sms / (uint32_t)sim_device(context->ordinal)->sms;
+        share = share < 1 ? 1 : share;
+        work->width = work->width > share ? share : work->width;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -76,13 +69,13 @@ CUresult sim_launch_ready(CUfunction function)
         result = sim_local_grow(function->context, function->symbol->local);
     if (result == CUDA_SUCCESS)
         atomic_store_explicit(&function->ready, true, memory_order_release);
+    if (result == CUDA_SUCCESS && !function->dynamic && function->per_block_ns == 0)
+        atomic_store_explicit(&function->plain, true, memory_order_release);
     return result;
 }
 
-/* Everything that is not a plain launch of a loaded function on a stream that nothing stops. */
-static __attribute__((noinline)) CUresult launch_slow(struct sim_launch *launch, CUfunction handle,
-                                                      CUstream stream, void **parameters,
-                                                      void **extra)
+static CUresult launch_checked(struct sim_launch *launch, CUfunction handle, CUstream stream,
+                               void **parameters, void **extra)
 {
     struct sim_node_params node = { .type = CU_GRAPH_NODE_TYPE_KERNEL };
     CUresult result = sim_function_resolve(handle, stream->context, &launch->function);
@@ -107,56 +100,103 @@ static __attribute__((noinline)) CUresult launch_slow(struct sim_launch *launch,
     return result == CUDA_SUCCESS ? sim_run(stream, &node.work) : result;
 }
 
-static inline __attribute__((always_inline)) CUresult
-launch(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
-       unsigned int by, unsigned int bz, unsigned int shared, CUstream handle, bool per_thread,
-       void **parameters, void **extra)
+/* Any launch. */
+static CUresult launch(CUfunction function, const unsigned int grid[3], const unsigned int block[3],
+                       unsigned int shared, CUstream handle, bool per_thread, void **parameters,
+                       void **extra)
 {
+    struct sim_launch given = {
+        .grid = { grid[0], grid[1], grid[2] },
+        .block = { block[0], block[1], block[2] },
+        .shared = shared,
+    };
     CUcontext current;
     CUstream stream;
     CUresult result = sim_context_current(&current);
 
-    if (SIM_UNLIKELY(result != CUDA_SUCCESS))
-        return result;
-    result = sim_stream_resolve(handle, per_thread, &stream);
-    if (SIM_UNLIKELY(result != CUDA_SUCCESS))
+    if (result == CUDA_SUCCESS)
+        result = sim_stream_resolve(handle, per_thread, &stream);
+    if (result != CUDA_SUCCESS)
         return result;
     sim_spend(SIM_COST_LAUNCH);
-    if (SIM_LIKELY(sim_alive(function, SIM_FUNCTION) &&
-                   atomic_load_explicit(&function->ready, memory_order_acquire) &&
-                   !function->dynamic && extra == NULL &&
-                   function->context == stream->context &&
-                   !(atomic_load_explicit(&stream->attention, memory_order_acquire) &
-                     SIM_ATTENTION_CAPTURE) &&
-                   shape_allowed(function, gx, gy, gz, bx, by, bz, shared))) {
-        struct sim_work work = { .duration_ns = function->ns, .width = function->width };
-        if (SIM_UNLIKELY(function->per_block_ns != 0))
-            work.duration_ns += function->per_block_ns * gx * gy * gz;
-        return sim_run(stream, &work);
-    }
-    struct sim_launch slow = { .grid = { gx, gy, gz }, .block = { bx, by, bz }, .shared = shared };
-    return launch_slow(&slow, function, stream, parameters, extra);
+    return launch_checked(&given, function, stream, parameters, extra);
 }
 
-SIM_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                                   void **parameters, void **extra)
+/* The queue for a launch that nothing stands in the way of, or NULL; says no to some that would be
+ * allowed. What the compiler makes of it must need no stack: that is most of what a launch costs. */
+static inline __attribute__((always_inline)) struct sim_queue *
+plain(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+      unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, bool per_thread,
+      void **extra)
+{
+    CUcontext current = sim_thread.current;
+
+    if (current == NULL || !sim_alive(current, SIM_CONTEXT) || sim_costly || extra != NULL)
+        return NULL;
+    if (stream == NULL)
+        stream = per_thread ? sim_thread.streams : &current->legacy;
+    if (!sim_alive(stream, SIM_STREAM) || (per_thread && stream->context != current) || !sim_alive(function, SIM_FUNCTION) ||
+        !atomic_load_explicit(&function->plain, memory_order_acquire) ||
+        function->context != stream->context ||
+        atomic_load_explicit(&stream->attention, memory_order_acquire) != 0)
+        return NULL;
+    if (stream->blocking &&
+        atomic_load_explicit(&stream->context->legacy_work, memory_order_relaxed) !=
+            atomic_load_explicit(&stream->legacy_seen, memory_order_relaxed))
+        return NULL;
+    /* Of numbers below a power of two the bitwise or is below it too. */
+    if (gx - 1 >= MAX_GRID_X || ((gy - 1) | (gz - 1)) >= 0x8000 ||
+        ((bx - 1) | (by - 1)) >= MAX_THREADS || bz - 1 >= MAX_BLOCK_Z ||
+        bx * by * bz > MAX_THREADS ||
+        shared > atomic_load_explicit(&function->shared_limit, memory_order_relaxed))
+        return NULL;
+    return stream->queue;
+}
+
+/* Of the structures that programs describe launches with. */
+#define GRID(of) ((unsigned int[]){ (of)->gridDimX, (of)->gridDimY, (of)->gridDimZ })
+#define BLOCK(of) ((unsigned int[]){ (of)->blockDimX, (of)->blockDimY, (of)->blockDimZ })
+
+#define LAUNCH_PARAMETERS                                                                          \
+    CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,            \
+        unsigned int block_x, unsigned int block_y, unsigned int block_z,                          \
+        unsigned int shared_bytes, CUstream stream, void **parameters, void **extra
+#define LAUNCH_ARGUMENTS                                                                           \
+    function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters, \
+        extra
+
+static __attribute__((noinline)) CUresult launch_legacy(LAUNCH_PARAMETERS)
+{
+    return launch(function, (unsigned int[]){ grid_x, grid_y, grid_z },
+                  (unsigned int[]){ block_x, block_y, block_z }, shared_bytes, stream, false,
+                  parameters, extra);
+}
+
+static __attribute__((noinline)) CUresult launch_per_thread(LAUNCH_PARAMETERS)
+{
+    return launch(function, (unsigned int[]){ grid_x, grid_y, grid_z },
+                  (unsigned int[]){ block_x, block_y, block_z }, shared_bytes, stream, true,
+                  parameters, extra);
+}
+
+SIM_EXPORT CUresult cuLaunchKernel(LAUNCH_PARAMETERS)
 {
     SIM_ENTER(cuLaunchKernel);
-    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                  false, parameters, extra);
+    struct sim_queue *queue = plain(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared_bytes, stream, false, extra);
+    if (SIM_LIKELY(queue != NULL))
+        return sim_queue_run(queue, &function->work);
+    return launch_legacy(LAUNCH_ARGUMENTS);
 }
 
-SIM_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x,
-                                        unsigned int grid_y, unsigned int grid_z,
-                                        unsigned int block_x, unsigned int block_y,
-                                        unsigned int block_z, unsigned int shared_bytes,
-                                        CUstream stream, void **parameters, void **extra)
+SIM_EXPORT CUresult cuLaunchKernel_ptsz(LAUNCH_PARAMETERS)
 {
     SIM_ENTER(cuLaunchKernel_ptsz);
-    return launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-                  true, parameters, extra);
+    struct sim_queue *queue = plain(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared_bytes, stream, true, extra);
+    if (SIM_LIKELY(queue != NULL))
+        return sim_queue_run(queue, &function->work);
+    return launch_per_thread(LAUNCH_ARGUMENTS);
 }
 
 /* All blocks of a cooperative launch run at once, or it is refused. */
@@ -187,8 +227,7 @@ static CUresult cooperative(CUfunction function, const unsigned int grid[3],
                                    block[0] * block[1] * block[2]);
     if (result != CUDA_SUCCESS)
         return result;
-    return launch(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream,
-                  per_thread, parameters, NULL);
+    return launch(function, grid, block, shared, stream, per_thread, parameters, NULL);
 }
 
 SIM_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x,
@@ -261,9 +300,16 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, voi
         if (result != CUDA_SUCCESS)
             return result;
     }
-    result = launch(function, config->gridDimX, config->gridDimY, config->gridDimZ,
-                    config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
-                    config->hStream, per_thread, parameters, extra);
+    if (config->numAttrs == 0) {
+        struct sim_queue *queue = plain(function, config->gridDimX, config->gridDimY,
+                                        config->gridDimZ, config->blockDimX, config->blockDimY,
+                                        config->blockDimZ, config->sharedMemBytes, config->hStream,
+                                        per_thread, extra);
+        if (queue != NULL)
+            return sim_queue_run(queue, &function->work);
+    }
+    result = launch(function, GRID(config), BLOCK(config), config->sharedMemBytes, config->hStream,
+                    per_thread, parameters, extra);
     for (unsigned int i = 0; i < config->numAttrs && result == CUDA_SUCCESS; i++) {
         int id = (int)config->attrs[i].id;
         /* Earlier than the kernel's end on a real device, never later: the end is what we have. */
@@ -287,13 +333,6 @@ SIM_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfuncti
 {
     SIM_ENTER(cuLaunchKernelEx_ptsz);
     return launch_ex(config, function, parameters, extra, true);
-}
-
-static CUresult launch_resolved(CUfunction function, unsigned int gx, unsigned int gy,
-                                unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz,
-                                unsigned int shared, CUstream stream, void **parameters)
-{
-    return launch(function, gx, gy, gz, bx, by, bz, shared, stream, false, parameters, NULL);
 }
 
 /* One launch on each of several devices, in streams that the program made. */
@@ -322,9 +361,8 @@ SIM_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *lau
     }
     for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUDA_LAUNCH_PARAMS *each = &launches[i];
-        result = launch_resolved(each->function, each->gridDimX, each->gridDimY, each->gridDimZ,
-                                 each->blockDimX, each->blockDimY, each->blockDimZ,
-                                 each->sharedMemBytes, each->hStream, each->kernelParams);
+        result = launch(each->function, GRID(each), BLOCK(each), each->sharedMemBytes,
+                        each->hStream, false, each->kernelParams, NULL);
     }
     return result;
 }
@@ -344,9 +382,8 @@ static CUresult launch_old(CUfunction handle, int grid_x, int grid_y, CUstream s
     if (grid_x <= 0 || grid_y <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     parameters[0] = &function->parameter;
-    return launch_resolved(function, (unsigned int)grid_x, (unsigned int)grid_y, 1,
-                           (unsigned int)function->block[0], (unsigned int)function->block[1],
-                           (unsigned int)function->block[2], 0, stream, parameters);
+    return launch(function, (unsigned int[]){ (unsigned int)grid_x, (unsigned int)grid_y, 1 },
+                  function->block, 0, stream, false, parameters, NULL);
 }
 
 SIM_EXPORT CUresult cuLaunch(CUfunction function)

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include "execution.h"
-#include "memory.h"
+#include "memory_local.h"
 #include "memory_pools.h"
 #include "memory_vmm.h"
 
@@ -135,8 +135,8 @@ SIM_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch
     return result;
 }
 
-/* Managed memory is the host's too, so its address is real. It counts in full on the device from the
- * start, as where a card cannot take pages at their first use. */
+/* Managed memory is the host's too, so its address is real. It counts in full on the device from
+ * the start, as where a card cannot take pages at their first use. */
 SIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
     struct sim_range like = {.bytes = bytes, .kind = SIM_RANGE_MANAGED};
@@ -156,8 +156,8 @@ SIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsign
     result = sim_take(like.ordinal, bytes, SIM_MEMORY_DATA, &like.part.id);
     if (result != CUDA_SUCCESS)
         return result;
-    real = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                -1, 0);
+    real = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (real == MAP_FAILED) {
         sim_give(like.part.id);
         return CUDA_ERROR_OUT_OF_MEMORY;

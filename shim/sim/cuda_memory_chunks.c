@@ -67,8 +67,9 @@ static CUdeviceptr low_address(uint64_t bytes)
         while (low_next + bytes <= LOW_END) {
             struct sim_range *there = sim_range_touching(low_next, bytes);
             CUdeviceptr address = low_next;
+            CUdeviceptr end = there ? there->base + there->bytes : address + bytes;
 
-            low_next = sim_round_up(there ? there->base + there->bytes : address + bytes, SIM_GRANULE);
+            low_next = sim_round_up(end, SIM_GRANULE);
             if (!there)
                 return address;
         }

@@ -105,7 +105,7 @@ static bool piece_at(const struct side *side, uint64_t offset, uint64_t bytes, b
         return false;
     if (bytes > range->base + range->bytes - address)
         piece->bytes = range->base + range->bytes - address;
-    /* What is kept of an allocation this large is nothing: reading gives what happened to be there. */
+    /* A large allocation keeps nothing: reading it gives zeroes. */
     piece->data = sim_range_data(range, address, write);
     return true;
 }

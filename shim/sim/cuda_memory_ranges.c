@@ -1,4 +1,4 @@
-/* What lies at which address: a tree for looking up any address inside, a list for going through. */
+/* What lies at which address: a tree for looking up addresses, a list for going through all. */
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>

@@ -54,8 +54,9 @@ static CUfunction new_function(CUmodule module, const struct sim_symbol *symbol,
     if (function == NULL)
         return NULL;
     function->dynamic = symbol->dynamic;
-    function->width = symbol->width;
-    function->ns = symbol->ns;
+    function->work.width = symbol->width;
+    function->work.duration_ns = symbol->ns;
+    atomic_store_explicit(&function->shared_limit, SIM_SHARED_DEFAULT, memory_order_relaxed);
     function->per_block_ns = symbol->per_block_ns;
     function->context = module->context;
     function->module = module;

@@ -122,7 +122,8 @@ SIM_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
     sim_memory_lock();
     if (sim_pool_known(pool)) {
         sim_pool_count_local(pool);
-        result = pool->imported ? get_property(pool, attribute, value) : get(pool, attribute, value);
+        result = pool->imported ? get_property(pool, attribute, value)
+                                : get(pool, attribute, value);
     }
     sim_memory_unlock();
     return result;

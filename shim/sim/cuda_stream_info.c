@@ -47,29 +47,55 @@ SIM_EXPORT CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context,
     return context_of(stream, true, context, green_context, false);
 }
 
-#define INFO(name, type, field)                                                                    \
-    static CUresult name##_of(CUstream handle, bool per_thread, type *value)                       \
-    {                                                                                              \
-        CUstream stream;                                                                           \
-        CUresult result;                                                                           \
-        if (value == NULL)                                                                         \
+/* Copies a field of the stream out. */
+#define FIELD(field)                                                                               \
+    do {                                                                                           \
+        CUstream resolved_;                                                                        \
+        CUresult result_;                                                                          \
+        if (field == NULL)                                                                         \
             return CUDA_ERROR_INVALID_VALUE;                                                       \
-        result = sim_stream_resolve(handle, per_thread, &stream);                                  \
-        if (result == CUDA_SUCCESS)                                                                \
-            *value = stream->field;                                                                \
-        return result;                                                                             \
-    }                                                                                              \
-    SIM_EXPORT CUresult cuStreamGet##name(CUstream stream, type *value)                            \
-    {                                                                                              \
-        SIM_ENTER(cuStreamGet##name);                                                              \
-        return name##_of(stream, false, value);                                                    \
-    }                                                                                              \
-    SIM_EXPORT CUresult cuStreamGet##name##_ptsz(CUstream stream, type *value)                     \
-    {                                                                                              \
-        SIM_ENTER(cuStreamGet##name##_ptsz);                                                       \
-        return name##_of(stream, true, value);                                                     \
-    }
+        result_ = sim_stream_resolve(stream, per_thread, &resolved_);                              \
+        if (result_ == CUDA_SUCCESS)                                                               \
+            *field = resolved_->field;                                                             \
+        return result_;                                                                            \
+    } while (0)
 
-INFO(Flags, unsigned int, flags)
-INFO(Priority, int, priority)
-INFO(Id, unsigned long long, id)
+static CUresult flags_of(CUstream stream, bool per_thread, unsigned int *flags) { FIELD(flags); }
+static CUresult priority_of(CUstream stream, bool per_thread, int *priority) { FIELD(priority); }
+static CUresult id_of(CUstream stream, bool per_thread, unsigned long long *id) { FIELD(id); }
+
+SIM_EXPORT CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags)
+{
+    SIM_ENTER(cuStreamGetFlags);
+    return flags_of(stream, false, flags);
+}
+
+SIM_EXPORT CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags)
+{
+    SIM_ENTER(cuStreamGetFlags_ptsz);
+    return flags_of(stream, true, flags);
+}
+
+SIM_EXPORT CUresult cuStreamGetPriority(CUstream stream, int *priority)
+{
+    SIM_ENTER(cuStreamGetPriority);
+    return priority_of(stream, false, priority);
+}
+
+SIM_EXPORT CUresult cuStreamGetPriority_ptsz(CUstream stream, int *priority)
+{
+    SIM_ENTER(cuStreamGetPriority_ptsz);
+    return priority_of(stream, true, priority);
+}
+
+SIM_EXPORT CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
+{
+    SIM_ENTER(cuStreamGetId);
+    return id_of(stream, false, id);
+}
+
+SIM_EXPORT CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
+{
+    SIM_ENTER(cuStreamGetId_ptsz);
+    return id_of(stream, true, id);
+}

@@ -5,7 +5,7 @@
 #include "execution.h"
 #include "memory_vmm.h"
 
-/* A handle's value is its place in a table; places are not used again, so that a stale one is known. */
+/* A handle's value is its place in a table. Places are not used again: a stale value is known. */
 #define FIRST_VALUE UINT64_C(0x10000)
 #define VALUE_STEP UINT64_C(0x10)
 

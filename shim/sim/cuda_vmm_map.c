@@ -1,5 +1,5 @@
-/* Addresses without memory (cuMemAddressReserve), memory at addresses (cuMemMap), and who may use it
- * there (cuMemSetAccess). */
+/* Addresses without memory (cuMemAddressReserve), memory at addresses (cuMemMap), and who may use
+ * it there (cuMemSetAccess). */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>

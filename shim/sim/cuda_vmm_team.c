@@ -1,5 +1,5 @@
-/* Multicast: memory of several devices bound to one object. The object takes nothing of a card; what
- * is bound to it stays until it is unbound or the object ends. */
+/* Multicast: memory of several devices bound to one object. The object takes nothing of a card;
+ * what is bound to it stays until it is unbound or the object ends. */
 #include <stdlib.h>
 
 #include "execution.h"

@@ -17,11 +17,7 @@
 #include <string.h>
 
 #include "client.h"
-
-typedef struct { /* as CUDA 10.0 to 13.0 have it */
-    CUhostFn fn;
-    void *userData;
-} CUDA_HOST_NODE_PARAMS_v1;
+#include "cuda_more.h"
 
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define SIM_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -165,6 +161,9 @@ struct CUdevResourceDesc_st {
     CUdevResourceDesc next; /* nothing in the API destroys one */
 };
 
+/* Whether calls spend time as a real driver's would (sim_spend): asked once, by the first context. */
+extern bool sim_costly;
+
 /* What each thread has of its own. Small: it lies in the static TLS block. */
 struct sim_thread {
     CUcontext current;
@@ -287,6 +286,7 @@ CUresult sim_event_record(CUevent event, CUstream stream, bool per_thread);
 /* ---- Modules (cuda_image.c, cuda_module.c, cuda_library.c, cuda_function.c) ---- */
 
 #define SIM_NAME_SIZE 128
+#define SIM_SHARED_DEFAULT 49152u /* bytes of dynamic shared memory without asking for more */
 
 struct sim_symbol { /* one line of an image */
     char name[SIM_NAME_SIZE];
@@ -308,19 +308,20 @@ void sim_image_free(struct sim_image *image);
 struct CUfunc_st {
     struct sim_head head;
     /* What a launch looks at, together. */
-    _Atomic bool ready;  /* its code is loaded, and its context has local memory enough */
-    _Atomic bool loaded; /* its code is */
+    _Atomic bool ready;   /* its code is loaded, and its context has local memory enough */
+    _Atomic bool plain;   /* ready, and every launch of it is `work` */
+    _Atomic bool loaded;  /* its code is */
     bool dynamic;
-    uint32_t width;
-    uint64_t ns, per_block_ns;
-    CUcontext context; /* where the module is */
+    _Atomic unsigned int shared_limit; /* dynamic shared memory that a launch may ask for */
+    struct sim_work work; /* of no blocks */
+    CUcontext context;    /* where the module is */
+    uint64_t per_block_ns;
     CUmodule module;
     CUkernel kernel;   /* of a library */
     const struct sim_symbol *symbol;
-    int block[3];      /* of the calls before CUDA 4.0 */
+    unsigned int block[3]; /* of the calls before CUDA 4.0 */
     unsigned int parameter_bytes;
     uint64_t parameter;
-    int dynamic_shared; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 };
 
 struct sim_global {
@@ -533,16 +534,5 @@ CUresult sim_program_run(struct sim_program *program, CUstream stream, bool auto
 /* Memory that launches of graphs left allocated (cuda_graph_memory.c). */
 bool sim_graph_memory_live(CUdeviceptr address);
 CUresult sim_graph_memory_take(CUcontext context, CUdeviceptr address, uint64_t bytes);
-
-/* Exported, and not in hami_cuda.h: nothing of ours calls them. */
-CUresult cuParamSetv(CUfunction function, int offset, void *value, unsigned int bytes);
-CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                            size_t dependency_count, const CUDA_HOST_NODE_PARAMS_v1 *parameters);
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address);
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph);
-CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode original, CUgraph clone);
-CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count);
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies,
-                                       CUgraphEdgeData *edges, size_t *count);
 
 #endif

@@ -38,8 +38,8 @@ struct sim_part {
     CUdeviceptr address;
 };
 
-/* Up to 1 MiB comes out of a chunk of this context and device; `low`: below 4 GiB, for the spellings
- * whose addresses have 32 bits. */
+/* Up to 1 MiB comes out of a chunk of this context and device; `low`: below 4 GiB, for the
+ * spellings whose addresses have 32 bits. */
 CUresult sim_part_take(CUcontext context, CUdevice ordinal, uint64_t bytes, bool low,
                        struct sim_part *part);
 void sim_part_give(struct sim_part *part);
@@ -89,7 +89,7 @@ struct sim_range {
     struct sim_range *next, *previous;
 };
 
-/* The range that an address lies in; only one that starts there; any that [base, +bytes) touches. */
+/* The range that an address lies in; one that starts there; any that [base, +bytes) touches. */
 struct sim_range *sim_range_find(CUdeviceptr address);
 struct sim_range *sim_range_at(CUdeviceptr base);
 struct sim_range *sim_range_touching(CUdeviceptr base, uint64_t bytes);
@@ -116,12 +116,8 @@ void sim_ranges_reap(CUdevice ordinal);
 /* There is something that a synchronisation ends: pools, or memory freed by cuMemFreeAsync. */
 extern _Atomic bool sim_settles;
 
-/* ---- Without a ledger (cuda_memory_local.c): sim_process->local ---- */
+/* ---- Without a ledger (memory_local.h): sim_process->local ---- */
 
-/* An allocation without lock or ledger; 0: no address left. */
-CUdeviceptr sim_local_alloc(CUdevice ordinal, uint64_t bytes, bool async);
-/* False: not an address of these. */
-bool sim_local_free(CUdeviceptr address);
 /* What an address inside one of these belongs to. */
 bool sim_local_find(CUdeviceptr address, CUdeviceptr *base, uint64_t *bytes, CUdevice *ordinal,
                     bool *async);

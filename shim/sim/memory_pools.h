@@ -4,9 +4,9 @@
 
 #include "memory.h"
 
-/* What a pool, or a device's graph memory, holds of the ledger: pieces taken in steps, of which some
- * part is in use. Which piece a use lies in does not matter: physical memory is mapped where it is
- * needed. */
+/* What a pool, or a device's graph memory, holds of the ledger: pieces taken in steps, of which
+ * some part is in use. Which piece a use lies in does not matter: physical memory is mapped where
+ * it is needed. */
 struct sim_reserve {
     CUdevice ordinal; /* -1: host memory, no ledger */
     uint64_t reserved, reserved_high, used, used_high;

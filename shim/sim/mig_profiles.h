@@ -1,5 +1,5 @@
-/* What the cards that know MIG can be cut into, as their drivers report it. The same models stand in
- * the plugin's data/simulated_gpus.yaml; tests/shim/test_simulated_nvml.py compares the two. */
+/* What the cards that know MIG can be cut into, as their drivers report it. The same models stand
+ * in the plugin's data/simulated_gpus.yaml; tests/shim/nvml/test_plugin.py compares the two. */
 #ifndef SIM_MIG_PROFILES_H
 #define SIM_MIG_PROFILES_H
 

@@ -1,8 +1,12 @@
 /* What the parts of the simulated libnvidia-ml.so.1 share. A handle is the address of a place in a
- * table: of a unit of the board, a GPU instance or a compute instance. What is at the place is asked
- * anew in every call, so a handle outlives what it meant, as NVML's do. */
+ * table: of a unit of the board, a GPU instance or a compute instance. What is at the place is
+ * asked anew in every call, so a handle outlives what it meant, as NVML's do. */
 #ifndef SIM_NVML_H
 #define SIM_NVML_H
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
 
 #include "client.h"
 #include "hami_nvml.h"
@@ -14,7 +18,8 @@
 /* NVML_ERROR_UNINITIALIZED before the first nvmlInit and after the last nvmlShutdown. */
 nvmlReturn_t sim_nvml_session(void);
 /* Ask the daemon; its status is the answer. */
-nvmlReturn_t sim_nvml_request(uint32_t op, const struct sim_nvml_ask *ask, void *answer, size_t size);
+nvmlReturn_t sim_nvml_request(uint32_t op, const struct sim_nvml_ask *ask, void *answer,
+                              size_t size);
 /* Write a text with its end, NVML_ERROR_INSUFFICIENT_SIZE where it does not fit. */
 nvmlReturn_t sim_nvml_text(const char *text, char *into, unsigned int length);
 
@@ -69,6 +74,30 @@ nvmlGpuInstance_t sim_nvml_instance_handle(int card, int id);
 
 /* The last session has ended: its event sets are void, and who waits for one is told so. */
 void sim_nvml_events_end(void);
+
+/* ---- The board ---- */
+
+/* Copy words out of the board while the daemon does not write; false: it never stopped. Each word
+ * is read with acquire, so that the revision is read again after all of them. */
+static inline bool sim_nvml_copy(void *into, const void *from, size_t bytes)
+{
+    const _Atomic uint64_t *revision = &sim_board()->revision;
+    const uint64_t *words = from;
+
+    for (int tries = 0; tries < 1000; tries++) {
+        uint64_t before = atomic_load_explicit(revision, memory_order_acquire);
+
+        for (size_t i = 0; i < bytes / sizeof(*words); i++) {
+            uint64_t word = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
+
+            memcpy((char *)into + i * sizeof(word), &word, sizeof(word));
+        }
+        if ((before & 1) == 0 && atomic_load_explicit(revision, memory_order_relaxed) == before)
+            return true;
+        sched_yield();
+    }
+    return false;
+}
 
 /* ---- Lists ---- */
 

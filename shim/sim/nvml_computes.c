@@ -89,8 +89,8 @@ SIM_EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
 }
 
 /* A GPU instance and how many slices a profile takes of it. */
-static nvmlReturn_t open_for(nvmlGpuInstance_t handle, unsigned int profile_id, struct sim_nvml_whole *whole,
-                             uint32_t *slices)
+static nvmlReturn_t open_for(nvmlGpuInstance_t handle, unsigned int profile_id,
+                             struct sim_nvml_whole *whole, uint32_t *slices)
 {
     nvmlReturn_t result = sim_nvml_open_whole(handle, whole);
 
@@ -141,8 +141,10 @@ SIM_EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
     for (int i = 0; i < whole.is.compute_count; i++)
         taken |= ((1u << whole.is.compute[i].size) - 1) << whole.is.compute[i].start;
     *count = 0;
-    for (uint32_t i = 0; (start = sim_mig_compute_start(slices, whole.profile->slices, i)) >= 0; i++)
+    for (uint32_t i = 0; i < sim_mig_compute_count(slices, whole.profile->slices); i++) {
+        start = sim_mig_compute_start(slices, whole.profile->slices, i);
         *count += !(taken & ((1u << slices) - 1) << start);
+    }
     return NVML_SUCCESS;
 }
 
@@ -166,7 +168,8 @@ static nvmlReturn_t open_part(nvmlComputeInstance_t handle, struct part *part)
     at -= first;
     id = (int)(at % SIM_NVML_COMPUTE_IDS);
     whole = (int)(at / SIM_NVML_COMPUTE_IDS);
-    result = sim_nvml_open_whole_at(whole / SIM_NVML_INSTANCE_IDS, whole % SIM_NVML_INSTANCE_IDS, &part->of);
+    result = sim_nvml_open_whole_at(whole / SIM_NVML_INSTANCE_IDS, whole % SIM_NVML_INSTANCE_IDS,
+                                    &part->of);
     if (result)
         return result;
     for (int i = 0; i < part->of.is.compute_count; i++)

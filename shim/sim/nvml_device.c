@@ -207,11 +207,14 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvm
     return by_bus_id(bus_id, device);
 }
 
-static void write_serial(const struct sim_board_unit *shown, char text[NVML_DEVICE_SERIAL_BUFFER_SIZE])
+static void write_serial(const struct sim_board_unit *shown,
+                         char text[NVML_DEVICE_SERIAL_BUFFER_SIZE])
 {
+    unsigned int start = (unsigned int)shown->bytes[0] << 24 | (unsigned int)shown->bytes[1] << 16 |
+                         (unsigned int)shown->bytes[2] << 8 | shown->bytes[3];
+
     snprintf(text, NVML_DEVICE_SERIAL_BUFFER_SIZE, "165%010u",
-             ((unsigned)shown->bytes[0] << 24 | (unsigned)shown->bytes[1] << 16 |
-              (unsigned)shown->bytes[2] << 8 | shown->bytes[3]) % 1000000000u + (unsigned)shown->card);
+             start % 1000000000u + (unsigned int)shown->card);
 }
 
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
@@ -266,7 +269,7 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, u
     return sim_nvml_text(text, serial, length);
 }
 
-/* A card's place among the cards that this container has; a MIG device's among those of its card. */
+/* A card's place among the cards that this container has, a MIG device's among its card's. */
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     int units[SIM_MAX_UNITS], count;

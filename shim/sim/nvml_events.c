@@ -150,16 +150,9 @@ static bool read_event(uint64_t number, struct sim_board_event *event)
 {
     const struct sim_board *board = sim_board();
 
-    for (int tries = 0; tries < 1000; tries++) {
-        uint64_t before = atomic_load_explicit(&board->revision, memory_order_acquire);
-
-        memcpy(event, &board->events[number % SIM_BOARD_EVENTS], sizeof(*event));
-        atomic_thread_fence(memory_order_acquire);
-        if ((before & 1) == 0 &&
-            atomic_load_explicit(&board->revision, memory_order_relaxed) == before)
-            return atomic_load(&board->event_count) - number <= SIM_BOARD_EVENTS;
-    }
-    return false;
+    _Static_assert(sizeof(*event) % sizeof(uint64_t) == 0, "copied in words");
+    return sim_nvml_copy(event, &board->events[number % SIM_BOARD_EVENTS], sizeof(*event)) &&
+           atomic_load(&board->event_count) - number <= SIM_BOARD_EVENTS;
 }
 
 /* The next event of the set, NVML_ERROR_TIMEOUT where there is none now. */

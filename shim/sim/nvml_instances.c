@@ -42,7 +42,8 @@ nvmlReturn_t sim_nvml_open_whole(nvmlGpuInstance_t handle, struct sim_nvml_whole
     if (at < first || at >= first + sizeof(instances))
         return NVML_ERROR_INVALID_ARGUMENT;
     at -= first;
-    return sim_nvml_open_whole_at((int)(at / SIM_NVML_INSTANCE_IDS), (int)(at % SIM_NVML_INSTANCE_IDS), whole);
+    return sim_nvml_open_whole_at((int)(at / SIM_NVML_INSTANCE_IDS),
+                                  (int)(at % SIM_NVML_INSTANCE_IDS), whole);
 }
 
 static nvmlReturn_t create(nvmlDevice_t device, unsigned int profile_id, int start, int size,

@@ -23,18 +23,8 @@ static bool is_mps(void)
 /* One row of the board, whole; false: nobody has it. */
 static bool read_row(int at, struct sim_board_row *copy)
 {
-    const struct sim_board *board = sim_board();
-
-    for (int tries = 0; tries < 1000; tries++) {
-        uint64_t before = atomic_load_explicit(&board->revision, memory_order_acquire);
-
-        memcpy(copy, &board->rows[at], sizeof(*copy));
-        atomic_thread_fence(memory_order_acquire);
-        if ((before & 1) == 0 &&
-            atomic_load_explicit(&board->revision, memory_order_relaxed) == before)
-            return copy->pid != 0;
-    }
-    return false;
+    _Static_assert(sizeof(*copy) % sizeof(uint64_t) == 0, "copied in words");
+    return sim_nvml_copy(copy, &sim_board()->rows[at], sizeof(*copy)) && copy->pid != 0;
 }
 
 /* A card's processes are those of its MIG devices too. */
@@ -176,8 +166,8 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t devic
 
 /* ---- Utilisation of each ---- */
 
-/* NVML's times are of the wall clock, in microseconds. The distance between the clocks is taken once:
- * a sample must have the same time whenever it is asked for. */
+/* NVML's times are of the wall clock, in microseconds. The distance between the clocks is taken
+ * once: a sample must have the same time whenever it is asked for. */
 static unsigned long long sampled_us(void)
 {
     static _Atomic uint64_t distance;

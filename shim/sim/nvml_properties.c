@@ -62,8 +62,8 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, 
     return NVML_SUCCESS;
 }
 
-/* Asks for the node that a card's own memory is, which is so on Grace alone. The node a card is near
- * to is for sysfs to say. */
+/* Asks for the node that a card's own memory is, which is so on Grace alone. The node a card is
+ * near to is for sysfs to say. */
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
 {
     struct sim_nvml_device opened;

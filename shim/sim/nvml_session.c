@@ -17,7 +17,8 @@ nvmlReturn_t sim_nvml_session(void)
     return atomic_load(&sessions) > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
-nvmlReturn_t sim_nvml_request(uint32_t op, const struct sim_nvml_ask *ask, void *answer, size_t size)
+nvmlReturn_t sim_nvml_request(uint32_t op, const struct sim_nvml_ask *ask, void *answer,
+                              size_t size)
 {
     uint32_t status;
     size_t got = size;

@@ -197,19 +197,24 @@ static uint64_t jittered(uint64_t duration)
     return duration - span + (span ? (dice ^ dice >> 31) % (2 * span + 1) : 0);
 }
 
-CUresult sim_queue_run(struct sim_queue *queue, const struct sim_work *work)
+static __attribute__((noinline)) CUresult run(struct sim_queue *queue, const struct sim_work *work)
 {
     struct sim_entry entry = {.kind = SIM_ITEM_RUN};
     uint64_t number;
 
-    /* Nothing to do behind nothing: not worth the daemon's time, nor a benchmark's. */
-    if (work->duration_ns == 0 && sim_queue_idle(queue))
-        return CUDA_SUCCESS;
     entry.duration_ns = jittered(work->duration_ns);
     entry.width = (uint16_t)(work->width < 1               ? 1
                              : work->width > SIM_WIDTH_MAX ? SIM_WIDTH_MAX
                                                            : work->width);
     return submit(queue, &entry, &number);
+}
+
+CUresult sim_queue_run(struct sim_queue *queue, const struct sim_work *work)
+{
+    /* Nothing to do behind nothing: not worth the daemon's time, nor a benchmark's. */
+    if (work->duration_ns == 0 && sim_queue_idle(queue))
+        return CUDA_SUCCESS;
+    return run(queue, work);
 }
 
 CUresult sim_queue_hold(struct sim_queue *queue, uint64_t *hold)

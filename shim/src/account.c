@@ -2,9 +2,9 @@
  * two words, and a process killed between them would leak or be over-granted. So each process adds
  * to a word of its own and then looks at all of them.
  *
- * Memory order: of two processes that reserve at once, each adds (seq_cst) before it loads (seq_cst).
- * In the one order of all these operations one addition is the last, and whoever made it sees the
- * other: both can refuse, both cannot be granted what only one may have. */
+ * Memory order: of two processes that reserve at once, each adds (seq_cst) before it loads
+ * (seq_cst). In the one order of all these operations one addition is the last, and whoever made it
+ * sees the other: both can refuse, both cannot be granted what only one may have. */
 #include "account.h"
 
 #include <sched.h>
@@ -18,6 +18,7 @@
 #define TRIES_SPINNING 8  /* then dead processes' slots are recovered */
 #define TRIES_AWAKE 32    /* then sleeping: a racer may have been interrupted between its steps */
 #define TRIES_ALONE 16    /* when no other process holds anything */
+#define WAITS 250         /* of 1 ms, for what the dead had: twice as long as that can take */
 
 /* No device has so much. Words below it cannot overflow a sum, and one above it is not a figure. */
 #define IMPOSSIBLE_BYTES (UINT64_C(1) << 55)
@@ -73,27 +74,65 @@ static uint64_t limit_of(int row)
     return hami_limits()->devices[row].memory_bytes;
 }
 
-/* Of the whole row. Words are written by other processes of the container, which may write anything:
- * if one is no figure, neither is the sum, and UINT64_MAX stands for it. Four chains of additions:
- * one alone takes twice as long as the loads. */
+/* Of the whole row. Words are written by other processes of the container, which may write
+ * anything: if one is no figure, neither is the sum, and UINT64_MAX stands for it. It is what a
+ * charge spends most of its time on, hence several chains of additions, and, where two words come
+ * with one load, that: 29 ns instead of 52. */
+#ifdef __x86_64__
+typedef uint64_t pair __attribute__((vector_size(16)));
+
+/* A processor with 64 bits loads each half of an aligned pair at once, which the compiler does not
+ * know; loads stay behind the locked addition before them, and in their order. */
+static inline pair load(const _Atomic uint64_t *words)
+{
+    pair both;
+
+    __asm__ volatile("movdqa %1, %0" : "=x"(both) : "m"(*(const pair *)(const void *)words));
+    return both;
+}
+
 static uint64_t row_sum(int row)
 {
-    _Atomic uint64_t *words = hami_process->usage->charged[row];
-    uint64_t sum[4] = {0}, all[4] = {0};
+    const _Atomic uint64_t *words = hami_process->usage->charged[row];
+    pair a = {0}, b = {0}, c = {0}, d = {0}, any = {0}, other = {0};
 
-    _Static_assert(HAMI_MAX_SLOTS % 4 == 0, "summed in fours");
-    for (int slot = 0; slot < HAMI_MAX_SLOTS; slot += 4) {
-        for (int i = 0; i < 4; i++) {
-            uint64_t word = atomic_load_explicit(&words[slot + i], memory_order_seq_cst);
+    _Static_assert(HAMI_MAX_SLOTS % 8 == 0, "summed in eights");
+    atomic_signal_fence(memory_order_seq_cst);
+    for (int slot = 0; slot < HAMI_MAX_SLOTS; slot += 8) {
+        pair one = load(words + slot), two = load(words + slot + 2);
+        pair three = load(words + slot + 4), four = load(words + slot + 6);
 
-            sum[i] += word;
-            all[i] |= word;
-        }
+        a += one;
+        b += two;
+        c += three;
+        d += four;
+        any |= one | two;
+        other |= three | four;
     }
-    if ((all[0] | all[1] | all[2] | all[3]) >= IMPOSSIBLE_BYTES)
-        return UINT64_MAX;
-    return sum[0] + sum[1] + sum[2] + sum[3];
+    atomic_signal_fence(memory_order_seq_cst);
+    a += b + c + d;
+    any |= other;
+    return (any[0] | any[1]) >= IMPOSSIBLE_BYTES ? UINT64_MAX : a[0] + a[1];
 }
+#else
+static uint64_t row_sum(int row)
+{
+    const _Atomic uint64_t *words = hami_process->usage->charged[row];
+    uint64_t a = 0, b = 0, any = 0, other = 0;
+
+    _Static_assert(HAMI_MAX_SLOTS % 2 == 0, "summed in pairs");
+    for (int slot = 0; slot < HAMI_MAX_SLOTS; slot += 2) {
+        uint64_t one = atomic_load_explicit(&words[slot], memory_order_seq_cst);
+        uint64_t two = atomic_load_explicit(&words[slot + 1], memory_order_seq_cst);
+
+        a += one;
+        b += two;
+        any |= one;
+        other |= two;
+    }
+    return (any | other) >= IMPOSSIBLE_BYTES ? UINT64_MAX : a + b;
+}
+#endif
 
 static bool reserve(int row, uint64_t bytes, uint64_t limit)
 {
@@ -123,27 +162,54 @@ static void back_off(int try)
     } else if (try < TRIES_AWAKE) {
         sched_yield();
     } else {
-        struct timespec pause = {.tv_nsec = 10000 + (long)(seed % 40000)};
+        long most = try < TRIES ? 40000 : 2000000;
+        struct timespec pause = {.tv_nsec = 10000 + (long)(seed % (uint32_t)most)};
 
         nanosleep(&pause, NULL);
     }
 }
 
+/* Looking first: a reservation that cannot hold would only be in the way of others'. *alone: nobody
+ * else holds anything. */
+static bool reserve_if_it_fits(int row, uint64_t bytes, bool *alone)
+{
+    uint64_t limit = limit_of(row), sum = row_sum(row);
+
+    *alone = sum == hami_charged_here(row);
+    if (limit != 0 && (sum > limit || bytes > limit - sum))
+        return false;
+    return reserve(row, bytes, limit);
+}
+
+/* Whether it would fit when what the dead had is free. */
+static bool is_worth_waiting(int row, uint64_t bytes, uint64_t coming)
+{
+    uint64_t limit = limit_of(row), sum = row_sum(row);
+
+    return coming != 0 && bytes <= limit &&
+           (sum == UINT64_MAX || coming >= sum ||
+            (sum - coming <= limit && bytes <= limit - (sum - coming)));
+}
+
 static bool reserve_contended(int row, uint64_t bytes)
 {
-    for (int try = 1; try < TRIES; try++) {
-        uint64_t limit, sum;
+    uint64_t coming = 0;
+    bool alone;
 
+    for (int try = 1; try < TRIES; try++) {
         if (try == TRIES_SPINNING)
-            hami_slots_recover();
+            coming = hami_slots_recover(row);
         back_off(try);
-        limit = limit_of(row);
-        sum = row_sum(row);
-        /* Looking first: a reservation that cannot hold would only be in the way of others'. */
-        if ((limit == 0 || (sum <= limit && bytes <= limit - sum)) && reserve(row, bytes, limit))
+        if (reserve_if_it_fits(row, bytes, &alone))
             return true;
-        if (try >= TRIES_ALONE && sum == hami_charged_here(row))
+        if (try >= TRIES_ALONE && alone)
             break;
+    }
+    for (int wait = 0; wait < WAITS && is_worth_waiting(row, bytes, coming); wait++) {
+        back_off(TRIES);
+        coming = hami_slots_recover(row);
+        if (reserve_if_it_fits(row, bytes, &alone))
+            return true;
     }
     hami_log(HAMI_WARNING, "out of memory: %llu bytes asked for, %llu of %llu charged, device %d",
              (unsigned long long)bytes, (unsigned long long)hami_charged(row),
@@ -179,7 +245,8 @@ void hami_charge_taken(int row, uint64_t bytes)
     bool answer;
 
     if (has_word(row, &answer) && bytes < IMPOSSIBLE_BYTES)
-        note_high(row, atomic_fetch_add_explicit(own_word(row), bytes, memory_order_seq_cst) + bytes);
+        note_high(row, bytes + atomic_fetch_add_explicit(own_word(row), bytes,
+                                                         memory_order_seq_cst));
 }
 
 /* Release: whoever sees the smaller word may ask the driver for what it had, after we gave it. */
@@ -188,7 +255,8 @@ void hami_refund(int row, uint64_t bytes)
     bool answer;
 
     if (bytes != 0 && has_word(row, &answer))
-        note_low(row, atomic_fetch_sub_explicit(own_word(row), bytes, memory_order_release) - bytes);
+        note_low(row, atomic_fetch_sub_explicit(own_word(row), bytes, memory_order_release) -
+                          bytes);
 }
 
 uint64_t hami_charged(int row)

@@ -50,7 +50,12 @@ void hami_correct(void);
 /* Recover what the dead left, then take a free slot. False: all 256 are held by the living. Starts
  * this process's own figures anew, so it is called once per process, before anything is charged. */
 bool hami_slot_take(struct hami_process *process);
-void hami_slots_recover(void);       /* zero what the dead left; tries locks, never waits */
+/* Zero what the dead left; tries locks, never waits for others. Some may have died so lately that
+ * the driver is still at it: what of the row's bytes will come back for that reason, within 100
+ * ms. */
+uint64_t hami_slots_recover(int row);
+/* The same, if some were found dead earlier and that moment is over. Otherwise one load. */
+void hami_slots_expected(void);
 void hami_slot_flag(uint32_t flags); /* or `flags` (enum hami_slot_flags) into the own slot */
 
 /* What hami_slot_take starts anew, each where it is kept. */

@@ -111,37 +111,41 @@ static bool parse_mapping(const char *line, struct mapping *mapping)
     return true;
 }
 
-/* The mapping that holds `address`; of the same file as `wanted` where that is given. False: there
- * is none. *failed: who knows. */
-static bool find_mapping(const char *process, const void *address, const struct mapping *wanted,
-                         struct mapping *found, bool *failed)
+enum found { FOUND, NOT_FOUND, NOTHING_MAPPED, UNREADABLE };
+
+/* The mapping that holds `address`; of the same file as `wanted` where that is given. */
+static enum found find_mapping(const char *process, const void *address,
+                               const struct mapping *wanted, struct mapping *found)
 {
     char text[4096 + 1];
     size_t length = 0;
     int fd = open_proc(process, "maps");
-    bool match = false, rest = false; /* rest: of a line that was too long to hold */
+    enum found result = fd < 0 ? UNREADABLE : NOTHING_MAPPED;
+    bool rest = false; /* of a line that was too long to hold */
 
-    *failed = fd < 0;
-    while (!*failed && !match) {
+    while (result == NOTHING_MAPPED || result == NOT_FOUND) {
         ssize_t got = read(fd, text + length, sizeof(text) - 1 - length);
         char *line = text, *end;
 
         if (got < 0 && errno == EINTR)
             continue;
-        *failed = got < 0;
+        if (got < 0)
+            result = UNREADABLE;
         if (got <= 0)
             break;
+        result = NOT_FOUND;
         length += (size_t)got;
         text[length] = 0;
-        while (!match && ((end = strchr(line, '\n')) != NULL ||
-                          (line == text && length == sizeof(text) - 1))) {
+        while (result == NOT_FOUND && ((end = strchr(line, '\n')) != NULL ||
+                                       (line == text && length == sizeof(text) - 1))) {
             if (end)
                 *end = 0;
-            match = !rest && parse_mapping(line, found) &&
-                    (wanted ? found->inode == wanted->inode &&
-                                  found->device_major == wanted->device_major &&
-                                  found->device_minor == wanted->device_minor
-                            : found->start <= (uintptr_t)address && (uintptr_t)address < found->end);
+            if (!rest && parse_mapping(line, found) &&
+                (wanted ? found->inode == wanted->inode &&
+                              found->device_major == wanted->device_major &&
+                              found->device_minor == wanted->device_minor
+                        : found->start <= (uintptr_t)address && (uintptr_t)address < found->end))
+                result = FOUND;
             rest = !end;
             line = end ? end + 1 : text + length;
         }
@@ -150,19 +154,18 @@ static bool find_mapping(const char *process, const void *address, const struct 
     }
     if (fd >= 0)
         close(fd);
-    return match;
+    return result;
 }
 
 /* True also where we may not look. What stat says of a file and what maps says of its mapping are
- * not the same on every filesystem, so maps is compared with maps. */
+ * not the same on every filesystem, so maps is compared with maps. A process that maps nothing at
+ * all is on its way out: it has closed its files, but the driver may not be done with them. */
 static bool may_map(const char *process, const void *region)
 {
     struct mapping own, found;
-    bool failed;
 
-    if (!find_mapping("self", region, NULL, &own, &failed))
-        return true;
-    return find_mapping(process, NULL, &own, &found, &failed) || failed;
+    return find_mapping("self", region, NULL, &own) != FOUND ||
+           find_mapping(process, NULL, &own, &found) != NOT_FOUND;
 }
 
 bool hami_is_alive(const struct hami_identity *who, const void *region)

@@ -13,8 +13,8 @@ struct hami_identity {
 
 /* Of the calling process. */
 struct hami_identity hami_identity(void);
-/* `region` is where the usage region is mapped here: whoever took a slot has it mapped as long as it
- * runs that image. In doubt true, except for a process of another pid namespace, which cannot be
+/* `region` is where the usage region is mapped here: whoever took a slot has it mapped as long as
+ * it runs that image. In doubt true, except for a process of another pid namespace, which cannot be
  * looked for. */
 bool hami_is_alive(const struct hami_identity *who, const void *region);
 

@@ -1,9 +1,9 @@
-/* Arrays and mipmapped arrays. Their layout is the driver's secret, but for those whose memory is
- * mapped later there is a question to ask, which shows what it does: rows of tiles of 64 bytes by 8
- * rows. So that is what is charged: never less than the texels themselves.
+/* Arrays and mipmapped arrays. What they take is not told: the driver answers
+ * cuArrayGetMemoryRequirements only for arrays whose memory is mapped later. So what is charged is
+ * worked out from the description (array_size.c), never less than the texels themselves.
  *
- * Sparse arrays and those of deferred mapping take nothing; what is mapped into them was counted when
- * it was created. */
+ * Sparse arrays and those of deferred mapping take nothing; what is mapped into them was counted
+ * when it was created. */
 #include "account.h"
 #include "array_size.h"
 #include "real.h"

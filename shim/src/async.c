@@ -1,5 +1,5 @@
-/* Stream-ordered allocation. The pool is charged (pools.h); the map knows which pool an address came
- * from, because a free does not say.
+/* Stream-ordered allocation. The pool is charged (pools.h); the map knows which pool an address
+ * came from, because a free does not say.
  *
  * A captured allocation becomes a node of a graph and is charged when the graph runs (graphs.c). */
 #include "async.h"
@@ -164,8 +164,8 @@ HAMI_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CU
 HAMI_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
                                              CUstream stream)
 {
-    return allocate(address, &(struct request){
-                                 .bytes = bytes, .handle = pool, .stream = stream, .from_pool = true});
+    return allocate(address, &(struct request){.bytes = bytes, .handle = pool, .stream = stream,
+                                               .from_pool = true});
 }
 
 HAMI_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes,

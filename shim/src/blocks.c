@@ -4,9 +4,9 @@
  * their limit.
  *
  * Small ones are counted together, per device: each as the part of a block that is left for it when
- * a block is filled with its like (of 700 KiB there are two in a block, so each is half a block), and
- * whole blocks for the sum. Different sizes may be packed a little better or worse than that, and
- * freed ones leave holes; the monitor's figure brings in what is missing (observed.c). */
+ * a block is filled with its like (of 700 KiB there are two in a block, so each is half a block),
+ * and whole blocks for the sum. Different sizes may be packed a little better or worse than that,
+ * and freed ones leave holes; the monitor's figure brings in what is missing (observed.c). */
 #include "account.h"
 #include "lock.h"
 #include "slice.h"
@@ -16,7 +16,7 @@
 #define SMALLEST UINT64_C(512)
 
 static struct small {
-    struct hami_lock lock;
+    struct hami_spin lock;
     uint64_t live;    /* the shares of small allocations */
     uint64_t charged; /* for them: whole blocks, never less than live */
 } __attribute__((aligned(64))) small[HAMI_MAX_DEVICES];
@@ -32,8 +32,8 @@ static uint64_t rounded(uint64_t bytes, uint64_t unit)
     return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
 }
 
-/* The part of a block that goes to one small allocation. Rounded down, so that a full block is never
- * counted as more. */
+/* The part of a block that goes to one small allocation. Rounded down, so that a full block is
+ * never counted as more. */
 static uint64_t share_of(uint64_t bytes)
 {
     return bytes == 0 ? 0 : BLOCK / (BLOCK / rounded(bytes, SMALLEST));
@@ -53,19 +53,19 @@ static bool charge_small(int row, uint64_t bytes)
     struct small *of = &small[row];
     uint64_t surplus;
 
-    hami_lock(&of->lock);
+    hami_spin_lock(&of->lock);
     while (of->charged - of->live < bytes) {
         uint64_t missing = rounded(of->live + bytes - of->charged, BLOCK);
         bool granted;
 
         /* Charging may wait for other processes. Another thread may use up what we found, so what
          * was granted joins the rest and we look again. */
-        hami_unlock(&of->lock);
+        hami_spin_unlock(&of->lock);
         granted = hami_charge(row, missing);
-        hami_lock(&of->lock);
+        hami_spin_lock(&of->lock);
         if (!granted) {
             surplus = take_surplus(of);
-            hami_unlock(&of->lock);
+            hami_spin_unlock(&of->lock);
             hami_refund(row, surplus);
             return false;
         }
@@ -73,7 +73,7 @@ static bool charge_small(int row, uint64_t bytes)
     }
     of->live += bytes;
     surplus = take_surplus(of);
-    hami_unlock(&of->lock);
+    hami_spin_unlock(&of->lock);
     hami_refund(row, surplus);
     return true;
 }
@@ -99,10 +99,10 @@ void hami_refund_block(int row, uint64_t bytes)
         return;
     }
     of = &small[row];
-    hami_lock(&of->lock);
+    hami_spin_lock(&of->lock);
     of->live -= share_of(bytes);
     surplus = take_surplus(of);
-    hami_unlock(&of->lock);
+    hami_spin_unlock(&of->lock);
     hami_refund(row, surplus);
 }
 

@@ -8,11 +8,11 @@
 
 #define ORIGINS 64
 
+_Atomic uint32_t hami_captures_open;
+
 static struct {
-    _Atomic uint32_t open;
     struct hami_lock lock;
-    bool crowded; /* there were once more than fit: `open` never comes down to 0 again */
-    uintptr_t origins[ORIGINS]; /* 0: free */
+    uintptr_t origins[ORIGINS]; /* 0: free. One that finds no place counts as open for ever */
 } captures;
 
 bool hami_capturing(CUstream stream, bool per_thread)
@@ -20,7 +20,7 @@ bool hami_capturing(CUstream stream, bool per_thread)
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result;
 
-    if (__builtin_expect(atomic_load_explicit(&captures.open, memory_order_acquire) == 0, 1))
+    if (__builtin_expect(atomic_load_explicit(&hami_captures_open, memory_order_acquire) == 0, 1))
         return false;
     result = per_thread ? hami_real()->cuStreamIsCapturing_ptsz(stream, &status)
                         : hami_real()->cuStreamIsCapturing(stream, &status);
@@ -36,7 +36,7 @@ static uintptr_t origin_of(CUstream stream, bool per_thread)
 
     if (stream == CU_STREAM_PER_THREAD || (per_thread && stream == NULL))
         return (uintptr_t)&thread;
-    return (uintptr_t)stream;
+    return (uintptr_t)(stream ? stream : CU_STREAM_LEGACY);
 }
 
 static void opened(uintptr_t origin)
@@ -48,10 +48,7 @@ static void opened(uintptr_t origin)
         i++;
     if (i < ORIGINS)
         captures.origins[i] = origin;
-    else
-        captures.crowded = true;
-    if (i < ORIGINS || captures.crowded)
-        atomic_fetch_add_explicit(&captures.open, 1, memory_order_release);
+    atomic_fetch_add_explicit(&hami_captures_open, 1, memory_order_release);
     hami_unlock(&captures.lock);
 }
 
@@ -64,24 +61,23 @@ static void closed(uintptr_t origin)
         i++;
     if (i < ORIGINS) {
         captures.origins[i] = 0;
-        atomic_fetch_sub_explicit(&captures.open, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&hami_captures_open, 1, memory_order_release);
     }
     hami_unlock(&captures.lock);
 }
 
 void hami_captures_forget(CUstream stream)
 {
-    if (atomic_load_explicit(&captures.open, memory_order_acquire) != 0 && stream != NULL)
-        closed((uintptr_t)stream);
+    if (atomic_load_explicit(&hami_captures_open, memory_order_acquire) != 0)
+        closed(origin_of(stream, false));
 }
 
 void hami_captures_reset(void)
 {
     atomic_store_explicit(&captures.lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
-    captures.crowded = false;
     for (int i = 0; i < ORIGINS; i++)
         captures.origins[i] = 0;
-    atomic_store_explicit(&captures.open, 0, memory_order_relaxed);
+    atomic_store_explicit(&hami_captures_open, 0, memory_order_relaxed);
 }
 
 /* Counted before the driver is asked: a launch of another thread may come between. */
@@ -103,7 +99,7 @@ static CUresult begun(bool counted, CUstream stream, bool per_thread, CUresult r
 /* An error may or may not have ended the capture: it has when the stream captures no longer. */
 static CUresult ended(CUstream stream, bool per_thread, CUresult result)
 {
-    if (atomic_load_explicit(&captures.open, memory_order_acquire) != 0 &&
+    if (atomic_load_explicit(&hami_captures_open, memory_order_acquire) != 0 &&
         (result == CUDA_SUCCESS || !hami_capturing(stream, per_thread)))
         closed(origin_of(stream, per_thread));
     return result;
@@ -123,3 +119,32 @@ static CUresult ended(CUstream stream, bool per_thread, CUresult result)
     {                                                                                              \
         return ended(stream, per_thread, hami_real()->name(__VA_ARGS__));                          \
     }
+
+BEGIN(cuStreamBeginCapture, false, (CUstream stream), stream)
+BEGIN(cuStreamBeginCapture_ptsz, true, (CUstream stream), stream)
+BEGIN(cuStreamBeginCapture_v2, false, (CUstream stream, CUstreamCaptureMode mode), stream, mode)
+BEGIN(cuStreamBeginCapture_v2_ptsz, true, (CUstream stream, CUstreamCaptureMode mode), stream, mode)
+BEGIN(cuStreamBeginCaptureToGraph, false,
+      (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+       const CUgraphEdgeData *edges, size_t dependency_count, CUstreamCaptureMode mode),
+      stream, graph, dependencies, edges, dependency_count, mode)
+BEGIN(cuStreamBeginCaptureToGraph_ptsz, true,
+      (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+       const CUgraphEdgeData *edges, size_t dependency_count, CUstreamCaptureMode mode),
+      stream, graph, dependencies, edges, dependency_count, mode)
+BEGIN(cuStreamBeginCaptureToCig, false, (CUstream stream, CUstreamCigCaptureParams *parameters),
+      stream, parameters)
+BEGIN(cuStreamBeginCaptureToCig_ptsz, true,
+      (CUstream stream, CUstreamCigCaptureParams *parameters), stream, parameters)
+BEGIN(cuStreamBeginRecaptureToGraph, false,
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
+       void *data),
+      stream, mode, graph, callback, data)
+BEGIN(cuStreamBeginRecaptureToGraph_ptsz, true,
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
+       void *data),
+      stream, mode, graph, callback, data)
+END(cuStreamEndCapture, false, (CUstream stream, CUgraph *graph), stream, graph)
+END(cuStreamEndCapture_ptsz, true, (CUstream stream, CUgraph *graph), stream, graph)
+END(cuStreamEndCaptureToCig, false, (CUstream stream), stream)
+END(cuStreamEndCaptureToCig_ptsz, true, (CUstream stream), stream)

@@ -1,11 +1,15 @@
 #include "compute.h"
 
-/* Measuring may cost 1/200 of the time of what is launched. */
-#define LAUNCHED_PER_MEASURED 200
+/* Measuring may cost 1/300 of the time of what is launched. */
+#define LAUNCHED_PER_MEASURED 300
 #define LIKELY_SAMPLE_COST (4 * HAMI_MICROSECOND)
 /* Longer than any of the calls themselves: the thread was interrupted, or the driver's queue full. */
 #define LONGEST_SAMPLE (40 * HAMI_MICROSECOND)
 #define LONGEST_LAUNCH (10 * HAMI_MICROSECOND)
+
+/* Streams may be taken to run side by side for so much work at a time, for want of a look at the
+ * clock, which for launches of less would be the greater part of what they cost. */
+#define UNTIMED (2 * HAMI_MICROSECOND)
 
 #define STREAM_PROBES 16
 #define STREAM_GONE UINT64_MAX
@@ -88,7 +92,6 @@ static void flush(struct hami_launcher *launcher)
             launcher->lease_used = launcher->end;
     }
     launcher->unflushed = 0;
-    launcher->launches = 0;
     launcher->stream_key = 0;
 }
 
@@ -213,6 +216,32 @@ static bool to_measure(const struct hami_compute *compute, struct hami_launcher 
     return !work->unmeasurable && (work->known ? due : work->first || !measuring);
 }
 
+bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launcher,
+                       unsigned int row, uint64_t stream_key, int64_t estimate)
+{
+    int64_t cost = estimate > launcher->launch_cost ? estimate : launcher->launch_cost;
+    struct hami_stream *stream;
+    int64_t ends, start;
+
+    if (launcher->share != &compute->shares[row] || launcher->launches >= HAMI_LAUNCHES_AHEAD ||
+        launcher->beside + estimate > UNTIMED || launcher->credit < cost)
+        return false;
+    stream = stream_find(compute, stream_key, true);
+    ends = atomic_load_explicit(&stream->end, memory_order_relaxed);
+    start = ends > launcher->first ? ends : launcher->first;
+    if (start + estimate > launcher->covered)
+        return false;
+    flush(launcher);
+    launcher->credit -= cost;
+    launcher->stream = stream;
+    launcher->stream_key = stream_key;
+    launcher->end = start + estimate;
+    launcher->unflushed = estimate;
+    launcher->beside += estimate;
+    launcher->launches++;
+    return true;
+}
+
 int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
                    struct hami_work *work, const struct hami_terms *terms, int64_t now)
 {
@@ -240,6 +269,8 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     launcher->end = start + work->estimate;
     launcher->first = now;
     launcher->unflushed = work->estimate;
+    launcher->launches = 0;
+    launcher->beside = 0;
     work->place = atomic_load_explicit(&work->share->charged, memory_order_relaxed);
     work->sample = to_measure(compute, launcher, work);
     return 0;
@@ -353,17 +384,26 @@ static int64_t ahead(const struct hami_share *share, int64_t now)
     return horizon > 0 ? horizon : 0;
 }
 
-void hami_share_observe(struct hami_share *share, struct hami_bucket *bucket, int64_t now,
-                        uint64_t heartbeat, uint64_t utilisation)
+void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
+                        struct hami_bucket *bucket, int64_t now, uint64_t heartbeat,
+                        uint64_t utilisation)
 {
     if (heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed) ||
         !hami_lock_try(&share->correcting))
         return;
-    if (heartbeat == 0)
+    if (heartbeat == 0) {
         hami_correction_drop(&share->correction, bucket);
-    else
-        hami_correction_use(&share->correction, bucket, now, ahead(share, now), heartbeat,
-                            utilisation);
+    } else {
+        struct hami_reading reading = {
+            .now = now,
+            .heartbeat = heartbeat,
+            .utilisation = utilisation,
+            .ahead = ahead(share, now),
+            .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
+        };
+
+        hami_correction_use(&share->correction, bucket, &reading);
+    }
     atomic_store_explicit(&share->heartbeat, heartbeat, memory_order_relaxed);
     hami_unlock(&share->correcting);
 }

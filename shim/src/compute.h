@@ -67,14 +67,17 @@ struct hami_launcher {
     int64_t lease_used; /* of that the part in use */
     int64_t credit;     /* device time to launch until the next measurement */
     int64_t launch_cost;
-    uint32_t launches; /* since it last looked */
+    uint32_t launches;  /* since it last looked */
+    int64_t beside;     /* how long those run that were admitted by hami_admit_beside since */
     uint32_t random;
 };
 
 /* What holds for a device now. */
 struct hami_terms {
     uint32_t percent; /* of its time */
-    bool limited;     /* by that */
+    bool counted;     /* by that, whether it is limited now or not */
+    bool limited;
+    bool yields; /* to a slice of higher priority */
 };
 
 /* One launch. */
@@ -124,6 +127,11 @@ static inline bool hami_admit_quickly(struct hami_launcher *launcher, uint64_t s
     return true;
 }
 
+/* The same for another stream than before, as far as that can be judged without asking for the time:
+ * what runs beside what depends on it. */
+bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launcher,
+                       unsigned int row, uint64_t stream_key, int64_t estimate);
+
 /* 0: the launch may go and was charged. Else ask again after so many nanoseconds at the latest; much
  * sooner if a measurement may come in or the terms may change meanwhile. */
 int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
@@ -146,8 +154,9 @@ void hami_settle(struct hami_compute *compute, const struct hami_work *work, int
 void hami_settle_nothing(const struct hami_work *work);
 
 /* The monitor's reading for the device, or none (`heartbeat` 0). Never waits. */
-void hami_share_observe(struct hami_share *share, struct hami_bucket *bucket, int64_t now,
-                        uint64_t heartbeat, uint64_t utilisation);
+void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
+                        struct hami_bucket *bucket, int64_t now, uint64_t heartbeat,
+                        uint64_t utilisation);
 
 /* What measuring and launching cost the thread that did both. */
 void hami_compute_costs(struct hami_compute *compute, int64_t sample, int64_t launch);

@@ -1,5 +1,6 @@
 /* The life of contexts: charged for what they bring with them before they are made; what is in them
- * goes with them. Those that a program makes itself are here, a device's primary one in primary.c. */
+ * goes with them. Those that a program makes itself are here, a device's primary one in
+ * primary.c. */
 #include "context.h"
 
 #include <string.h>
@@ -169,8 +170,8 @@ HAMI_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *param
 }
 
 /* A handle is a multiple of 8, so this is nobody's. While the driver destroys a context its memory
- * is recorded under the stand-in: as soon as it is done, another thread may be given the same handle
- * and allocate in it. */
+ * is recorded under the stand-in: as soon as it is done, another thread may be given the same
+ * handle and allocate in it. */
 static CUcontext stand_in(CUcontext context)
 {
     return (CUcontext)((uintptr_t)context | 1);

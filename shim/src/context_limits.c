@@ -1,7 +1,8 @@
 /* cuCtxSetLimit: the heap and the printf buffer of device code, and stacks for as many threads as
- * the device can run at once, are memory that the program asks for by size. What a context comes with
- * is in its reserve; what is asked for beyond that is charged to it. Kernels that need deeper stacks
- * than the limit says make the driver take more; that is for the monitor to see (observed.c). */
+ * the device can run at once, are memory that the program asks for by size. What a context comes
+ * with is in its reserve; what is asked for beyond that is charged to it. Kernels that need deeper
+ * stacks than the limit says make the driver take more; that is for the monitor to see
+ * (observed.c). */
 #include <string.h>
 
 #include "account.h"

@@ -4,6 +4,8 @@
 
 /* Of what was gathered before, this much is kept at each reading: about two seconds count. */
 #define KEPT_OF_10 5
+/* But not less than so many launches: a tenant that has one long kernel every few seconds. */
+#define FEWEST 2
 /* A reading covers about one period. A process that did not look for longer missed some. */
 #define LONGEST (5 * HAMI_SECOND)
 /* Below this share of the time, whole percents say too little. */
@@ -15,14 +17,17 @@
 #define LEAST_BOOST (HAMI_CORRECTION_ONE * 6 / 7)
 #define MOST_BOOST (HAMI_CORRECTION_ONE * 8 / 7)
 
-static void begin(struct hami_correction *correction, int64_t now, uint64_t heartbeat, int64_t done)
+static void begin(struct hami_correction *correction, const struct hami_reading *reading,
+                  int64_t done)
 {
-    *correction = (struct hami_correction){.heartbeat = heartbeat, .at = now, .done = done};
+    *correction = (struct hami_correction){.heartbeat = reading->heartbeat,
+                                           .at = reading->now,
+                                           .done = done};
 }
 
-static void gather(int64_t *sum, int64_t time)
+static void gather(int64_t *sum, int64_t kept_of_10, int64_t time)
 {
-    *sum = *sum * KEPT_OF_10 / 10 + (time > 0 ? time : 0);
+    *sum = *sum * kept_of_10 / 10 + (time > 0 ? time : 0);
 }
 
 static uint64_t quotient(int64_t busy, int64_t counted)
@@ -68,35 +73,38 @@ static void publish(const struct hami_correction *correction, struct hami_bucket
 }
 
 void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,
-                         int64_t now, int64_t ahead, uint64_t heartbeat, uint64_t utilisation)
+                         const struct hami_reading *reading)
 {
     uint64_t charged = atomic_load_explicit(&bucket->charged, memory_order_relaxed);
-    int64_t done = (int64_t)charged - ahead;
-    int64_t passed = now - correction->at;
+    int64_t done = (int64_t)charged - reading->ahead;
+    int64_t passed = reading->now - correction->at;
     int64_t counted = done - correction->done;
+    int64_t kept = KEPT_OF_10;
     int64_t busy;
 
-    if (heartbeat == correction->heartbeat)
+    if (reading->heartbeat == correction->heartbeat)
         return;
     atomic_store_explicit(&bucket->observed, charged, memory_order_relaxed);
     if (correction->at == 0 || passed > LONGEST) {
-        begin(correction, now, heartbeat, done);
+        begin(correction, reading, done);
         return;
     }
-    busy = passed / 10000 * (int64_t)(utilisation < 10000 ? utilisation : 10000);
-    gather(&correction->passed, passed);
-    gather(&correction->busy, busy);
-    gather(&correction->counted, counted);
-    gather(&correction->paid, hami_bucket_corrected(bucket, counted));
-    gather(&correction->counted_before, correction->previous);
-    correction->heartbeat = heartbeat;
-    correction->at = now;
+    busy = passed / 10000 * (int64_t)(reading->utilisation < 10000 ? reading->utilisation : 10000);
+    if (correction->counted * KEPT_OF_10 / 10 < FEWEST * reading->launch)
+        kept = 10;
+    gather(&correction->passed, kept, passed);
+    gather(&correction->busy, kept, busy);
+    gather(&correction->counted, kept, counted);
+    gather(&correction->paid, kept, hami_bucket_corrected(bucket, counted));
+    gather(&correction->counted_before, kept, correction->previous);
+    correction->heartbeat = reading->heartbeat;
+    correction->at = reading->now;
     correction->done = done;
     correction->previous = counted;
     correction->unseen = busy == 0 && counted > passed / LEAST_OF ? correction->unseen + 1 : 0;
     if (correction->unseen >= UNSEEN) {
         hami_bucket_correct(bucket, 0);
-        begin(correction, now, heartbeat, done);
+        begin(correction, reading, done);
     } else {
         publish(correction, bucket);
     }

@@ -20,10 +20,17 @@ struct hami_correction {
     int unseen; /* readings in a row that saw nothing though time was charged */
 };
 
-/* Use a reading of the monitor's if it is a new one; `utilisation` in 1/100 percent. `ahead` is what
- * this process was charged for work that has yet to be done. */
+struct hami_reading {
+    int64_t now;
+    uint64_t heartbeat;   /* the monitor's, */
+    uint64_t utilisation; /* and what it saw, in 1/100 percent */
+    int64_t ahead;  /* what this process was charged for work that has yet to be done */
+    int64_t launch; /* how long its launches take on average */
+};
+
+/* Use a reading of the monitor's if it is a new one. */
 void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,
-                         int64_t now, int64_t ahead, uint64_t heartbeat, uint64_t utilisation);
+                         const struct hami_reading *reading);
 
 /* There is no monitor, or no longer: its figures say nothing about now. */
 void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket);

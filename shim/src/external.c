@@ -1,6 +1,7 @@
 /* Memory of another API (Vulkan, OpenGL, a DMA buffer). Nobody else counts it, so it is charged to
- * the device it is imported on for as long as the import lives; it ends with its context. Buffers
- * and arrays mapped from it take nothing of their own. */
+ * the device it is imported on until the import is destroyed; that a context's end destroys it is
+ * not documented, and not relied on. Buffers and arrays mapped from it take nothing of their own;
+ * after the import is destroyed a program may not use them any more. */
 #include "account.h"
 #include "async.h"
 #include "context.h"
@@ -12,12 +13,13 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
 {
     struct hami_entry old, entry = {.kind = HAMI_KIND_EXTERNAL};
     CUexternalMemory made;
+    CUcontext context;
     CUresult result;
     int row;
 
     if (!hami_counting() || !memory || !description)
         return hami_real()->cuImportExternalMemory(memory, description);
-    result = hami_current(&entry.context, &row);
+    result = hami_current(&context, &row);
     if (result != CUDA_SUCCESS)
         return result;
     entry.row = (int16_t)row;

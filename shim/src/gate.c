@@ -14,6 +14,8 @@
  * under way that may well give back what was charged, whether that came in. */
 #define LOOK_AGAIN (10 * HAMI_MILLISECOND)
 #define LOOK_AGAIN_SOON HAMI_MILLISECOND
+/* How long a thread goes by the terms it found. */
+#define TERMS_HOLD HAMI_MILLISECOND
 
 /* Made at the first launch under a limit. */
 struct process {
@@ -24,42 +26,72 @@ static struct process *_Atomic own;
 
 static _Thread_local struct hami_launcher launcher __attribute__((tls_model("initial-exec")));
 
+/* What this thread found to hold, when, and for which row + 1. */
+static _Thread_local struct {
+    unsigned int row;
+    int64_t looked;
+    struct hami_terms terms;
+} here __attribute__((tls_model("initial-exec")));
+
 /* ---- Which devices have a gate ---------------------------------------------------------------- */
 
 #define UNJUDGED UINT64_MAX
+_Static_assert(HAMI_MAX_DEVICES <= 16, "a bit for each row");
 
-/* A revision of the limits << 16, and a bit for each row that has a gate by it. */
-static _Atomic uint64_t judged = UNJUDGED;
+_Atomic uint64_t hami_gates = UNJUDGED;
 
-static bool has_gate(const struct hami_limits *limits, unsigned int row)
+static bool is_limited(const struct hami_limits *limits, unsigned int row)
 {
     const struct hami_device_limit *device = &limits->devices[row];
 
     /* NVML has no figures per process on a MIG device, which is a share of a card by itself. */
-    return limits->policy != HAMI_POLICY_DISABLE && strncmp(device->uuid, "MIG-", 4) != 0 &&
-           (limits->priority > 0 || (device->cores > 0 && device->cores < 100));
+    return limits->policy != HAMI_POLICY_DISABLE && device->cores > 0 && device->cores < 100 &&
+           strncmp(device->uuid, "MIG-", 4) != 0;
+}
+
+static bool may_yield(const struct hami_limits *limits, unsigned int row)
+{
+    return limits->policy != HAMI_POLICY_DISABLE && limits->priority > 0 &&
+           strncmp(limits->devices[row].uuid, "MIG-", 4) != 0;
 }
 
 static uint64_t gates(void)
 {
     const struct hami_limits *limits = hami_limits();
-    uint64_t found = atomic_load_explicit(&judged, memory_order_relaxed);
+    uint64_t found = atomic_load_explicit(&hami_gates, memory_order_relaxed);
 
-    if (__builtin_expect(found >> 16 == (limits->revision & UINT64_MAX >> 16), 1))
-        return found & UINT16_MAX;
-    found = limits->revision << 16;
+    if (__builtin_expect(found >> 32 == (limits->revision & UINT32_MAX), 1))
+        return found & UINT32_MAX;
+    found = limits->revision << 32;
     for (unsigned int row = 0; row < limits->device_count; row++)
-        if (has_gate(limits, row))
-            found |= UINT64_C(1) << row;
-    atomic_store_explicit(&judged, found, memory_order_relaxed);
-    return found & UINT16_MAX;
+        found |= (uint64_t)is_limited(limits, row) << row |
+                 (uint64_t)may_yield(limits, row) << (row + HAMI_GATE_YIELDS);
+    atomic_store_explicit(&hami_gates, found, memory_order_relaxed);
+    return found & UINT32_MAX;
 }
 
-bool hami_gate_absent(void)
+/* Whether the monitor may have seen a slice of higher priority on one of these rows; who comes by
+ * here without a limit must not pay for asking how fresh that is. */
+static bool higher_seen(uint64_t rows)
+{
+    const struct hami_limits_page *page = hami_process->page;
+
+    for (; page && rows; rows &= rows - 1)
+        if (atomic_load_explicit(&page->observed.devices[__builtin_ctzll(rows)].contention,
+                                 memory_order_relaxed) & HAMI_CONTENTION_HIGHER)
+            return true;
+    return false;
+}
+
+bool hami_gate_absent_now(uint64_t *rows)
 {
     enum hami_mode mode = hami_mode();
 
-    return __builtin_expect(mode == HAMI_MODE_SLICE, 1) ? gates() == 0 : mode == HAMI_MODE_FREE;
+    *rows = 0;
+    if (mode != HAMI_MODE_SLICE)
+        return mode == HAMI_MODE_FREE;
+    *rows = gates();
+    return (*rows & HAMI_GATE_ROWS) == 0 && !higher_seen(*rows >> HAMI_GATE_YIELDS);
 }
 
 /* ---- What holds now --------------------------------------------------------------------------- */
@@ -67,37 +99,37 @@ bool hami_gate_absent(void)
 static struct hami_terms terms(const struct hami_limits *limits,
                                const struct hami_observed *observed, unsigned int row)
 {
-    uint32_t percent = limits->devices[row].cores;
-    struct hami_terms now = {.percent = percent, .limited = percent > 0 && percent < 100};
+    struct hami_terms now = {.percent = limits->devices[row].cores};
+    uint64_t contention = 0;
 
+    if (observed)
+        contention = atomic_load_explicit(&observed->devices[row].contention,
+                                          memory_order_relaxed);
     /* Where nobody tells whether the device is shared, it is. */
-    if (limits->policy == HAMI_POLICY_DEFAULT && observed &&
-        !(atomic_load_explicit(&observed->devices[row].contention, memory_order_relaxed) &
-          HAMI_CONTENTION_OTHERS))
-        now.limited = false;
+    now.counted = is_limited(limits, row);
+    now.limited = now.counted && (limits->policy == HAMI_POLICY_FORCE || !observed ||
+                                  contention & HAMI_CONTENTION_OTHERS);
+    now.yields = may_yield(limits, row) && contention & HAMI_CONTENTION_HIGHER;
     return now;
 }
 
-static bool must_yield(const struct hami_limits *limits, const struct hami_observed *observed,
-                       unsigned int row)
+/* What holds for a device now, at most a moment old; the monitor's figures are used on the way. */
+static void look(struct hami_gate *gate, struct process *process, struct hami_terms *now_holds,
+                 int64_t now)
 {
-    return limits->priority > 0 && observed &&
-           atomic_load_explicit(&observed->devices[row].contention, memory_order_relaxed) &
-               HAMI_CONTENTION_HIGHER;
-}
-
-static void observe(struct hami_share *share, struct hami_bucket *bucket,
-                    const struct hami_observed *observed, unsigned int row, int64_t now)
-{
+    const struct hami_limits *limits = hami_limits();
+    const struct hami_observed *observed = hami_observed();
     uint64_t heartbeat = 0;
     uint64_t utilisation = 0;
 
     if (observed) {
         heartbeat = atomic_load_explicit(&observed->heartbeat, memory_order_acquire);
-        utilisation = atomic_load_explicit(&observed->devices[row].utilisation,
+        utilisation = atomic_load_explicit(&observed->devices[gate->row].utilisation,
                                            memory_order_relaxed);
     }
-    hami_share_observe(share, bucket, now, heartbeat, utilisation);
+    *now_holds = terms(limits, observed, gate->row);
+    hami_share_observe(&process->compute, gate->work.share, gate->work.bucket, now, heartbeat,
+                       utilisation);
 }
 
 /* ---- Going through it ------------------------------------------------------------------------- */
@@ -120,20 +152,20 @@ static struct process *make_own(void)
 /* Once around: how long to wait before the next time, or 0 when the launch may go. */
 static int64_t ask(struct hami_gate *gate, struct process *process)
 {
-    const struct hami_limits *limits = hami_limits();
-    const struct hami_observed *observed = hami_observed();
     int64_t now = hami_now();
-    struct hami_terms terms_now;
 
+    if (here.row != gate->row + 1 || now - here.looked > TERMS_HOLD || now < here.looked) {
+        look(gate, process, &here.terms, now);
+        here.row = gate->row + 1;
+        here.looked = now;
+    }
     gate->state = HAMI_GATE_UNCOUNTED;
-    if (!has_gate(limits, gate->row))
-        return 0;
-    observe(gate->work.share, gate->work.bucket, observed, gate->row, now);
-    if (must_yield(limits, observed, gate->row))
+    if (here.terms.yields)
         return LOOK_AGAIN;
+    if (!here.terms.counted)
+        return 0;
     gate->state = HAMI_GATE_COUNTED;
-    terms_now = terms(limits, observed, gate->row);
-    return hami_admit(&process->compute, &launcher, &gate->work, &terms_now, now);
+    return hami_admit(&process->compute, &launcher, &gate->work, &here.terms, now);
 }
 
 static void wait_for_turn(struct hami_gate *gate, struct process *process)
@@ -213,7 +245,8 @@ CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const voi
     entry = hami_estimate_find(&process->compute.estimates, hami_what_key(&gate->what));
     if (entry && hami_estimate_known(&process->compute.estimates, entry)) {
         gate->estimate = atomic_load_explicit(&entry->mean, memory_order_relaxed);
-        if (hami_admit_quickly(&launcher, stream_key, gate->estimate)) {
+        if (hami_admit_quickly(&launcher, stream_key, gate->estimate) ||
+            hami_admit_beside(&process->compute, &launcher, row, stream_key, gate->estimate)) {
             gate->state = HAMI_GATE_QUICK;
             return CUDA_SUCCESS;
         }
@@ -221,17 +254,24 @@ CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const voi
     return enter_slowly(gate, stream_key);
 }
 
-CUresult hami_gate_enter(struct hami_gate *gate, const void *handle, uint32_t size, CUstream stream,
-                         bool per_thread, bool measurable)
+CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *handle, uint32_t size,
+                         CUstream stream, bool per_thread, bool measurable)
 {
-    enum hami_mode mode = hami_mode_settled();
     int row;
 
     gate->state = HAMI_GATE_UNCOUNTED;
-    if (mode == HAMI_MODE_CLOSED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mode != HAMI_MODE_SLICE || hami_capturing(stream, per_thread) ||
-        hami_current_row(&row) != CUDA_SUCCESS || row < 0 || !(gates() >> row & 1))
+    if (__builtin_expect(rows == 0, 0)) {
+        enum hami_mode mode = hami_mode_settled();
+
+        if (mode != HAMI_MODE_SLICE)
+            return mode == HAMI_MODE_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        rows = gates();
+    }
+    if (atomic_load_explicit(&hami_captures_open, memory_order_acquire) != 0 &&
+        hami_capturing(stream, per_thread))
+        return CUDA_SUCCESS;
+    if (hami_current_row(&row) != CUDA_SUCCESS || row < 0 ||
+        !(rows >> row & (1 | 1 << HAMI_GATE_YIELDS)))
         return CUDA_SUCCESS;
     return hami_gate_enter_row(gate, (unsigned int)row, handle, size, stream, per_thread,
                                measurable);
@@ -303,7 +343,8 @@ void hami_launch_reset(void)
     /* No thread of this process has launched anything: its mode was unknown until now. */
     if (inherited)
         munmap(inherited, sizeof(*inherited));
-    atomic_store_explicit(&judged, UNJUDGED, memory_order_relaxed);
+    atomic_store_explicit(&hami_gates, UNJUDGED, memory_order_relaxed);
     launcher = (struct hami_launcher){0};
+    here.row = 0;
     hami_captures_reset();
 }

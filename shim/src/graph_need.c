@@ -1,6 +1,7 @@
 /* The driver gives an allocation node its address when the node is made, and lets nodes whose
- * lifetimes cannot overlap share addresses. So what a graph takes is the union of its nodes' address
- * ranges, not their sum: a chain of a hundred nodes that allocate and free a GiB takes one. */
+ * lifetimes cannot overlap share addresses. So what a graph takes is the union of its nodes'
+ * address ranges, not their sum: a chain of a hundred nodes that allocate and free a GiB takes
+ * one. */
 #include "graph_need.h"
 
 #include <sys/mman.h>

@@ -13,7 +13,8 @@ struct hami_graph_need {
     bool any;
 };
 
-/* CUDA_ERROR_OUT_OF_MEMORY: no memory to find out, or an allocation on a device that is not ours. */
+/* CUDA_ERROR_OUT_OF_MEMORY: no memory to find out, or an allocation on a device that is not of the
+ * slice. */
 CUresult hami_graph_need(CUgraph graph, struct hami_graph_need *need);
 
 #endif

@@ -1,7 +1,7 @@
 /* Building graphs, and changing instantiated ones. A node takes no memory before it runs: what
  * matters is whether a graph may have nodes that allocate. The parameters of such nodes cannot be
- * changed once a graph is instantiated, and its measured duration is measured again soon, so setting
- * parameters passes through. */
+ * changed once a graph is instantiated, and its measured duration is measured again soon, so
+ * setting parameters passes through. */
 #include "account.h"
 #include "graphs.h"
 #include "real.h"

@@ -5,13 +5,13 @@
  * Nobody can undo a launch, so what it may add is charged before it. Graphs that run one after the
  * other share the pool's memory; graphs that run at once do not, and which of the two it will be is
  * known only of graphs in one stream. So a graph's first launch beside others of other streams is
- * charged as if they ran at once. If later launches overlap that never did before, the pool's growth
- * is charged when it is seen. */
+ * charged as if they ran at once. If later launches overlap that never did before, the growth of
+ * the pool is charged when it is seen. */
 #include "graphs.h"
 
 #include "account.h"
 #include "async.h"
-#include "graph_need.h"
+#include "graph_memory.h"
 #include "launch.h"
 #include "map.h"
 #include "pools.h"
@@ -32,6 +32,11 @@ static struct hami_slab slab = HAMI_SLAB(struct graph_exec);
 static struct hami_lock slab_lock;
 static _Atomic uintptr_t streams[HAMI_MAX_DEVICES]; /* where such graphs run now */
 
+bool hami_graph_any_allocations(void)
+{
+    return atomic_load_explicit(&allocations, memory_order_acquire);
+}
+
 void hami_graph_has_allocations(void)
 {
     atomic_store_explicit(&allocations, true, memory_order_release);
@@ -47,19 +52,16 @@ void hami_graphs_reset(void)
 
 /* ---- Charging ahead ---- */
 
-static void cancel_ahead(const uint64_t *ahead, int rows)
+static void cancel_rows(const uint64_t *ahead, int rows)
 {
     for (int row = 0; row < rows; row++)
         if (ahead[row] != 0)
             hami_pool_cancel(hami_pool_graphs(row), 0, ahead[row]);
 }
 
-static bool charge_row(int row, uint64_t bytes)
+void hami_graph_cancel(const uint64_t *ahead)
 {
-    struct hami_pool *pool = hami_pool_graphs(row);
-
-    return hami_pool_ahead(pool, bytes) ||
-           (hami_memory_reclaim(row) && hami_pool_ahead(pool, bytes));
+    cancel_rows(ahead, HAMI_MAX_DEVICES);
 }
 
 /* What a graph adds to the pool when it runs alone. */
@@ -90,21 +92,28 @@ static uint64_t most_growth(const struct hami_graph_need *need, int row)
     return together > reserved ? together - reserved : 0;
 }
 
-static bool charge_ahead(const struct hami_graph_need *need, uint64_t *ahead,
-                         uint64_t (*growth)(const struct hami_graph_need *need, int row))
+static bool charge_row(const struct hami_graph_need *need, int row, bool alone, uint64_t *ahead)
+{
+    *ahead = alone ? least_growth(need, row) : most_growth(need, row);
+    return hami_pool_ahead(hami_pool_graphs(row), *ahead);
+}
+
+bool hami_graph_charge(const struct hami_graph_need *need, bool alone, uint64_t *ahead)
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
-        ahead[row] = need->bytes[row] == 0 ? 0 : growth(need, row);
-        if (ahead[row] != 0 && !charge_row(row, ahead[row])) {
-            cancel_ahead(ahead, row);
-            return false;
-        }
+        ahead[row] = 0;
+        if (need->bytes[row] == 0 || charge_row(need, row, alone, &ahead[row]))
+            continue;
+        /* What is given back may be what the graph would have used: the growth is another then. */
+        if (hami_memory_reclaim(row) && charge_row(need, row, alone, &ahead[row]))
+            continue;
+        cancel_rows(ahead, row);
+        return false;
     }
     return true;
 }
 
-/* False: what the pools really grew by does not fit. */
-static bool confirm_ahead(const struct hami_graph_need *need, const uint64_t *ahead)
+bool hami_graph_confirm(const struct hami_graph_need *need, const uint64_t *ahead)
 {
     bool fits = true;
 
@@ -124,7 +133,7 @@ static void give(struct graph_exec *record)
     atomic_fetch_sub_explicit(&execs, 1, memory_order_release);
 }
 
-static bool remember(CUgraphExec exec, const struct hami_graph_need *need)
+bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need)
 {
     struct hami_entry old, entry = {.key = (uintptr_t)exec, .kind = HAMI_KIND_EXEC};
     struct graph_exec *record;
@@ -161,19 +170,19 @@ void hami_graph_updated(CUgraphExec exec, CUgraph graph)
     struct graph_exec *record;
     struct hami_graph_need need;
 
-    if (!atomic_load_explicit(&allocations, memory_order_acquire) ||
+    if (!hami_graph_any_allocations() ||
         hami_graph_need(graph, &need) != CUDA_SUCCESS)
         return;
     record = recall(exec);
     if (record)
         record->need = need;
     else if (need.any)
-        remember(exec, &need);
+        hami_graph_remember(exec, &need);
 }
 
 static void settle_graphs(void)
 {
-    if (!atomic_load_explicit(&allocations, memory_order_acquire) || !hami_counting())
+    if (!hami_graph_any_allocations() || !hami_counting())
         return;
     for (int row = 0; row < hami_row_count(); row++) {
         struct hami_pool *pool = hami_pool_graphs(row);
@@ -181,121 +190,6 @@ static void settle_graphs(void)
         if (pool && atomic_load_explicit(&pool->charged, memory_order_relaxed) != 0)
             hami_pool_settle(pool);
     }
-}
-
-/* One spelling of cuGraphInstantiate with its other arguments. */
-struct instantiation {
-    CUresult (*driver)(CUgraphExec *exec, CUgraph graph, const struct instantiation *of);
-    CUgraphNode *error_node;
-    char *log;
-    size_t log_size;
-    unsigned long long flags;
-    CUDA_GRAPH_INSTANTIATE_PARAMS *parameters;
-};
-
-static CUresult instantiate_counted(CUgraphExec *exec, CUgraph graph,
-                                    const struct hami_graph_need *need,
-                                    const struct instantiation *of)
-{
-    uint64_t ahead[HAMI_MAX_DEVICES];
-    CUgraphExec made;
-    CUresult result;
-
-    if (!charge_ahead(need, ahead, least_growth))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = of->driver(&made, graph, of);
-    if (result != CUDA_SUCCESS) {
-        cancel_ahead(ahead, HAMI_MAX_DEVICES);
-        return result;
-    }
-    if (confirm_ahead(need, ahead) && remember(made, need)) {
-        *exec = made;
-        return CUDA_SUCCESS;
-    }
-    hami_real()->cuGraphExecDestroy(made);
-    for (int row = 0; row < HAMI_MAX_DEVICES; row++)
-        if (need->bytes[row] != 0)
-            hami_memory_reclaim(row);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult instantiate(CUgraphExec *exec, CUgraph graph, const struct instantiation *of)
-{
-    struct hami_graph_need need;
-    CUresult result;
-
-    if (!atomic_load_explicit(&allocations, memory_order_acquire) || !exec || !hami_counting())
-        return of->driver(exec, graph, of);
-    result = hami_graph_need(graph, &need);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        return result;
-    if (result != CUDA_SUCCESS || !need.any) /* what is wrong with the graph is the driver's to say */
-        return of->driver(exec, graph, of);
-    return instantiate_counted(exec, graph, &need, of);
-}
-
-static CUresult driver_v1(CUgraphExec *exec, CUgraph graph, const struct instantiation *of)
-{
-    return hami_real()->cuGraphInstantiate(exec, graph, of->error_node, of->log, of->log_size);
-}
-
-static CUresult driver_v2(CUgraphExec *exec, CUgraph graph, const struct instantiation *of)
-{
-    return hami_real()->cuGraphInstantiate_v2(exec, graph, of->error_node, of->log, of->log_size);
-}
-
-static CUresult driver_flags(CUgraphExec *exec, CUgraph graph, const struct instantiation *of)
-{
-    return hami_real()->cuGraphInstantiateWithFlags(exec, graph, of->flags);
-}
-
-static CUresult driver_parameters(CUgraphExec *exec, CUgraph graph, const struct instantiation *of)
-{
-    return hami_real()->cuGraphInstantiateWithParams(exec, graph, of->parameters);
-}
-
-static CUresult driver_parameters_ptsz(CUgraphExec *exec, CUgraph graph,
-                                       const struct instantiation *of)
-{
-    return hami_real()->cuGraphInstantiateWithParams_ptsz(exec, graph, of->parameters);
-}
-
-HAMI_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
-                                        char *log, size_t log_size)
-{
-    return instantiate(exec, graph, &(struct instantiation){.driver = driver_v1,
-                                                            .error_node = error_node,
-                                                            .log = log,
-                                                            .log_size = log_size});
-}
-
-HAMI_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
-                                           CUgraphNode *error_node, char *log, size_t log_size)
-{
-    return instantiate(exec, graph, &(struct instantiation){.driver = driver_v2,
-                                                            .error_node = error_node,
-                                                            .log = log,
-                                                            .log_size = log_size});
-}
-
-HAMI_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
-                                                 unsigned long long flags)
-{
-    return instantiate(exec, graph, &(struct instantiation){.driver = driver_flags, .flags = flags});
-}
-
-HAMI_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
-                                                  CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
-{
-    return instantiate(exec, graph, &(struct instantiation){.driver = driver_parameters,
-                                                            .parameters = parameters});
-}
-
-HAMI_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                                       CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
-{
-    return instantiate(exec, graph, &(struct instantiation){.driver = driver_parameters_ptsz,
-                                                            .parameters = parameters});
 }
 
 /* ---- Running ---- */
@@ -330,13 +224,12 @@ CUresult hami_graph_before_launch(struct hami_graph_launch *launch, CUgraphExec 
 
     launch->exec = exec;
     launch->memory = false;
-    if (__builtin_expect(!record, 1) || hami_capturing(stream, per_thread))
+    if (__builtin_expect(!record, 1) || !hami_counting() || hami_capturing(stream, per_thread))
         return CUDA_SUCCESS;
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         if (record->need.bytes[row] != 0 && !in_one_stream(row, identity(stream, per_thread)))
             alone = false;
-    if (!charge_ahead(&record->need, launch->ahead,
-                      alone || record->launched ? least_growth : most_growth))
+    if (!hami_graph_charge(&record->need, alone || record->launched, launch->ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
     launch->memory = true;
     return CUDA_SUCCESS;
@@ -350,11 +243,11 @@ void hami_graph_after_launch(struct hami_graph_launch *launch, CUresult result)
         return;
     record = recall(launch->exec);
     if (result != CUDA_SUCCESS || !record) {
-        cancel_ahead(launch->ahead, HAMI_MAX_DEVICES);
+        hami_graph_cancel(launch->ahead);
         return;
     }
     record->launched = true;
-    confirm_ahead(&record->need, launch->ahead);
+    hami_graph_confirm(&record->need, launch->ahead);
 }
 
 static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)

@@ -36,6 +36,7 @@ HAMI_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
     if (result != CUDA_SUCCESS || !hami_counting() || hami_current_row(&row) != CUDA_SUCCESS)
         return result;
     hami_correct();
+    hami_slots_expected();
     view = view_of(row);
     if (total && *total > view.limit)
         *total = view.limit;
@@ -53,6 +54,7 @@ HAMI_EXPORT CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
     if (result != CUDA_SUCCESS || !hami_counting() || hami_current_row(&row) != CUDA_SUCCESS)
         return result;
     hami_correct();
+    hami_slots_expected();
     view = view_of(row);
     if (total && *total > view.limit)
         *total = (unsigned int)view.limit;

@@ -1,5 +1,5 @@
 /* Memory of cuMemAlloc shared between processes: charged to the one that allocated it, for as long
- * as that one lives; its slot says so, because another may still have the memory when it is gone. */
+ * as that one lives. Both slots say so: another may have the memory still when that one is gone. */
 #include "account.h"
 #include "real.h"
 #include "slice.h"

@@ -1,8 +1,8 @@
 /* cuMemAlloc and its like, cuMemFree, and what the program is told of its memory.
  *
  * The order is everything: charge, ask the driver, put it on record; and take off the record, ask
- * the driver to free, refund. Another thread may be given the same address as soon as the driver has
- * it back, and another process the same bytes as soon as they are refunded. Out-parameters are
+ * the driver to free, refund. Another thread may be given the same address as soon as the driver
+ * has it back, and another process the same bytes as soon as they are refunded. Out-parameters are
  * written when all is done: where we refuse, the program finds them as they were. */
 #include "account.h"
 #include "async.h"

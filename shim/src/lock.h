@@ -1,12 +1,19 @@
-/* A lock of one word, for sections of a few dozen instructions: spins a little, then sleeps in the
- * kernel. All zero is unlocked; a forked child, in which the holder does not exist, writes zero. */
+/* Two locks of one word, which are unlocked when all zero: a forked child, in which the holder does
+ * not exist, writes zero.
+ *
+ * hami_lock spins a little and then sleeps in the kernel until it is woken: also for sections that
+ * take long. hami_spin is for a few dozen instructions on the hottest paths: nobody is woken, so
+ * that unlocking is a plain store; whoever meets a holder that was interrupted looks again from
+ * time to time. */
 #ifndef HAMI_LOCK_H
 #define HAMI_LOCK_H
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 struct hami_lock {
@@ -57,6 +64,38 @@ static inline void hami_unlock(struct hami_lock *lock)
     if (__builtin_expect(atomic_exchange_explicit(&lock->word, HAMI_LOCK_FREE,
                                                   memory_order_release) == HAMI_LOCK_WAITED_FOR, 0))
         syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+struct hami_spin {
+    _Atomic uint32_t held;
+};
+
+static inline void hami_spin_wait(struct hami_spin *spin)
+{
+    struct timespec pause = {.tv_nsec = 20000};
+    int tries = 0;
+
+    while (atomic_load_explicit(&spin->held, memory_order_relaxed) ||
+           atomic_exchange_explicit(&spin->held, 1, memory_order_acquire)) {
+        if (tries < 100)
+            hami_pause();
+        else if (tries < 110)
+            sched_yield();
+        else
+            nanosleep(&pause, NULL);
+        tries++;
+    }
+}
+
+static inline void hami_spin_lock(struct hami_spin *spin)
+{
+    if (__builtin_expect(atomic_exchange_explicit(&spin->held, 1, memory_order_acquire) != 0, 0))
+        hami_spin_wait(spin);
+}
+
+static inline void hami_spin_unlock(struct hami_spin *spin)
+{
+    atomic_store_explicit(&spin->held, 0, memory_order_release);
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* Open addressing with linear probing, in shards that have a lock each. Deleting moves later entries
- * of the same run back, so that no tombstones pile up however long a program allocates and frees. */
+/* Open addressing with linear probing, in shards that have a lock each. Deleting moves later
+ * entries of the same run back, so that no tombstones pile up however long a program allocates and
+ * frees. */
 #include "map.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ struct table {
 };
 
 static struct shard {
-    struct hami_lock lock;
+    struct hami_spin lock;
     struct table *table;
 } __attribute__((aligned(64))) shards[SHARDS];
 
@@ -47,7 +48,8 @@ static uint32_t place_of(const struct table *table, uint64_t hash)
 
 static struct table *table_new(size_t bytes)
 {
-    struct table *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct table *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                               -1, 0);
     uint32_t places = 1;
 
     if (table == MAP_FAILED)
@@ -102,7 +104,7 @@ bool hami_map_exchange(const struct hami_entry *entry, struct hami_entry *old)
     bool room;
 
     *old = (struct hami_entry){.row = -1};
-    hami_lock(&shard->lock);
+    hami_spin_lock(&shard->lock);
     room = make_room(shard);
     if (room) {
         at = find(shard->table, hash, entry->kind, entry->key);
@@ -112,7 +114,7 @@ bool hami_map_exchange(const struct hami_entry *entry, struct hami_entry *old)
             *old = *at;
         *at = *entry;
     }
-    hami_unlock(&shard->lock);
+    hami_spin_unlock(&shard->lock);
     return room;
 }
 
@@ -153,7 +155,7 @@ static bool look_up(enum hami_kind kind, uint64_t key, struct hami_entry *entry,
     struct shard *shard = shard_of(hash);
     bool found = false;
 
-    hami_lock(&shard->lock);
+    hami_spin_lock(&shard->lock);
     if (shard->table) {
         struct hami_entry *at = find(shard->table, hash, kind, key);
 
@@ -164,7 +166,7 @@ static bool look_up(enum hami_kind kind, uint64_t key, struct hami_entry *entry,
                 remove_at(shard->table, at);
         }
     }
-    hami_unlock(&shard->lock);
+    hami_spin_unlock(&shard->lock);
     return found;
 }
 
@@ -199,7 +201,7 @@ void hami_map_visit(CUcontext context, bool (*drop)(struct hami_entry *entry, vo
     for (uint32_t s = 0; context && s < SHARDS; s++) {
         struct table *table;
 
-        hami_lock(&shards[s].lock);
+        hami_spin_lock(&shards[s].lock);
         table = shards[s].table;
         for (uint32_t i = 0; table && i <= table->mask;) {
             struct hami_entry *at = &table->places[i];
@@ -209,7 +211,7 @@ void hami_map_visit(CUcontext context, bool (*drop)(struct hami_entry *entry, vo
             else
                 i++;
         }
-        hami_unlock(&shards[s].lock);
+        hami_spin_unlock(&shards[s].lock);
     }
 }
 
@@ -230,7 +232,7 @@ void hami_map_reset(void)
     for (uint32_t s = 0; s < SHARDS; s++) {
         struct table *table = shards[s].table;
 
-        atomic_store_explicit(&shards[s].lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
+        atomic_store_explicit(&shards[s].lock.held, 0, memory_order_relaxed);
         shards[s].table = NULL;
         if (table)
             munmap(table, table->bytes);

@@ -47,8 +47,8 @@ bool hami_map_get(enum hami_kind kind, uint64_t key, struct hami_entry *entry);
 void hami_entry_refund(const struct hami_entry *entry);
 /* Remove everything that belongs to `context`, refunding each. */
 void hami_map_drop_context(CUcontext context);
-/* For each entry that belongs to `context`: `drop` may change what is neither key nor kind, and says
- * whether the entry goes. It runs with a lock held and may neither use the map nor wait. */
+/* For each entry that belongs to `context`: `drop` may change what is neither key nor kind, and
+ * says whether the entry goes. A lock is held meanwhile: it may neither use the map nor take long. */
 void hami_map_visit(CUcontext context, bool (*drop)(struct hami_entry *entry, void *argument),
                     void *argument);
 /* Forget everything: a forked child whose own cuInit succeeded. */

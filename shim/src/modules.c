@@ -1,9 +1,9 @@
-/* Modules and libraries of code. What loading one takes cannot be known before: the driver compiles,
- * picks and places, and nowadays loads functions when they are first used. Nor can it be measured:
- * the free memory of the device changes by others' doing as well. So a module is charged before it
- * is loaded with what its image says will surely be there (module_size.h), a page at least, so that
- * nothing more is loaded when the limit is reached; whatever the driver takes beyond it comes in by
- * the monitor's figure for the process (observed.c).
+/* Modules and libraries of code. What loading one takes cannot be known before: the driver
+ * compiles, picks and places, and nowadays loads functions when they are first used. Nor can it be
+ * measured: the free memory of the device changes by others' doing as well. So a module is charged
+ * before it is loaded with what its image says will surely be there (module_size.h), a page at
+ * least, so that nothing more is loaded when the limit is reached; whatever the driver takes beyond
+ * it comes in by the monitor's figure for the process (observed.c).
  *
  * A module ends with its context; a library is no context's, and is charged where it was loaded. */
 #include <fcntl.h>
@@ -273,7 +273,7 @@ HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     return result;
 }
 
-/* The driver loads one function now rather than at its first launch; how large it is nobody says. */
+/* The driver loads one function now, not at its first launch; nobody says how large it is. */
 HAMI_EXPORT CUresult cuFuncLoad(CUfunction function)
 {
     int row;

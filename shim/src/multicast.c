@@ -235,7 +235,8 @@ HAMI_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast,
         return hami_real()->cuMulticastBindAddr(multicast, multicast_offset, address, size, flags);
     begin_address(&call, multicast, multicast_offset, address, size, ANY_DEVICE);
     if (call.complete)
-        result = hami_real()->cuMulticastBindAddr(multicast, multicast_offset, address, size, flags);
+        result = hami_real()->cuMulticastBindAddr(multicast, multicast_offset, address, size,
+                                                  flags);
     end_call(&call, result == CUDA_SUCCESS);
     return result;
 }

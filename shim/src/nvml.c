@@ -1,6 +1,6 @@
-/* What NVML says of memory: the slice, as if it were the device, in the same figures as cuMemGetInfo.
- * Utilisation, power and clocks stay the device's own: they are measured, and a share of a share
- * would tell nobody anything.
+/* What NVML says of memory: the slice, as if it were the device, in the same figures as
+ * cuMemGetInfo. Utilisation, power and clocks stay the device's own: they are measured, and a share
+ * of a share would tell nobody anything.
  *
  * A slice that cannot be read shows a device that is full. An error would end programs that only
  * want to know what there is, a size of zero those that divide by it; a full device says what CUDA
@@ -44,8 +44,8 @@ static bool has_parts(nvmlDevice_t card)
     return false;
 }
 
-/* Not hami_charged: a process that only asks NVML holds no slot and is in no mode. A word that is no
- * figure makes the sum none either: then the slice is full. */
+/* Not hami_charged: a process that only asks NVML holds no slot and is in no mode. A word that is
+ * no figure makes the sum none either: then the slice is full. */
 static uint64_t charged(int row, uint64_t otherwise)
 {
     const struct hami_usage *usage = hami_process->usage;

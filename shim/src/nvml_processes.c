@@ -1,6 +1,6 @@
 /* Which processes NVML lists on a device: in a slice the container's own, by the numbers they have
- * in it and with what they are charged, where the driver would list the whole node's by numbers that
- * mean nothing here. Nothing that draws, and no client of MPS, is known to the slice. */
+ * in it and with what they are charged, where the driver would list the whole node's by numbers
+ * that mean nothing here. Nothing that draws, and no client of MPS, is known to the slice. */
 #include "alive.h"
 #include "nvml_view.h"
 #include "slice.h"
@@ -13,11 +13,9 @@ struct list {
     nvmlProcessInfo_t infos[MOST];
 };
 
-/* Told from a predecessor's leavings, which nobody has recovered yet, by looking for the process. */
-static bool is_here(uint32_t slot, const struct hami_identity *who, const struct hami_identity *self)
+/* Told from what a dead process left and nobody has recovered yet by looking for the process. */
+static bool is_here(uint32_t slot, const struct hami_identity *who)
 {
-    if (who->pid == 0 || who->pid_namespace != self->pid_namespace)
-        return false;
     if (hami_mode() == HAMI_MODE_SLICE && slot == hami_process->slot)
         return true;
     return hami_is_alive(who, hami_process->usage);
@@ -27,7 +25,6 @@ static bool is_here(uint32_t slot, const struct hami_identity *who, const struct
 static void add_row(struct list *list, int row, nvmlDevice_t device)
 {
     struct hami_usage *usage = hami_process->usage;
-    struct hami_identity self = hami_identity();
     unsigned int gpu_instance, compute_instance;
 
     if (hami_nvml()->nvmlDeviceGetGpuInstanceId(device, &gpu_instance) != NVML_SUCCESS ||
@@ -42,7 +39,7 @@ static void add_row(struct list *list, int row, nvmlDevice_t device)
             .pid_namespace = atomic_load_explicit(&of->pid_namespace, memory_order_relaxed),
         };
 
-        if (bytes == 0 || !is_here(slot, &who, &self))
+        if (bytes == 0 || !is_here(slot, &who))
             continue;
         list->infos[list->count++] = (nvmlProcessInfo_t){
             .pid = who.pid,

@@ -1,6 +1,7 @@
-/* What the driver takes on its own (contexts beyond the reserve, code loaded at a first launch, local
- * memory) cannot be known here; the monitor sees it from outside and writes, for each slot, what the
- * driver accounts to the process. The difference is charged, so that it counts against the limit.
+/* What the driver takes on its own (contexts beyond the reserve, code loaded at a first launch,
+ * local memory) cannot be known here; the monitor sees it from outside and writes, for each slot,
+ * what the driver accounts to the process. The difference is charged, so that it counts against the
+ * limit.
  *
  * The figure is some moment of the last period, and the own charge has moved since. Comparing it
  * with the charge of now would turn memory that was just freed into memory that the driver took. So

@@ -1,6 +1,7 @@
 /* Physical allocations of cuMemCreate. The driver frees one when nothing refers to it any more: no
  * handle (each creation, retention and import is one, and each release ends one), no mapping, no
- * multicast binding, no array's tile, no descriptor that it was exported as. Until then it is charged.
+ * multicast binding, no array's tile, no descriptor that it was exported as. Until then it is
+ * charged.
  *
  * Handles of other kinds are here too, charged with nothing, where something depends on how long
  * they live: multicast objects, and imports. */

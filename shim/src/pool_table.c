@@ -103,7 +103,8 @@ static void forget_handle(CUmemoryPool handle)
 
 struct hami_pool *hami_pool_add(CUmemoryPool handle, int row, bool counted, bool ours)
 {
-    struct hami_entry entry = {.key = (uintptr_t)handle, .kind = HAMI_KIND_POOL, .row = (int16_t)row};
+    struct hami_entry entry = {
+        .key = (uintptr_t)handle, .kind = HAMI_KIND_POOL, .row = (int16_t)row};
     struct hami_pool *pool;
 
     if (ours)
@@ -162,9 +163,9 @@ static bool described(CUmemoryPool handle, CUmemLocation *location, CUmemAllocat
     const struct hami_real *real = hami_real();
     cuuint64_t where = 0, which = 0, what = 0;
 
-    if (real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &where) != CUDA_SUCCESS ||
-        real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &which) != CUDA_SUCCESS ||
-        real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &what) != CUDA_SUCCESS)
+    if (real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &where) ||
+        real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &which) ||
+        real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &what))
         return false;
     *location = (CUmemLocation){.type = (CUmemLocationType)(uint32_t)where,
                                 .id = (int)(uint32_t)which};

@@ -1,10 +1,13 @@
 /* How pools are charged; see pools.h.
  *
- * `live` and `charged` are a Dekker pair. An allocation adds to `live` and then loads `charged`; who
- * lowers `charged` stores it and then loads `live` (all seq_cst), and likewise for the driver's
+ * `live` and `charged` are a Dekker pair. An allocation adds to `live` and then loads `charged`;
+ * who lowers `charged` stores it and then loads `live` (all seq_cst), and likewise for the driver's
  * reserved figure, which is read again after every allocation and after every lowering. Whichever
  * comes second sees the other, so the fast path needs no lock. Refunds are made when the lowered
- * value stands. */
+ * value stands.
+ *
+ * The reserved figure is asked for after each allocation: a pool may grow although what is live
+ * would fit, when free memory lies in pieces or waits for another stream. */
 #include "pools.h"
 
 #include "account.h"
@@ -85,7 +88,8 @@ static uint64_t needed(struct hami_pool *pool)
     return growing > reserved + pool->pending ? growing : reserved + pool->pending;
 }
 
-/* With the lock. True: the pool had grown beyond what was charged. *refunded: what was given back. */
+/* With the lock. True: the pool had grown beyond what was charged. *refunded: what was given
+ * back. */
 static bool settle(struct hami_pool *pool, uint64_t predicted, uint64_t *refunded)
 {
     uint64_t was = charged_of(pool), before = pool->reserved;
@@ -252,8 +256,13 @@ uint64_t hami_pool_settle(struct hami_pool *pool)
 
 uint64_t hami_pool_reserved(struct hami_pool *pool)
 {
-    hami_pool_settle(pool);
-    return pool->reserved;
+    uint64_t refunded, reserved;
+
+    hami_lock(&pool->lock);
+    settle(pool, 0, &refunded);
+    reserved = pool->reserved;
+    hami_unlock(&pool->lock);
+    return reserved;
 }
 
 uint64_t hami_pools_settle(int row, bool trimmed)

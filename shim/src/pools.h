@@ -1,6 +1,6 @@
 /* What a pool of the driver holds and is charged for. A pool keeps memory that nobody uses now, so
- * it is charged the larger of what is live and what the driver says it has reserved. The memory that
- * the graphs of a device share is such a pool too, without a handle.
+ * it is charged the larger of what is live and what the driver says it has reserved. The memory
+ * that the graphs of a device share is such a pool too, without a handle.
  *
  * An allocation is hami_pool_reserve, the driver's call, then hami_pool_confirm or _cancel. */
 #ifndef HAMI_POOLS_H
@@ -46,8 +46,8 @@ static inline uint64_t hami_pool_size(size_t bytes)
     return bytes > HAMI_POOL_IMPOSSIBLE ? UINT64_MAX : (bytes + 511) & ~UINT64_C(511);
 }
 
-/* Charge for `bytes` more. False: over the limit, nothing changed. *ahead goes to confirm or cancel.
- * While the bytes fit into what is charged: one addition and one load. */
+/* Charge for `bytes` more. False: over the limit, nothing changed. *ahead goes to confirm or to
+ * cancel. While the bytes fit into what is charged: one addition and one load. */
 bool hami_pool_reserve(struct hami_pool *pool, uint64_t bytes, uint64_t *ahead);
 /* The driver allocated: did the pool grow by more than was charged, and beyond the limit? False:
  * give the allocation back to the driver, then hami_pool_cancel with ahead 0. */

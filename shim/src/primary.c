@@ -1,6 +1,7 @@
 /* Primary contexts, one per device, made by the first who retains them; and green contexts, which
  * live in them and retain them. Whether one is there is the driver's to say: libraries retain and
- * release it in ways that we need not have seen. So after each call that may have ended it we ask. */
+ * release it in ways that we need not have seen. So after each call that may have ended it we
+ * ask. */
 #include "account.h"
 #include "async.h"
 #include "context.h"
@@ -196,8 +197,8 @@ HAMI_EXPORT CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green_cont
 }
 
 /* The driver does not say whether memory that was allocated in a green context ends with it, but it
- * knows which addresses are memory. What cannot be asked for stays charged until the primary context
- * goes. */
+ * knows which addresses are memory. What cannot be asked for stays charged until the primary
+ * context goes. */
 static bool drop_freed(struct hami_entry *entry, void *primary)
 {
     CUdeviceptr base;

@@ -121,7 +121,10 @@ static struct hami_sample *take(struct hami_samples *samples, CUcontext context)
 static bool start(struct hami_sample *sample, const struct hami_work *work, CUcontext context,
                   CUstream stream, bool per_thread)
 {
-    if (!make_events(sample, context) || !record(sample->start, stream, per_thread))
+    if (!make_events(sample, context))
+        return false;
+    sample->launched = hami_now();
+    if (!record(sample->start, stream, per_thread))
         return false;
     sample->work = *work;
     /* What is idle going by the charges need not be: the device knows. */
@@ -165,9 +168,9 @@ void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
 
     if (result == CUDA_SUCCESS && record(sample->end, stream, per_thread)) {
         sample->said = sample->work.estimate;
+        sample->making = returned - sample->launched;
         sample->launched = returned;
         sample->running = 0;
-        sample->call = call;
         atomic_store_explicit(&sample->expected, returned + (sample->work.known ? sample->said : 0),
                               memory_order_relaxed);
         put(sample, HAMI_SAMPLE_RECORDED);
@@ -184,20 +187,22 @@ void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
 
 /* How long the launch took, from the time between its events. That begins at the first event, which
  * the device passes at once when nothing runs in the stream: then the time in which the launch was
- * still being made is in it. A first launch can load code for long. */
+ * still being made is in it. A first launch may load code for long; any other takes about as long
+ * as launches do, unless the thread was interrupted. */
 static int64_t taken(const struct hami_sample *sample, const struct hami_compute *compute,
                      float milliseconds)
 {
     int64_t elapsed = (int64_t)((double)milliseconds * 1e6);
-    int64_t usual = atomic_load_explicit(&compute->launch_cost, memory_order_relaxed);
-    int64_t made = sample->call;
+    int64_t usual = atomic_load_explicit(&compute->launch_cost, memory_order_relaxed) +
+                    atomic_load_explicit(&compute->sample_cost, memory_order_relaxed) / 2;
+    int64_t making = sample->making;
 
-    if (sample->work.first)
-        return elapsed - made > elapsed / 64 ? elapsed - made : elapsed / 64;
-    if (!sample->work.idle)
-        return elapsed;
-    made = made < usual ? made : usual;
-    return elapsed - made > elapsed / 4 ? elapsed - made : elapsed / 4;
+    if (!sample->work.first) {
+        if (!sample->work.idle)
+            return elapsed;
+        making = making < usual ? making : usual;
+    }
+    return elapsed - making > elapsed / 16 ? elapsed - making : elapsed / 16;
 }
 
 /* Not done: when it runs for longer than was thought, it has taken that time in any case. */

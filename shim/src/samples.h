@@ -21,9 +21,9 @@ struct hami_sample {
     CUevent start, end;
     struct hami_work work;
     int64_t said;     /* what the launch is taken to last, for now */
-    int64_t launched; /* when */
+    int64_t launched; /* when; until the launch returns, when its making began */
+    int64_t making;   /* how long that took, with the record of the start */
     int64_t running;  /* when it was first seen to have begun; 0: not yet */
-    int64_t call;     /* how long the driver's launch took */
 } __attribute__((aligned(64)));
 
 /* Of one process; all zero at first. */

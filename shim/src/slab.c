@@ -8,7 +8,8 @@
 /* Chunks are never unmapped: a process that once had many records will have them again. */
 static void more(struct hami_slab *slab)
 {
-    char *chunk = mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *chunk =
+        mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (chunk == MAP_FAILED)
         return;

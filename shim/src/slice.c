@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +171,12 @@ static void wipe(void)
     memset(hami_process, 0, sizeof(hami_process));
 }
 
+/* What pthread_atfork calls. That one is exported by libpthread of old releases for some machines
+ * only, and would make every process of an old image load libpthread. */
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void),
+                             void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
 /* Before anything is written there: a child must find zeroes. Kernels before 4.14 do not know the
  * advice; there a child of a raw clone is not noticed, one of fork() is. */
 static void wiped_by_fork(void)
@@ -181,7 +186,7 @@ static void wiped_by_fork(void)
     if (madvise(hami_process, sizeof(hami_process), MADV_WIPEONFORK) == 0)
         return;
     if (!atomic_exchange(&handled, true))
-        pthread_atfork(NULL, NULL, wipe);
+        __register_atfork(NULL, NULL, wipe, __dso_handle);
 }
 
 /* What a forked child finds open. The program may have closed the descriptor, and its number be

@@ -2,12 +2,15 @@
  * i of the file: the kernel drops it with the last copy of the descriptor, so a forked child, which
  * keeps its parent's device memory alive, keeps its parent's slot charged as well.
  *
- * Of a lock that can be had the holder is dead, with one exception: programs that close every
- * descriptor they do not know (daemons do) drop it and live on. So the process on record is looked
- * for as well (alive.c). */
+ * Of a lock that can be had the holder is dead, with two exceptions. Programs that close every
+ * descriptor they do not know (daemons do) drop it and live on: so the process on record is looked
+ * for as well (alive.c). And a process that is killed drops it while the driver has yet to take its
+ * memory back: so a slot found dead stays charged for a moment more. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "account.h"
@@ -16,6 +19,9 @@
 #include "log.h"
 #include "slice.h"
 
+/* How long after a process was found dead its memory is believed to be free. */
+#define GRACE_NS UINT64_C(100000000)
+
 /* The threads of a process share one open file description: the locks of one do not keep out
  * another. And the number may have become another file if the program closed ours. */
 static struct hami_lock recovering;
@@ -23,6 +29,20 @@ static struct {
     dev_t device;
     ino_t inode;
 } region;
+
+/* When the holder of which generation was found dead. */
+static struct {
+    uint64_t since, generation;
+} dead[HAMI_MAX_SLOTS];
+static _Atomic uint64_t expected; /* when the first of the dead is due; 0: none is known */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
 
 static int ask_for(int fd, int command, short type, uint32_t slot)
 {
@@ -104,32 +124,84 @@ static bool somebody_imports(const struct hami_process *process, bool own)
     return false;
 }
 
-/* With the slot's lock held: zero it if the process on record is gone. *imported: whether somebody
- * imports, once it was needed; negative before. */
-static void recover(const struct hami_process *process, bool own, uint32_t slot, int *imported)
+/* What one look at all slots knows. `own`: process->slot is held by this process, and left alone.
+ * `imported`: whether somebody imports, once that was needed; negative before. */
+struct look {
+    const struct hami_process *process;
+    bool own;
+    int imported;
+    uint64_t now;
+    uint64_t due;    /* when the first of those found dead can be recovered; 0: none */
+    int row;         /* of which `coming` is what they are still charged */
+    uint64_t coming;
+};
+
+static bool was_found_dead(const struct look *look, uint32_t slot)
 {
-    struct hami_slot *of = &process->usage->slots[slot];
+    return dead[slot].since != 0 &&
+           dead[slot].generation ==
+               atomic_load_explicit(&look->process->usage->slots[slot].generation,
+                                    memory_order_relaxed);
+}
+
+static void expect(struct look *look, uint32_t slot)
+{
+    uint64_t due = dead[slot].since + GRACE_NS, bytes;
+
+    if (look->due == 0 || due < look->due)
+        look->due = due;
+    if (look->row < 0)
+        return;
+    bytes = atomic_load_explicit(&look->process->usage->charged[look->row][slot],
+                                 memory_order_relaxed);
+    look->coming = bytes > UINT64_MAX - look->coming ? UINT64_MAX : look->coming + bytes;
+}
+
+/* Whether the driver has had its time to take back what the dead process had. */
+static bool is_cold(struct look *look, uint32_t slot)
+{
+    if (!was_found_dead(look, slot)) {
+        dead[slot].since = look->now;
+        dead[slot].generation = atomic_load_explicit(
+            &look->process->usage->slots[slot].generation, memory_order_relaxed);
+    }
+    if (look->now >= dead[slot].since + GRACE_NS)
+        return true;
+    expect(look, slot);
+    return false;
+}
+
+/* With the slot's lock held: zero it if the process on record is gone. */
+static void recover(struct look *look, uint32_t slot)
+{
+    struct hami_usage *usage = look->process->usage;
+    struct hami_slot *of = &usage->slots[slot];
     struct hami_identity who = recorded(of);
 
-    if (who.pid != 0 && hami_is_alive(&who, process->usage))
+    if (who.pid != 0 && hami_is_alive(&who, usage))
         return;
     if (flags_of(of) & HAMI_SLOT_EXPORTS) {
-        if (*imported < 0)
-            *imported = somebody_imports(process, own);
-        if (*imported)
+        if (look->imported < 0)
+            look->imported = somebody_imports(look->process, look->own);
+        if (look->imported)
             return;
     }
-    zero_charges(process->usage, slot);
+    if (!is_cold(look, slot))
+        return;
+    dead[slot].since = 0;
+    zero_charges(usage, slot);
     atomic_store_explicit(&of->flags, 0, memory_order_relaxed);
     /* Last, so that a slot recovered by half is one that still needs it. */
     atomic_store_explicit(&of->pid, 0, memory_order_release);
     hami_log(HAMI_INFO, "slot %u of process %u is free again", slot, who.pid);
 }
 
-/* `own`: process->slot is held by this process, and left alone. */
-static void recover_all(const struct hami_process *process, bool own)
+static uint64_t recover_all(const struct hami_process *process, bool own, int row)
 {
-    int imported = -1;
+    struct look look = {
+        .process = process, .own = own, .imported = -1, .now = now_ns(), .row = row,
+    };
+    int fd = process->usage_fd;
 
     for (uint32_t slot = 0; slot < HAMI_MAX_SLOTS; slot++) {
         struct hami_slot *of = &process->usage->slots[slot];
@@ -138,23 +210,40 @@ static void recover_all(const struct hami_process *process, bool own)
             (atomic_load_explicit(&of->pid, memory_order_relaxed) == 0 &&
              !has_charges(process->usage, slot)))
             continue;
-        if (!lock_slot(process->usage_fd, slot))
-            continue;
-        recover(process, own, slot, &imported);
-        unlock_slot(process->usage_fd, slot);
+        if (lock_slot(fd, slot)) {
+            recover(&look, slot);
+            unlock_slot(fd, slot);
+        } else if (was_found_dead(&look, slot)) {
+            expect(&look, slot); /* another process is looking at it right now */
+        }
     }
+    atomic_store_explicit(&expected, look.due, memory_order_relaxed);
+    return look.coming;
 }
 
-void hami_slots_recover(void)
+uint64_t hami_slots_recover(int row)
 {
+    uint64_t coming = 0;
     int kept = errno;
 
-    if (hami_mode() != HAMI_MODE_SLICE || !hami_lock_try(&recovering))
-        return;
+    if (hami_mode() != HAMI_MODE_SLICE)
+        return 0;
+    hami_lock(&recovering);
     if (is_region(hami_process->usage_fd))
-        recover_all(hami_process, true);
+        coming = recover_all(hami_process, true, row);
+    else
+        atomic_store_explicit(&expected, 0, memory_order_relaxed);
     hami_unlock(&recovering);
     errno = kept;
+    return coming;
+}
+
+void hami_slots_expected(void)
+{
+    uint64_t due = atomic_load_explicit(&expected, memory_order_relaxed);
+
+    if (__builtin_expect(due != 0, 0) && now_ns() >= due)
+        hami_slots_recover(HAMI_ROW_NONE);
 }
 
 static void own(struct hami_process *process, uint32_t slot)
@@ -193,23 +282,39 @@ static bool take_free(struct hami_process *process)
     return false;
 }
 
-bool hami_slot_take(struct hami_process *process)
+static void start_anew(void)
 {
-    struct stat file;
-    bool taken;
-    int kept = errno;
-
     hami_account_reset();
     hami_blocks_reset();
     hami_observed_reset();
     hami_context_reset();
     atomic_store_explicit(&recovering.word, HAMI_LOCK_FREE, memory_order_relaxed);
+    atomic_store_explicit(&expected, 0, memory_order_relaxed);
+    memset(dead, 0, sizeof(dead));
+}
+
+bool hami_slot_take(struct hami_process *process)
+{
+    struct timespec pause = {.tv_nsec = 2000000};
+    struct stat file;
+    bool taken;
+    int kept = errno;
+
+    start_anew();
     if (fstat(process->usage_fd, &file) != 0)
         return false;
     region.device = file.st_dev;
     region.inode = file.st_ino;
-    recover_all(process, false);
+    recover_all(process, false, HAMI_ROW_NONE);
     taken = take_free(process);
+    /* All of them held, but some by the dead. */
+    for (int i = 0; i < 100; i++) {
+        if (taken || atomic_load_explicit(&expected, memory_order_relaxed) == 0)
+            break;
+        nanosleep(&pause, NULL);
+        recover_all(process, false, HAMI_ROW_NONE);
+        taken = take_free(process);
+    }
     errno = kept;
     return taken;
 }

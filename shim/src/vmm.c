@@ -194,7 +194,8 @@ static bool add_handle(struct hami_physical *physical, CUmemGenericAllocationHan
 }
 
 /* Takes any address inside a mapping; the driver answers with the handle it was mapped by. */
-HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                                 void *address)
 {
     struct hami_interval *mapping;
     struct hami_physical *physical = NULL;

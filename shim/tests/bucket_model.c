@@ -232,7 +232,7 @@ static int64_t launch(struct host *host, struct container *container)
     int64_t wait;
 
     if (!quick) {
-        hami_share_observe(host->work.share, host->bucket, clock_now, heartbeat,
+        hami_share_observe(&host->compute, host->work.share, host->bucket, clock_now, heartbeat,
                            container->utilisation);
         wait = hami_admit(&host->compute, &host->launcher, &host->work, &now, clock_now);
         if (wait > 0) {

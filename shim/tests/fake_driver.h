@@ -1,6 +1,6 @@
 /* A driver for tests of the library's memory files, with a ledger of its own: what it has given out
- * is what a test asserts by. It does what the CUDA documentation says of pools, physical allocations
- * and graph memory, and what a test tells it to (the `fake` below). Devices are rows.
+ * is what a test asserts by. It does what the CUDA documentation says of pools, and what a test
+ * tells it to (`fake` below). Devices are rows.
  *
  * The account is a fake too: one word per row, one limit. */
 #ifndef HAMI_TESTS_FAKE_DRIVER_H
@@ -145,7 +145,7 @@ static struct fake {
     CUresult refuse;      /* the next call that allocates answers this */
     unsigned int asked;   /* for reserved figures */
     unsigned int trims;
-    uint64_t peak[FAKE_DEVICES], given[FAKE_DEVICES]; /* what the device has given, pools reserved */
+    uint64_t peak[FAKE_DEVICES], given[FAKE_DEVICES]; /* of the device, by pools and graphs */
     uint64_t next_address;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .step = 32 * MIB, .next_address = UINT64_C(1) << 40};
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "context.h"
 #include "log.h"
 #include "slice.h"
 
@@ -21,7 +20,7 @@
 struct hami_process hami_process[1];
 static struct hami_limits fake_limits;
 static const struct hami_observed *fake_observed;
-static int fake_region = -1; /* of this file nobody ever locks anything: each process opens its own */
+static int fake_region = -1; /* never locked through this one: each process opens its own */
 static int failures;
 
 #define EXPECT(what)                                                                               \
@@ -92,7 +91,7 @@ static inline void fake_container(uint32_t devices, uint64_t memory_bytes)
     if (fake_region >= 0)
         close(fake_region);
     fake_region = memfd_create("usage", MFD_CLOEXEC);
-    need(fake_region >= 0 && ftruncate(fake_region, sizeof(struct hami_usage)) == 0, "memfd_create");
+    need(fake_region >= 0 && ftruncate(fake_region, sizeof(struct hami_usage)) == 0, "a region");
     memset(&fake_limits, 0, sizeof(fake_limits));
     fake_limits.device_count = devices;
     for (uint32_t i = 0; i < devices; i++)

@@ -1,5 +1,5 @@
-/* What the fake driver does with physical allocations, by the rules of the CUDA documentation: memory
- * lives while anything refers to it. The lowest free handle is given out again at once. */
+/* What the fake driver does with physical allocations, by the rules of the CUDA documentation:
+ * memory lives while anything refers to it. The lowest free handle is given out again at once. */
 #ifndef HAMI_TESTS_FAKE_VMM_H
 #define HAMI_TESTS_FAKE_VMM_H
 
@@ -135,7 +135,8 @@ static CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size)
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+static CUresult fake_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
+                                                 void *address)
 {
     for (int i = 0; i < MAPPINGS; i++) {
         if (mapped[i].start > (uintptr_t)address || mapped[i].end <= (uintptr_t)address)

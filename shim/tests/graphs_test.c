@@ -1,4 +1,4 @@
-/* Graphs that allocate. links: src/graphs.c src/graph_need.c src/graph_nodes.c src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/physical.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Graphs that allocate. links: src/graphs.c src/graph_instantiate.c src/graph_need.c src/graph_nodes.c src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/physical.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
 #define NODES 64
@@ -347,7 +347,7 @@ static void graphs_in_one_stream_share_and_others_may_not(void)
     EXPECT(launch(one, 5) == CUDA_SUCCESS);
     EXPECT(launch(two, 5) == CUDA_SUCCESS && fake_charged[0] == 60 * MIB);
     memory[0].used = 60 * MIB; /* they run */
-    EXPECT(launch(three, 6) == CUDA_ERROR_OUT_OF_MEMORY); /* beside them it would take as much again */
+    EXPECT(launch(three, 6) == CUDA_ERROR_OUT_OF_MEMORY); /* beside them: as much again */
     EXPECT(fake.peak[0] <= fake_limit && charged_is_given());
     memory[0].used = 0;
     EXPECT(launch(three, 6) == CUDA_SUCCESS && charged_is_given());
@@ -363,6 +363,22 @@ static void what_graphs_cache_is_given_back_before_a_request_is_refused(void)
     EXPECT(launch(exec, 0) == CUDA_SUCCESS);
     EXPECT(hami_memory_charge(0, 80 * MIB) && fake.trims != 0);
     EXPECT(fake.given[0] == 0 && fake_charged[0] == 80 * MIB);
+}
+
+static void what_is_given_back_is_asked_for_again(void)
+{
+    CUgraphExec small, large;
+
+    start(100 * MIB);
+    add(0, 0, 0, 60 * MIB);
+    add(1, 0, 0, 80 * MIB);
+    small = instantiate(0);
+    large = instantiate(1);
+    EXPECT(launch(small, 0) == CUDA_SUCCESS && hami_charge(0, 30 * MIB));
+    fake.given[0] += 30 * MIB;
+    /* 20 MiB are missing; to give back the 60 that are cached only makes it 80. */
+    EXPECT(launch(large, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(fake.peak[0] <= fake_limit && charged_is_given());
 }
 
 static void an_upload_is_charged_like_a_launch(void)
@@ -471,6 +487,7 @@ int main(void)
     a_launch_that_does_not_fit_is_refused();
     graphs_in_one_stream_share_and_others_may_not();
     what_graphs_cache_is_given_back_before_a_request_is_refused();
+    what_is_given_back_is_asked_for_again();
     an_upload_is_charged_like_a_launch();
     allocations_of_child_graphs_count();
     an_updated_graph_is_measured_anew();

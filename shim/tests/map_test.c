@@ -50,8 +50,8 @@ static CUcontext context_numbered(uint64_t number)
 static struct hami_entry entry_of(enum hami_kind kind, uint64_t key, uint64_t bytes)
 {
     return (struct hami_entry){
-        .key = key, .kind = (uint8_t)kind, .bytes = bytes, .extra = ~bytes, .row = (int16_t)(bytes % 16),
-        .context = context_numbered(bytes % 4),
+        .key = key, .kind = (uint8_t)kind, .bytes = bytes, .extra = ~bytes,
+        .row = (int16_t)(bytes % 16), .context = context_numbered(bytes % 4),
     };
 }
 

@@ -187,7 +187,7 @@ static void of_a_fat_binary_counts_what_this_device_would_load(void)
     end_fat(&image, begun);
     EXPECT(size_of(image.bytes, &eager) == 90000);
     EXPECT(size_of(image.bytes, &lazy) == 0); /* compressed: its variables cannot be seen */
-    EXPECT(size_of(image.bytes, &other) == 7000); /* no code for it: the newest text it understands */
+    EXPECT(size_of(image.bytes, &other) == 7000); /* the newest text that can be compiled for it */
     other.capability = 89;
     EXPECT(size_of(image.bytes, &other) == 86000);
     other.capability = 50;

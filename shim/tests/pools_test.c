@@ -1,4 +1,4 @@
-/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/graphs.c src/graph_need.c src/physical.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/physical.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
 #define SLOW ((CUstream)0x5109) /* frees in it are pending until the device is waited for */
@@ -379,7 +379,8 @@ static void a_shared_pool_is_charged_to_who_made_it_and_both_slots_say_so(void)
     fake_start(640 * MIB);
     fake_real.cuMemPoolExportToShareableHandle = fake_export;
     fake_real.cuMemPoolImportFromShareableHandle = fake_import;
-    EXPECT(cuMemPoolExportToShareableHandle(NULL, fake_handle(0), 1, 1) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemPoolExportToShareableHandle(NULL, fake_handle(0), 1, 1) ==
+           CUDA_ERROR_INVALID_VALUE);
     EXPECT(fake_flags == 0);
     EXPECT(cuMemPoolExportToShareableHandle(NULL, fake_handle(0), 1, 0) == CUDA_SUCCESS);
     EXPECT(fake_flags == HAMI_SLOT_EXPORTS);

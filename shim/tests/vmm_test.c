@@ -1,4 +1,4 @@
-/* Physical allocations. links: src/vmm.c src/physical.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_need.c */
+/* Physical allocations. links: src/vmm.c src/physical.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c */
 #include "fake_vmm.h"
 #include "vmm.h"
 
@@ -389,8 +389,8 @@ static void step(CUmemGenericAllocationHandle *held, int *count)
     default:
         refuse_next = false;
         if (*count < 24 && there &&
-            cuMemRetainAllocationHandle(&held[*count], (void *)(uintptr_t)(place + below(64) * MIB)) ==
-                CUDA_SUCCESS)
+            cuMemRetainAllocationHandle(
+                &held[*count], (void *)(uintptr_t)(place + below(64) * MIB)) == CUDA_SUCCESS)
             ++*count;
     }
 }

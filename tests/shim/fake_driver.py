@@ -100,9 +100,7 @@ def make_driver(
     folder.mkdir()
     source = folder / "driver.c"
     source.write_text(_driver(without, aliases or {}))
-    compiled(
-        source, folder / "libcuda.so.1", "-shared", "-Wl,-Bsymbolic,-soname,libcuda.so.1"
-    )
+    compiled(source, folder / "libcuda.so.1", "-shared", "-Wl,-Bsymbolic,-soname,libcuda.so.1")
     source.write_text("\n".join(_functions([*NVML_HOOKS, *NVML_CALLS], {})))
     compiled(
         source,

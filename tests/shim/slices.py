@@ -25,6 +25,7 @@ class Slice:
         path.mkdir()
         (path / "limits").write_bytes(encode(self._limits(memory)))
         (path / "usage").write_bytes(empty_region())
+        self.observe()
 
     def _limits(self, memory: tuple[int, ...]) -> Limits:
         devices = tuple(
@@ -56,7 +57,7 @@ class Slice:
         return sum(slot.charged[gpu] for slot in self.usage().slots)
 
     def observe(self, *bytes_: int) -> None:
-        """As the monitor: what the driver accounts to each slot in use, in their order, on GPU 0."""
+        """As the monitor, once a period: what the driver accounts to each slot, on GPU 0."""
         fd = os.open(self.folder / "limits", os.O_RDWR)
         observed = LimitsPageC.observed
         try:
@@ -69,5 +70,12 @@ class Slice:
         finally:
             os.close(fd)
 
+    def remove(self) -> None:
+        """There is no slice: programs that start now are told of none."""
+        for name in ("limits", "usage"):
+            (self.folder / name).unlink()
+        self.folder.rmdir()
+
     def env(self) -> dict[str, str]:
+        """For the test build of the library."""
         return {"HAMI_SLICE_DIR": str(self.folder)}

@@ -66,7 +66,9 @@ def test_loading_it_looks_up_none_of_its_own_names(library: Path) -> None:
 
 
 def test_no_stack_of_a_program_becomes_executable(library: Path) -> None:
-    stack = re.search(r"GNU_STACK.* (\S+)\s+0x\w+$", _tool("readelf", "-W", "-l", str(library)), re.M)
+    stack = re.search(
+        r"GNU_STACK.* (\S+)\s+0x\w+$", _tool("readelf", "-W", "-l", str(library)), re.MULTILINE
+    )
     assert stack is not None
     assert "E" not in stack[1]
 

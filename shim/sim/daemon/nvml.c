@@ -190,7 +190,8 @@ static const char *of_card(struct daemon *daemon, const char *command, int card,
         return lose(daemon, card, false);
     if (count == 0 && strcmp(command, "reset") == 0)
         return reset(daemon, card);
-    if (count == 1 && strcmp(command, "recovery") == 0 && number(words[0], RECOVERIES - 1, &value)) {
+    if (count == 1 && strcmp(command, "recovery") == 0 &&
+        number(words[0], RECOVERIES - 1, &value)) {
         cards[card].state.recovery = (uint32_t)value;
         return "ok";
     }

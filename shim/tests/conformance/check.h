@@ -1,8 +1,8 @@
 /* Conformance: what programs may expect of a CUDA driver, as named checks that run on the simulator
  * and on real cards. Nothing here knows which of them it runs on; amounts are relative to the card.
  *
- * A check returns NULL when all is so, SKIP(why) where the driver or card cannot, or what is not so.
- * Programs take names of checks as arguments; without any they run them all. They print a line per
+ * A check returns NULL when all is so, SKIP(why) where the driver or card cannot, or what is not
+ * so. Programs take names of checks as arguments; without any they run them all. They print a line per
  * check and end with 1 if one failed. */
 #ifndef HAMI_CONFORMANCE_CHECK_H
 #define HAMI_CONFORMANCE_CHECK_H

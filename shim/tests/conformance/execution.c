@@ -893,6 +893,73 @@ static const char *many_threads_launch_at_once(void)
     return NULL;
 }
 
+/* Everything that a thread can make, made and destroyed while others do the same. */
+static void *come_and_go(void *answer)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (int i = 0; i < 10 && result == CUDA_SUCCESS; i++) {
+        struct note note = {0};
+        CUcontext context;
+        CUfunction function;
+        CUlibrary library;
+        CUkernel kernel;
+        CUstream stream;
+        CUevent event;
+
+        result = i == 5 ? cuCtxCreate_v2(&context, 0, device) : cuCtxSetCurrent(primary);
+        if (result == CUDA_SUCCESS)
+            result = load_test_library(&library);
+        if (result == CUDA_SUCCESS)
+            result = cuLibraryGetKernel(&kernel, library, "nothing");
+        if (result == CUDA_SUCCESS)
+            result = cuKernelGetFunction(&function, kernel);
+        if (result == CUDA_SUCCESS)
+            result = cuStreamCreate(&stream, i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+        if (result == CUDA_SUCCESS)
+            result = cuEventCreate(&event, 0);
+        if (result == CUDA_SUCCESS)
+            result = run(function, stream);
+        if (result == CUDA_SUCCESS)
+            result = cuLaunchHostFunc(stream, take_note, &note);
+        if (result == CUDA_SUCCESS)
+            result = run((CUfunction)kernel, CU_STREAM_PER_THREAD);
+        if (result == CUDA_SUCCESS)
+            result = cuEventRecord(event, stream);
+        if (result == CUDA_SUCCESS)
+            result = cuStreamWaitEvent(NULL, event, 0);
+        if (result == CUDA_SUCCESS)
+            result = cuEventSynchronize(event);
+        if (result == CUDA_SUCCESS)
+            result = note.calls == 1 ? cuEventDestroy_v2(event) : CUDA_ERROR_UNKNOWN;
+        if (result == CUDA_SUCCESS)
+            result = cuStreamDestroy_v2(stream);
+        if (result == CUDA_SUCCESS)
+            result = cuStreamSynchronize(CU_STREAM_PER_THREAD);
+        if (result == CUDA_SUCCESS)
+            result = cuLibraryUnload(library);
+        if (result == CUDA_SUCCESS && i == 5)
+            result = cuCtxDestroy_v2(context);
+    }
+    *(CUresult *)answer = result;
+    return NULL;
+}
+
+static const char *many_threads_make_and_destroy_at_once(void)
+{
+    CUresult answers[4];
+    pthread_t threads[4];
+
+    for (int i = 0; i < 4; i++)
+        SO(pthread_create(&threads[i], NULL, come_and_go, &answers[i]) == 0);
+    for (int i = 0; i < 4; i++)
+        SO(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < 4; i++)
+        OK(answers[i]);
+    OK(cuCtxSynchronize());
+    return NULL;
+}
+
 static const struct check checks[] = {
     CHECK(results_have_names_and_descriptions),
     CHECK(init_takes_no_flags_and_may_be_called_again),
@@ -938,6 +1005,7 @@ static const struct check checks[] = {
     CHECK(a_host_function_runs_between_what_is_before_and_behind_it),
     CHECK(a_callback_gets_its_stream_and_status),
     CHECK(many_threads_launch_at_once),
+    CHECK(many_threads_make_and_destroy_at_once),
     CHECK(a_reset_primary_context_is_dead_until_it_is_retained_again),
 };
 

@@ -233,7 +233,7 @@ static CUresult launch_elsewhere(CUstream stream)
 static CUresult wait_for_uncaptured(CUstream stream)
 {
     CUstream other;
-    CUevent event;
+    CUevent event = NULL;
     CUresult result = cuStreamCreate(&other, CU_STREAM_NON_BLOCKING);
 
     if (result == CUDA_SUCCESS)

@@ -164,7 +164,8 @@ static const char *amounts_need_somewhere_to_go_and_a_context(void)
 
     OK(cuMemGetInfo_v2(&free_now, &total));
     OK(cuDeviceTotalMem_v2(&whole, device));
-    SO(free_now > 0 && free_now < total && total <= whole + 1024 * MIB && whole <= total + 1024 * MIB);
+    SO(free_now > 0 && free_now < total);
+    SO(total <= whole + 1024 * MIB && whole <= total + 1024 * MIB);
     FAILS(cuDeviceTotalMem_v2(NULL, device));
     IS(CUDA_ERROR_INVALID_DEVICE, cuDeviceTotalMem_v2(&whole, 1000));
     OK(cuCtxSetCurrent(NULL));
@@ -214,7 +215,8 @@ static const char *a_pointer_tells_what_it_points_to(void)
     SO(first != second);
     OK(cuMemFree_v2(address));
     OK(cuMemAllocHost_v2(&host, 4096));
-    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)host));
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                             (CUdeviceptr)(uintptr_t)host));
     SO(type == CU_MEMORYTYPE_HOST);
     OK(cuMemFreeHost(host));
     return NULL;
@@ -294,7 +296,9 @@ static const char *copies_beyond_an_allocation_are_invalid(void)
     IS(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 0, 8 * MIB));
     IS(CUDA_ERROR_INVALID_VALUE, cuMemsetD32_v2(address + 1, 0, 1));
     OK(cuMemcpyHtoD_v2(address, buffer, 0));
+    FAILS(cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)buffer, buffer + 4096, 100));
     OK(cuMemFree_v2(address));
+    FAILS(cuMemcpyHtoD_v2(address, buffer, 100));
     return NULL;
 }
 

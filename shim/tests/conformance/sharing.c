@@ -238,6 +238,34 @@ static const char *memory_that_comes_back_to_its_process_is_taken_once(void)
     return NULL;
 }
 
+static const char *memory_that_comes_back_to_its_process_is_the_same(void)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle, again;
+    unsigned int word = 0xabcdef01, back = 0;
+    CUdeviceptr address;
+    int fd;
+
+    access.location.id = device;
+    OK(create(&handle, GRANULE));
+    OK(export_handle(&fd, handle));
+    OK(import_handle(&again, fd));
+    close(fd);
+    OK(cuMemAddressReserve(&address, 2 * GRANULE, 0, 0, 0));
+    OK(cuMemMap(address, GRANULE, 0, handle, 0));
+    OK(cuMemMap(address + GRANULE, GRANULE, 0, again, 0));
+    OK(cuMemRelease(handle));
+    OK(cuMemRelease(again));
+    OK(cuMemSetAccess(address, 2 * GRANULE, &access, 1));
+    OK(cuMemcpyHtoD_v2(address + 400, &word, 4));
+    OK(cuMemcpyDtoH_v2(&back, address + GRANULE + 400, 4));
+    SO(back == word);
+    OK(cuMemUnmap(address, 2 * GRANULE));
+    OK(cuMemAddressFree(address, 2 * GRANULE));
+    return NULL;
+}
+
 static const char *only_what_was_made_for_it_is_exported(void)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -349,6 +377,7 @@ static const struct check checks[] = {
     CHECK(imported_memory_outlives_its_exporter),
     CHECK(a_descriptor_keeps_the_memory_it_stands_for),
     CHECK(memory_that_comes_back_to_its_process_is_taken_once),
+    CHECK(memory_that_comes_back_to_its_process_is_the_same),
     CHECK(only_what_was_made_for_it_is_exported),
     CHECK(a_process_opens_anothers_memory_and_not_its_own),
     CHECK(opened_memory_outlives_its_process),

@@ -1,9 +1,11 @@
 /* memory_console: a program that uses CUDA as lines on its standard input say, so that a test can
  * decide which process does what and when. Each line is answered by one: the CUresult and results.
  * Things have names of one letter: a..z for memory, A..Z for contexts. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "hami_cuda.h"
@@ -255,6 +257,110 @@ static void storm(unsigned int seed, unsigned long rounds, size_t most)
     printf("0 %lu\n", refused);
 }
 
+/* ---- "threads NUMBER ROUNDS": all of them at once, on the first two devices ---- */
+
+static unsigned long rounds_of_threads;
+
+static CUresult use_context(CUcontext context, unsigned int *seed)
+{
+    CUdeviceptr held[8] = {0};
+    size_t free_bytes, total;
+    CUresult result = cuCtxPushCurrent_v2(context);
+
+    for (int i = 0; i < 40 && result == CUDA_SUCCESS; i++) {
+        size_t at = (size_t)rand_r(seed) % 8;
+
+        if (held[at]) {
+            result = cuMemFree_v2(held[at]);
+            held[at] = 0;
+        } else {
+            result = cuMemAlloc_v2(&held[at], (size_t)1 << (8 + rand_r(seed) % 15));
+            if (result == CUDA_ERROR_OUT_OF_MEMORY)
+                result = CUDA_SUCCESS;
+        }
+        if (result == CUDA_SUCCESS)
+            result = cuMemGetInfo_v2(&free_bytes, &total);
+    }
+    for (int i = 0; i < 8; i++)
+        if (held[i] && i % 2) /* the others go with the context, or stay in the primary one */
+            cuMemFree_v2(held[i]);
+    if (result == CUDA_SUCCESS)
+        result = cuCtxPopCurrent_v2(&context);
+    return result;
+}
+
+static void *use_devices(void *argument)
+{
+    unsigned int seed = (unsigned int)(uintptr_t)argument;
+    CUresult result = CUDA_SUCCESS;
+
+    for (unsigned long i = 0; i < rounds_of_threads && result == CUDA_SUCCESS; i++) {
+        CUdevice device = rand_r(&seed) % 2;
+        CUcontext context;
+
+        if (rand_r(&seed) % 2) {
+            result = cuDevicePrimaryCtxRetain(&context, device);
+            if (result == CUDA_SUCCESS)
+                result = use_context(context, &seed);
+            if (result == CUDA_SUCCESS)
+                result = cuDevicePrimaryCtxRelease_v2(device);
+        } else {
+            result = cuCtxCreate_v2(&context, 0, device);
+            if (result == CUDA_SUCCESS)
+                result = use_context(context, &seed);
+            if (result == CUDA_SUCCESS)
+                result = cuCtxDestroy_v2(context);
+        }
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+            result = CUDA_SUCCESS;
+    }
+    return (void *)(uintptr_t)result;
+}
+
+static void run_threads(size_t count)
+{
+    pthread_t threads[64];
+    CUresult result = CUDA_SUCCESS;
+    void *ended;
+
+    for (size_t i = 0; i < count; i++)
+        if (pthread_create(&threads[i], NULL, use_devices, (void *)(i + 1)) != 0)
+            exit(7);
+    for (size_t i = 0; i < count; i++) {
+        pthread_join(threads[i], &ended);
+        if (ended)
+            result = (CUresult)(uintptr_t)ended;
+    }
+    say(result);
+}
+
+/* "fork": what a child of a process with a context is told when it allocates, and frees what its
+ * parent has under the name a. */
+static void run_child(void)
+{
+    int status = 0;
+    pid_t child;
+
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        CUdeviceptr address;
+        size_t free_bytes, total;
+        CUresult results[] = {
+            cuMemAlloc_v2(&address, 1 << 20), cuMemFree_v2(memory['a'].address),
+            cuMemGetInfo_v2(&free_bytes, &total), cuDevicePrimaryCtxRelease_v2(0),
+            cuCtxDestroy_v2(contexts['P']), cuInit(0),
+        };
+
+        for (size_t i = 1; i < sizeof(results) / sizeof(results[0]); i++)
+            if (results[i] != results[0])
+                _exit(100);
+        _exit((int)results[0]);
+    }
+    waitpid(child, &status, 0);
+    printf("%d\n", WEXITSTATUS(status));
+}
+
 int main(void)
 {
     char text[256];
@@ -271,7 +377,12 @@ int main(void)
             say(cuInit(0));
         else if (is(&line, "storm"))
             storm((unsigned int)number(&line, 1), number(&line, 2), number(&line, 3));
-        else if (!do_linear(&line) && !do_arrays(&line) && !do_primary(&line) &&
+        else if (is(&line, "fork"))
+            run_child();
+        else if (is(&line, "threads")) {
+            rounds_of_threads = number(&line, 2);
+            run_threads(number(&line, 1));
+        } else if (!do_linear(&line) && !do_arrays(&line) && !do_primary(&line) &&
                  !do_contexts(&line) && !do_info(&line))
             return 2;
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from contextlib import ExitStack, suppress
 from typing import Self
 
 from ..simulated import SimulatedGpus
@@ -35,7 +36,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # it is gone already
+            self.process.stdin.close()
         self.process.stdout.close()
         status = self.process.wait(20)
         assert status in (0, -signal.SIGKILL), f"sim_client ended with {status}"
@@ -91,6 +93,6 @@ class Clients:
         return client
 
     def end(self) -> None:
-        for client in self._started:
-            with client:
-                pass
+        with ExitStack() as ends:
+            for client in self._started:
+                ends.enter_context(client)

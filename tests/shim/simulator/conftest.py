@@ -18,23 +18,27 @@ GpusWith = Callable[..., SimulatedGpus]
 ClientsOf = Callable[[SimulatedGpus], AbstractContextManager[Clients]]
 
 
-def made(flavour: str) -> Build:
+def make(*goals: Path) -> None:
     """Only what is tested here, so that nothing else need be whole."""
-    folder = Path("build") / flavour if flavour else Path("build")
-    goals = [str(folder / "sim" / "simgpud"), str(folder / "units" / "sim_client")]
+    wanted = [str(goal.relative_to(SHIM)) for goal in goals]
     (SHIM / "build").mkdir(exist_ok=True)
     with (SHIM / "build" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             done = subprocess.run(
-                ["make", "-C", str(SHIM), *goals], check=False, capture_output=True, text=True
+                ["make", "-C", str(SHIM), *wanted], check=False, capture_output=True, text=True
             )
         except FileNotFoundError:
             pytest.skip("there is no make to build the simulator with")
-    if done.returncode != 0 and flavour and "cannot find -l" in done.stderr:
+    if done.returncode != 0 and "cannot find -l" in done.stderr:
         pytest.skip(f"cc cannot link the sanitizer: {done.stderr[-200:]}")
     assert done.returncode == 0, done.stderr[-4000:]
-    return Build(folder=SHIM / folder, flavour=flavour)
+
+
+def made(flavour: str) -> Build:
+    folder = SHIM / "build" / flavour if flavour else SHIM / "build"
+    make(folder / "sim" / "simgpud", folder / "units" / "sim_client")
+    return Build(folder=folder, flavour=flavour)
 
 
 @pytest.fixture(scope="session", params=["", "asan"], ids=["plain", "asan"])
@@ -52,6 +56,13 @@ def plain() -> Build:
 def threaded() -> Build:
     """Under ThreadSanitizer."""
     return made("tsan")
+
+
+@pytest.fixture(scope="session")
+def nvml(plain) -> str:
+    """The folder with the simulated libnvidia-ml.so.1."""
+    make(plain.folder / "sim" / "libnvidia-ml.so.1")
+    return str(plain.simulator)
 
 
 @pytest.fixture

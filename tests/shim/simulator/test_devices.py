@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 
 import pytest
 
-from .clients import NO_DEVICE
+from ..simulated import MIB
+from .clients import DATA, NO_DEVICE
 
 UUIDS = [
     "GPU-aaaaaaaa-1111-4000-8000-000000000001",
@@ -78,6 +80,42 @@ def test_a_container_has_the_cards_that_it_was_given(gpus_with, clients_of):
         assert seen(client, **given) == [0, 2]
         assert seen(client, **given, CUDA_VISIBLE_DEVICES="1") == [2]
         assert seen(client, **given, CUDA_VISIBLE_DEVICES=UUIDS[1]) == []
+
+
+# Two instances of a seventh of the card each; prints their UUIDs.
+MAKE_INSTANCES = """
+import pynvml as nvml
+nvml.nvmlInit()
+card = nvml.nvmlDeviceGetHandleByIndex(0)
+nvml.nvmlDeviceSetMigMode(card, 1)
+profile = nvml.nvmlDeviceGetGpuInstanceProfileInfo(card, nvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE)
+for index in range(2):
+    made = nvml.nvmlDeviceCreateGpuInstance(card, profile.id)
+    within = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(made, 0, 0)
+    nvml.nvmlGpuInstanceCreateComputeInstance(made, within.id)
+    print(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)))
+"""
+
+
+def test_a_process_sees_whole_cards_or_one_mig_instance(plain_gpus, plain_client, nvml):
+    pytest.importorskip("pynvml")
+    one, other = subprocess.run(
+        [sys.executable, "-c", MAKE_INSTANCES],
+        env=plain_gpus.env() | {"LD_LIBRARY_PATH": nvml}, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert seen(plain_client) == [16]
+    assert seen(plain_client, CUDA_VISIBLE_DEVICES=other) == [17]
+    assert seen(plain_client, CUDA_VISIBLE_DEVICES=f"{other},{one}") == [17]
+    assert seen(plain_client, CUDA_VISIBLE_DEVICES=other[:12]) == [17]
+    assert seen(plain_client, CUDA_VISIBLE_DEVICES="0") == []  # a card in MIG mode runs nothing
+    assert seen(plain_client, HAMI_SIM_VISIBLE=other) == [17]
+    assert seen(plain_client, HAMI_SIM_VISIBLE=other, CUDA_VISIBLE_DEVICES=one) == []
+    process = plain_client("a")
+    share = process.ask("free", 0)
+    assert 9000 * MIB < share < 12000 * MIB
+    process.ask("take", 0, share, DATA)
+    assert plain_gpus.held("a", 16).data == share
+    assert plain_client("b", env={"CUDA_VISIBLE_DEVICES": other}).ask("free", 0) == share
 
 
 def test_without_a_daemon_there_is_no_device(gpus_with, clients_of):

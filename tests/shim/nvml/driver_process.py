@@ -16,6 +16,8 @@ from unittest.mock import patch
 from hami_nvidia.driver import DriverNvml
 from hami_nvidia.nvml import Watch, XidEvent
 
+from hami.domain.units import DeviceId
+
 _T = TypeVar("_T")
 _KEPT = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV")
 
@@ -32,7 +34,7 @@ def _asked(name: str, args: tuple[Any, ...], rest: Mapping[str, Any]) -> Any:
     return getattr(_State.nvml, name)(*args, **rest)
 
 
-def _watched(gpus: Sequence[str]) -> tuple[int, Mapping[str, str]]:
+def _watched(gpus: Sequence[str]) -> tuple[int, Mapping[DeviceId, str]]:
     watch = _asked("watch", (gpus,), {})
     _State.watches.append(watch)
     return len(_State.watches) - 1, watch.refused
@@ -78,7 +80,9 @@ class _Forwarded:
 
 
 class _ForwardedWatch:
-    def __init__(self, process: DriverProcess, number: int, refused: Mapping[str, str]) -> None:
+    def __init__(
+        self, process: DriverProcess, number: int, refused: Mapping[DeviceId, str]
+    ) -> None:
         self._process, self._number, self.refused = process, number, refused
 
     def wait(self, seconds: float) -> XidEvent | None:

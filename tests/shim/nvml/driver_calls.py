@@ -212,7 +212,11 @@ def cuda_devices() -> list[tuple[str, str, int]]:
         return []
     found = []
     for ordinal in range(count.value):
-        raw, name, size = (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(128), ctypes.c_size_t()
+        raw, name, size = (
+            (ctypes.c_ubyte * 16)(),
+            ctypes.create_string_buffer(128),
+            ctypes.c_size_t(),
+        )
         assert cuda("cuDeviceGetUuid_v2", ctypes.byref(raw), ordinal) == 0
         assert cuda("cuDeviceGetName", name, 128, ordinal) == 0
         assert cuda("cuDeviceTotalMem_v2", ctypes.byref(size), ordinal) == 0

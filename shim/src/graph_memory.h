@@ -1,0 +1,22 @@
+/* What graphs.c offers to graph_instantiate.c. */
+#ifndef HAMI_GRAPH_MEMORY_H
+#define HAMI_GRAPH_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "graph_need.h"
+
+/* Charge what a graph may make the driver reserve, by row; `alone`: no other runs beside it. False:
+ * over the limit, nothing is charged. Then the driver's call, then one of the two below. */
+bool hami_graph_charge(const struct hami_graph_need *need, bool alone, uint64_t *ahead);
+/* Charge what the driver did reserve. False: more than fits. */
+bool hami_graph_confirm(const struct hami_graph_need *need, const uint64_t *ahead);
+void hami_graph_cancel(const uint64_t *ahead);
+
+/* An instantiated graph has allocation nodes. False: no memory to remember it. */
+bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need);
+/* Whether any graph of this process ever had one. */
+bool hami_graph_any_allocations(void);
+
+#endif
