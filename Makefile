@@ -26,6 +26,7 @@ $(STAMP): constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	@touch $@
 
 demo: $(STAMP) ## the main job on a cluster without hardware
+	@$(MAKE) --no-print-directory --silent -C shim simulated
 	$(BIN)/hami demo
 
 test: $(STAMP) ## run the tests on all cores

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 COMPILER = "ziglang>=0.13"
-"""zig's C compiler as a wheel: it brings every machine's headers and glibc's versions of symbols."""
+"""zig's C compiler as a wheel: with headers and glibc's versions of symbols for every machine."""
 
 
 def get_requires_for_build_wheel(config_settings: Mapping[str, Any] | None = None) -> list[str]:

@@ -37,7 +37,12 @@ class Libraries(BuildHookInterface):  # type: ignore[type-arg]
             for name, path in _build(sources, machine, self._made / machine).items():
                 build_data["force_include"][str(path)] = f"hami_nvidia/{name}"
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(
+        self,
+        version: str,  # noqa: ARG002 -- hatchling's signature
+        build_data: dict[str, Any],  # noqa: ARG002
+        artifact_path: str,  # noqa: ARG002
+    ) -> None:
         made = getattr(self, "_made", None)
         if made is not None:
             shutil.rmtree(made)
@@ -67,6 +72,9 @@ def _build(shim: Path, machine: str, into: Path) -> dict[str, Path]:
 
     library = [*shim.glob("src/*.c"), *shim.glob("src/*.S")]
     compile_(f"lib/{machine}/libvgpu.so", library, *_SHARED, "-Wl,-Bsymbolic")
+    # The same for programs outside containers, which say themselves where their slice is.
+    anywhere = (*_SHARED, "-Wl,-Bsymbolic", "-DHAMI_TEST")
+    compile_(f"{simulated}/libvgpu.so", library, *anywhere)
     for name, parts in (
         ("libcuda.so.1", [*client, shim / "sim" / "queue.c", *shim.glob("sim/cuda_*.c")]),
         ("libnvidia-ml.so.1", [*client, *shim.glob("sim/nvml_*.c")]),
@@ -83,6 +91,6 @@ def _compile(
     includes = [f"-I{shim / folder}" for folder in ("include", "src", "sim")]
     command = [sys.executable, "-m", "ziglang", "cc", f"--target={machine}-linux-gnu.{GLIBC}"]
     command += [*_FLAGS, *flags, *includes, *map(str, sources), "-o", str(output), *_SYSTEM]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 -- our own
     if done.returncode != 0:
         raise RuntimeError(f"{output.name} for {machine} cannot be compiled:\n{done.stderr}")

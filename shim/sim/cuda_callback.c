@@ -1,5 +1,5 @@
-/* Host functions: called on a thread of ours when a stream comes to them. The stream's queue is held
- * from there on until the function has returned. */
+/* Host functions: called on a thread of ours when a stream comes to them. The stream's queue is
+ * held from there on until the function has returned. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>

@@ -4,7 +4,7 @@
  * Everything here runs under the lock unless it says otherwise. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 _Atomic uint32_t sim_open_captures;
 static struct sim_capture *captures; /* that have not ended */
@@ -21,7 +21,8 @@ void sim_capture_invalidate(struct sim_capture *capture)
         capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
 }
 
-/* The stream's context has one more, or one less, stream that its legacy stream must not wait for. */
+/* The stream's context has one more, or one less, stream that its legacy stream must not wait
+ * for. */
 static void count_blocking(CUstream stream, int change)
 {
     CUcontext context = stream->context;
@@ -38,7 +39,8 @@ static void count_blocking(CUstream stream, int change)
     }
 }
 
-CUresult sim_capture_join(CUstream stream, struct sim_capture *capture, const struct sim_nodes *from)
+CUresult sim_capture_join(CUstream stream, struct sim_capture *capture,
+                          const struct sim_nodes *from)
 {
     CUresult result = CUDA_SUCCESS;
 

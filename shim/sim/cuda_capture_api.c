@@ -1,9 +1,10 @@
 /* The entry points of stream capture. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
-/* Where a capture may begin: not on the legacy stream, not on one that captures. The lock is held. */
+/* Where a capture may begin: not on the legacy stream, not on one that captures. The lock is
+ * held. */
 static CUresult may_begin(CUstream stream, CUstreamCaptureMode mode)
 {
     if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -149,7 +150,8 @@ SIM_EXPORT CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstream
     return begin_recapture(stream, mode, graph, callback, data, true);
 }
 
-/* Capture into a graphics API's command list needs a context made for one, which none of ours is. */
+/* Capture into a graphics API's command list needs a context made for one, which none of ours
+ * is. */
 static CUresult begin_cig(CUstream handle, const CUstreamCigCaptureParams *parameters,
                           bool per_thread)
 {

@@ -1,7 +1,7 @@
 /* What a program may learn about a capture, and how it edits what comes next in it. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 struct info {
     CUstreamCaptureStatus status;

@@ -1,5 +1,5 @@
 /* What a captured operation becomes; in a recapture, what it must match. */
-#include "execution.h"
+#include "graphs.h"
 
 static bool same_kernel(const struct sim_node_params *a, const struct sim_node_params *b)
 {

@@ -2,7 +2,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "execution.h"
+#include "modules.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define CONTEXT_MIB 300 /* what a context of a current driver takes on a large card, about */

@@ -1,7 +1,7 @@
 /* Which context is a thread's current one. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 _Thread_local struct sim_thread sim_thread __attribute__((tls_model("initial-exec")));
 

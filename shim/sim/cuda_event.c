@@ -1,7 +1,7 @@
 /* Events: recorded, queried, waited for, timed. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 #define KNOWN_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
@@ -153,8 +153,8 @@ SIM_EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, 
     return record(event, stream, flags, true);
 }
 
-/* Before a query or a wait: whether that is allowed now. An event that was last recorded in a capture
- * stands for no work, and to ask it breaks the capture. */
+/* Before a query or a wait: whether that is allowed now. An event that was last recorded in a
+ * capture stands for no work, and to ask it breaks the capture. */
 static CUresult may_ask(CUevent event)
 {
     if (SIM_UNLIKELY(!sim_alive(event, SIM_EVENT)))
@@ -278,7 +278,8 @@ static CUresult wait(CUstream handle, CUevent event, unsigned int flags, bool pe
     concerned = atomic_load(&stream->attention) & SIM_ATTENTION_CAPTURE;
     if (concerned || atomic_load(&event->captured)) {
         sim_lock();
-        concerned = event->capture != NULL || (atomic_load(&stream->attention) & SIM_ATTENTION_CAPTURE);
+        concerned = event->capture != NULL ||
+                    (atomic_load(&stream->attention) & SIM_ATTENTION_CAPTURE);
         if (concerned)
             result = wait_with_capture(stream, event, flags & CU_EVENT_WAIT_EXTERNAL);
         sim_unlock();

@@ -1,5 +1,5 @@
 /* Functions: loading their code, their attributes, how many blocks fit. */
-#include "execution.h"
+#include "modules.h"
 
 #define MAX_THREADS 1024
 #define RESIDENT_THREADS 2048

@@ -1,7 +1,7 @@
 /* Executable graphs: instantiated in every spelling, launched, uploaded, destroyed. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 #define KNOWN_FLAGS                                                                                \
     (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |        \

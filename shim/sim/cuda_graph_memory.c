@@ -1,5 +1,5 @@
-/* Memory that graphs allocate. An allocation node's address is known when the node is made; memory is
- * there from a launch on, until a free node, cuMemFree or cuMemFreeAsync. */
+/* Memory that graphs allocate. An allocation node's address is known when the node is made; memory
+ * is there from a launch on, until a free node, cuMemFree or cuMemFreeAsync. */
 #include <stdlib.h>
 
 #include "execution.h"

@@ -1,8 +1,9 @@
 /* Adding nodes in every spelling, and reading and changing their parameters. */
-#include "execution.h"
+#include "graphs.h"
 
 static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                    const CUgraphEdgeData *edges, size_t count, const struct sim_node_params *params)
+                    const CUgraphEdgeData *edges, size_t count,
+                    const struct sim_node_params *params)
 {
     struct sim_nodes from = { 0 };
     CUgraphNode added;

@@ -1,5 +1,5 @@
 /* Parameters of graph nodes: from the structures that programs fill to what we keep, and back. */
-#include "execution.h"
+#include "graphs.h"
 #include "memory.h"
 
 /* The context a node runs in: the one given, else the current one. */
@@ -21,7 +21,8 @@ CUresult sim_params_kernel(const CUDA_KERNEL_NODE_PARAMS *given, struct sim_node
         return CUDA_ERROR_INVALID_VALUE;
     handle = given->func != NULL ? given->func : (CUfunction)given->kern;
     result = context_for(given->ctx, &context);
-    /* The kernel node is of the function's own context, unless a kernel of a library leaves it open. */
+    /* The kernel node is of the function's own context, unless a kernel of a library leaves it
+     * open. */
     if (sim_alive(handle, SIM_FUNCTION) && given->ctx == NULL) {
         if (result != CUDA_SUCCESS || context->root != handle->context)
             context = handle->context;
@@ -54,8 +55,8 @@ CUresult sim_params_kernel_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *given,
 {
     CUDA_KERNEL_NODE_PARAMS full = { 0 };
 
-    /* It names a function, and has no room for a kernel of a library: a program that fills the newer
-     * structure with `kern` and calls this finds out here. */
+    /* It names a function, and has no room for a kernel of a library: a program that fills the
+     * newer structure with `kern` and calls this finds out here. */
     if (!sim_pointer(given) || given->func == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&full, given, sizeof *given);

@@ -1,8 +1,8 @@
-/* What a launch of a graph runs: its nodes in an order that respects the edges, one after another in
- * the launching stream. Branches do not run side by side; the device time is the same. */
+/* What a launch of a graph runs: its nodes in an order that respects the edges, one after another
+ * in the launching stream. Branches do not run side by side; the device time is the same. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 #define MAX_DEPTH 32
 
@@ -139,8 +139,8 @@ CUresult sim_program_new(CUgraph graph, struct sim_program **made)
     return CUDA_SUCCESS;
 }
 
-/* What an earlier launch left allocated is in the way of the next one, unless the program was made to
- * clear it. */
+/* What an earlier launch left allocated is in the way of the next one, unless the program was made
+ * to clear it. */
 static CUresult clear_left(struct sim_program *program, bool auto_free)
 {
     for (size_t i = 0; i < program->count; i++) {
@@ -171,8 +171,8 @@ CUresult sim_program_prepare(struct sim_program *program, bool auto_free)
     return result;
 }
 
-/* Work of a node on another device than the stream's: in that context's own order, between two waits
- * that keep the graph's. */
+/* Work of a node on another device than the stream's: in that context's own order, between two
+ * waits that keep the graph's. */
 static CUresult run_elsewhere(struct sim_program *program, CUstream stream, const struct step *step)
 {
     CUcontext context = step->context->root;
@@ -193,8 +193,8 @@ static CUresult run_elsewhere(struct sim_program *program, CUstream stream, cons
     return result == CUDA_SUCCESS ? sim_wait(stream, program->crossing) : result;
 }
 
-/* Kernels and copies on the stream's device that follow each other and are equally wide are one piece
- * of work to the clock. */
+/* Kernels and copies on the stream's device that follow each other and are equally wide are one
+ * piece of work to the clock. */
 static CUresult run_work(struct sim_program *program, CUstream stream, size_t *at)
 {
     CUdevice ordinal = stream->context->ordinal;

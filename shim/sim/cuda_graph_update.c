@@ -1,7 +1,7 @@
 /* Changing an executable graph: node by node, or all of it from a graph of the same shape. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 /* The copy of a node of the graph that was instantiated, child graphs included. */
 static CUgraphNode find(CUgraph graph, CUgraphNode original)

@@ -5,13 +5,13 @@
  *     global NAME BYTES
  *
  * `width` is the part of the device's multiprocessors that the kernel fills (1000), `code` what
- * loading it takes (64 KiB), `local` the local memory of each thread. The duration of a kernel whose
- * name contains "dynamic" is its first parameter, a uint64_t of nanoseconds. */
+ * loading it takes (64 KiB), `local` the local memory of each thread. The duration of a kernel
+ * whose name contains "dynamic" is its first parameter, a uint64_t of nanoseconds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "execution.h"
+#include "modules.h"
 
 #define HEADER "hami-sim 1"
 #define DEFAULT_CODE UINT64_C(65536)

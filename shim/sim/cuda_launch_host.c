@@ -1,5 +1,5 @@
 /* Functions of the program, called in stream order. */
-#include "execution.h"
+#include "graphs.h"
 
 /* A function pointer in a void pointer and back: POSIX says that holds. */
 static void *pack(CUhostFn function)

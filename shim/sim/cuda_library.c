@@ -1,7 +1,7 @@
 /* Libraries: images that belong to no context, and turn into a module in each that uses them. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "modules.h"
 
 static CUlibrary libraries; /* under the lock */
 /* Two threads that first use a library in a context must make one module. */

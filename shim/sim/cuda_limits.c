@@ -1,5 +1,5 @@
 /* Limits of a context, what they cost, and access between devices. */
-#include "execution.h"
+#include "modules.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

@@ -2,7 +2,7 @@
  * which lazy loading puts off until a function is first used. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "modules.h"
 
 #define GRANULE (UINT64_C(2) << 20)
 

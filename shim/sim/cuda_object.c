@@ -1,8 +1,9 @@
 /* The objects behind the handles: made of memory that keeps its type for ever, and used again only
- * after many others of the kind, so that a stale handle meets a dead object rather than another's. */
+ * after many others of the kind, so that a stale handle meets a dead object rather than
+ * another's. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 #define QUARANTINE 1024
 

@@ -1,5 +1,5 @@
-/* In which order streams run what they are given: the legacy stream waits for the blocking streams of
- * its context, and they for it. */
+/* In which order streams run what they are given: the legacy stream waits for the blocking streams
+ * of its context, and they for it. */
 #include "execution.h"
 
 /* `later` waits for what `earlier` was given so far. The lock is held. */

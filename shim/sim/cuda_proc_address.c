@@ -1,4 +1,5 @@
-/* cuGetProcAddress: which spelling a name means at a CUDA version, for which kind of null stream. */
+/* cuGetProcAddress: which spelling a name means at a CUDA version, for which kind of null
+ * stream. */
 #include "execution.h"
 
 #define ALIAS_FROM 12000 /* "cuGraphInstantiate" means another function from here on */
@@ -26,8 +27,8 @@ struct answer {
     CUdriverProcAddressQueryResult status;
 };
 
-/* The newest spelling that is not newer than the version; of two of one ABI the per-thread one where
- * that is asked for. What the driver itself is too old for is not there. */
+/* The newest spelling that is not newer than the version; of two of one ABI the per-thread one
+ * where that is asked for. What the driver itself is too old for is not there. */
 static struct answer look_up(const char *symbol, int version, int driver, bool per_thread)
 {
     const struct entry *best = NULL;

@@ -1,7 +1,7 @@
 /* Streams: made, destroyed, asked about, waited for. */
 #include <stdlib.h>
 
-#include "execution.h"
+#include "graphs.h"
 
 #define GREATEST_PRIORITY (-5)
 

@@ -1,7 +1,8 @@
 /* What a stream tells about itself. */
 #include "execution.h"
 
-/* Of a green context's stream the first spelling gives the green context in the form of a context. */
+/* Of a green context's stream the first spelling gives the green context in the form of a
+ * context. */
 static CUresult context_of(CUstream handle, bool per_thread, CUcontext *context, CUgreenCtx *green,
                            bool first)
 {
@@ -34,7 +35,8 @@ SIM_EXPORT CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context)
     return context_of(stream, true, context, NULL, true);
 }
 
-SIM_EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green_context)
+SIM_EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context,
+                                      CUgreenCtx *green_context)
 {
     SIM_ENTER(cuStreamGetCtx_v2);
     return context_of(stream, false, context, green_context, false);

@@ -5,9 +5,9 @@
  * answers with an error, as a guess at what the real driver does, and never touches foreign memory.
  * Their first word says what they are while they live.
  *
- * One lock (sim_world) guards everything that is not marked atomic. It is never held while a program's
- * function runs. The ways to enqueue work and to record and query events take no lock unless a
- * capture, a host function or the legacy stream makes them. */
+ * One lock (sim_world) guards everything that is not marked atomic. It is never held while a
+ * program's function runs. The ways to enqueue work and to record and query events take no lock
+ * unless a capture, a host function or the legacy stream makes them. */
 #ifndef SIM_EXECUTION_H
 #define SIM_EXECUTION_H
 
@@ -68,8 +68,10 @@ static inline bool sim_pointer(const void *pointer) { return (uintptr_t)pointer 
 
 static inline bool sim_alive(const void *object, enum sim_kind kind)
 {
+    const struct sim_head *head = object;
+
     return sim_pointer(object) &&
-           atomic_load_explicit(&((const struct sim_head *)object)->kind, memory_order_acquire) == kind;
+           atomic_load_explicit(&head->kind, memory_order_acquire) == (uint32_t)kind;
 }
 
 /* What cuDriverGetVersion says: HAMI_SIM_DRIVER_VERSION, or the newest that we know. */
@@ -161,7 +163,8 @@ struct CUdevResourceDesc_st {
     CUdevResourceDesc next; /* nothing in the API destroys one */
 };
 
-/* Whether calls spend time as a real driver's would (sim_spend): asked once, by the first context. */
+/* Whether calls spend time as a real driver's would (sim_spend): asked once, by the first
+ * context. */
 extern bool sim_costly;
 
 /* What each thread has of its own. Small: it lies in the static TLS block. */
@@ -222,7 +225,8 @@ static inline CUresult sim_stream_resolve(CUstream handle, bool per_thread, CUst
     return sim_stream_special(handle, per_thread, stream);
 }
 
-/* Before work is enqueued: the waits that the legacy stream and the blocking ones owe each other. */
+/* Before work is enqueued: the waits that the legacy stream and the blocking ones owe each
+ * other. */
 CUresult sim_order_slow(CUstream stream);
 static inline CUresult sim_order(CUstream stream)
 {
@@ -259,8 +263,8 @@ static inline CUresult sim_wait(CUstream stream, struct sim_marker *marker)
 typedef void (*sim_host_call)(void *function, CUstream stream, void *data);
 CUresult sim_host(CUstream stream, sim_host_call call, void *function, void *data);
 CUresult sim_host_function(CUstream stream, CUhostFn function, void *data); /* the program's */
-/* Wait for, or ask about, everything that was enqueued; for the legacy stream that is the work of the
- * blocking streams too. */
+/* Wait for, or ask about, everything that was enqueued; for the legacy stream that is the work of
+ * the blocking streams too. */
 CUresult sim_stream_finish(CUstream stream);
 bool sim_stream_idle(CUstream stream);
 /* Around them: what the memory half does after a synchronisation. */
@@ -282,257 +286,5 @@ struct CUevent_st {
 
 void sim_event_close(CUevent event);
 CUresult sim_event_record(CUevent event, CUstream stream, bool per_thread);
-
-/* ---- Modules (cuda_image.c, cuda_module.c, cuda_library.c, cuda_function.c) ---- */
-
-#define SIM_NAME_SIZE 128
-#define SIM_SHARED_DEFAULT 49152u /* bytes of dynamic shared memory without asking for more */
-
-struct sim_symbol { /* one line of an image */
-    char name[SIM_NAME_SIZE];
-    bool global, dynamic;
-    uint64_t bytes;        /* of the global; of a kernel's code */
-    uint64_t ns, per_block_ns, local;
-    uint32_t width;
-};
-
-struct sim_image {
-    struct sim_symbol *symbols;
-    size_t count;
-};
-
-CUresult sim_image_parse(const char *text, struct sim_image *image);
-CUresult sim_image_read(const char *path, char **text);
-void sim_image_free(struct sim_image *image);
-
-struct CUfunc_st {
-    struct sim_head head;
-    /* What a launch looks at, together. */
-    _Atomic bool ready;   /* its code is loaded, and its context has local memory enough */
-    _Atomic bool plain;   /* ready, and every launch of it is `work` */
-    _Atomic bool loaded;  /* its code is */
-    bool dynamic;
-    _Atomic unsigned int shared_limit; /* dynamic shared memory that a launch may ask for */
-    struct sim_work work; /* of no blocks */
-    CUcontext context;    /* where the module is */
-    uint64_t per_block_ns;
-    CUmodule module;
-    CUkernel kernel;   /* of a library */
-    const struct sim_symbol *symbol;
-    unsigned int block[3]; /* of the calls before CUDA 4.0 */
-    unsigned int parameter_bytes;
-    uint64_t parameter;
-};
-
-struct sim_global {
-    CUdeviceptr address;
-    const struct sim_symbol *symbol;
-};
-
-struct CUmod_st {
-    struct sim_head head;
-    CUcontext context;
-    CUlibrary library; /* NULL: loaded by cuModuleLoad */
-    struct sim_image image;
-    CUfunction *functions; /* one per symbol, NULL for globals */
-    struct sim_global *globals;
-    size_t global_count;
-    uint64_t code_used, code_taken;
-    uint64_t *memory; /* in the ledger */
-    size_t memory_count;
-    CUmodule next, previous;
-};
-
-struct CUlib_st {
-    struct sim_head head;
-    char *text;
-    struct sim_image image;
-    CUkernel *kernels; /* one per symbol, NULL for globals */
-    CUlibrary next, previous;
-};
-
-struct CUkern_st {
-    struct sim_head head;
-    CUlibrary library;
-    const struct sim_symbol *symbol;
-};
-
-CUresult sim_module_open(CUmodule *module, CUcontext context, const char *text, CUlibrary library);
-void sim_module_close(CUmodule module);
-/* Room for `bytes` more of the module's code. */
-CUresult sim_module_grow(CUmodule module, uint64_t bytes);
-bool sim_lazy(void);
-/* The module of a library in a context, loaded when it is not yet. */
-CUresult sim_library_module(CUlibrary library, CUcontext context, CUmodule *module);
-/* In EAGER mode a new context loads every library. */
-CUresult sim_library_load_all(CUcontext context);
-/* A CUfunction, or a CUkernel passed as one: the function of `context`. */
-CUresult sim_function_resolve(CUfunction handle, CUcontext context, CUfunction *function);
-CUresult sim_function_load(CUfunction function);
-/* Local memory for a kernel in a context, when the context's is too small. */
-CUresult sim_local_grow(CUcontext context, uint64_t bytes_per_thread);
-
-/* ---- Launches (cuda_launch.c) ---- */
-
-struct sim_launch {
-    CUfunction function; /* resolved */
-    unsigned int grid[3], block[3], shared;
-    uint64_t parameter; /* the first, of a dynamic kernel */
-};
-/* Take the dynamic kernel's duration from parameters as programs pass them. */
-CUresult sim_launch_parameter(struct sim_launch *launch, void **parameters, void **extra);
-/* Check the shape and compute what runs, in a context (a green one makes it narrower). */
-CUresult sim_launch_work(const struct sim_launch *launch, CUcontext context, struct sim_work *work);
-/* Code and local memory. */
-CUresult sim_launch_ready(CUfunction function);
-
-/* ---- Capture (cuda_capture.c, cuda_capture_api.c) ---- */
-
-struct sim_capture {
-    uint64_t id;
-    CUstreamCaptureMode mode;
-    CUstreamCaptureStatus status;
-    bool ended, own_graph;
-    CUstream origin;
-    uint64_t thread;
-    CUgraph graph;
-    unsigned int references; /* streams in it, events recorded in it */
-    struct sim_capture *next;
-    /* Recapture: the node that the next operation must match. */
-    bool recapture, recapture_failed;
-    CUgraphNode cursor;
-    CUgraphRecaptureCallback callback;
-    void *callback_data;
-};
-extern _Atomic uint32_t sim_open_captures;
-
-/* sim_capture_unsafe without a call while nothing captures. */
-static inline CUresult sim_capture_allows(void)
-{
-    return SIM_LIKELY(atomic_load_explicit(&sim_open_captures, memory_order_acquire) == 0)
-               ? CUDA_SUCCESS
-               : sim_capture_unsafe();
-}
-
-/* All under the lock. */
-CUresult sim_capture_open(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
-                          const struct sim_nodes *from, struct sim_capture **capture);
-CUresult sim_capture_close(CUstream stream, CUgraph *graph);
-void sim_capture_invalidate(struct sim_capture *capture);
-void sim_capture_drop(struct sim_capture *capture);
-CUresult sim_capture_join(CUstream stream, struct sim_capture *capture,
-                          const struct sim_nodes *from);
-void sim_capture_leave(CUstream stream);
-/* Of an operation on a stream, legacy included: CUDA_SUCCESS with NULL when it does not capture. */
-CUresult sim_capture_find(CUstream stream, struct sim_capture **capture);
-/* The event becomes part of the capture, or leaves the one it was in. */
-void sim_event_capture(CUevent event, struct sim_capture *capture, const struct sim_nodes *nodes);
-/* A node behind everything that the stream captured so far. */
-CUresult sim_capture_node(CUstream stream, const struct sim_node_params *params);
-/* The same for whoever found the stream capturing without the lock: `*captured` is false when it was
- * not after all. Takes the lock itself. */
-CUresult sim_capture_try(CUstream stream, const struct sim_node_params *params, bool *captured);
-/* The stream that a capture began on is gone: it ends here. */
-void sim_capture_abandon(struct sim_capture *capture);
-/* An operation that cannot be captured, on this stream or on any of a context. Take the lock. */
-CUresult sim_capture_refuse_context(CUcontext context);
-CUresult sim_capture_refuse(CUstream stream);
-
-/* ---- Graphs (cuda_graph*.c) ---- */
-
-struct sim_node_params {
-    CUgraphNodeType type;
-    struct sim_work work; /* KERNEL, MEMSET, MEMCPY: what a launch of the graph runs */
-    struct sim_launch launch;
-    CUcontext context;
-    CUkernel kernel; /* what the program gave, where that was none of its CUfunctions */
-    CUDA_MEMSET_NODE_PARAMS memset;
-    CUDA_MEMCPY3D memcpy;
-    CUhostFn host;
-    void *host_data;
-    CUgraph child;
-    CUDA_MEM_ALLOC_NODE_PARAMS alloc;
-    CUdeviceptr free;
-    CUevent event;
-};
-
-struct CUgraphNode_st {
-    struct sim_head head;
-    CUgraph graph;
-    struct sim_node_params params;
-    void *parameters[1];        /* what cuGraphKernelNodeGetParams shows */
-    struct sim_nodes from, to;
-    CUgraphNode next, previous; /* in its graph, in order of creation */
-    CUgraphNode original;       /* of a copy */
-    CUgraphNode clone;          /* while its graph is copied */
-    size_t visit;               /* while its graph is sorted or compared */
-};
-
-struct CUgraph_st {
-    struct sim_head head;
-    CUgraphNode first, last;
-    size_t count;
-    bool owned;                    /* a child graph: its node's, or an exec's copy */
-    bool memory_nodes;             /* it has had some: it cannot be copied or run twice at once */
-    CUgraphExec exec;              /* of a graph with memory nodes, the one there is */
-    struct sim_capture *capturing; /* a capture adds to it */
-};
-
-/* All under the lock. */
-CUresult sim_nodes_add(struct sim_nodes *list, CUgraphNode node, const CUgraphEdgeData *edge);
-CUresult sim_nodes_copy(struct sim_nodes *list, const struct sim_nodes *from);
-void sim_nodes_free(struct sim_nodes *list);
-bool sim_nodes_has(const struct sim_nodes *list, CUgraphNode node);
-CUresult sim_graph_new(CUgraph *graph);
-void sim_graph_free(CUgraph graph);
-CUresult sim_graph_add(CUgraph graph, const struct sim_node_params *params,
-                       const struct sim_nodes *from, CUgraphNode *node);
-/* A program's list of nodes of this graph, and of the edges that lead from them. */
-CUresult sim_graph_check(CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
-                         size_t count, struct sim_nodes *list);
-CUresult sim_graph_copy(CUgraph from, CUgraph *to);
-/* The graph's nodes, each after those it depends on, older ones first; the caller frees the list.
- * CUDA_ERROR_INVALID_VALUE: they go in a circle. */
-CUresult sim_graph_sort(CUgraph graph, CUgraphNode **order);
-/* New parameters of the node's type; a child graph among them is copied. */
-CUresult sim_node_adopt(CUgraphNode node, const struct sim_node_params *params);
-
-/* Check parameters as programs give them, and translate (cuda_graph_params.c). Without the lock. */
-CUresult sim_params_kernel(const CUDA_KERNEL_NODE_PARAMS *given, struct sim_node_params *params);
-CUresult sim_params_kernel_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *given,
-                              struct sim_node_params *params);
-CUresult sim_params_memset(const CUDA_MEMSET_NODE_PARAMS *given, CUcontext context,
-                           struct sim_node_params *params);
-CUresult sim_params_memcpy(const CUDA_MEMCPY3D *given, CUcontext context,
-                           struct sim_node_params *params);
-CUresult sim_params_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *given, struct sim_node_params *params);
-CUresult sim_params_any(const CUgraphNodeParams *given, struct sim_node_params *params);
-/* And back; `parameters` is where a dynamic kernel's parameter can be shown from. */
-void sim_params_show(const struct sim_node_params *params, void **parameters,
-                     CUDA_KERNEL_NODE_PARAMS *shown);
-void sim_params_show_any(const struct sim_node_params *params, void **parameters,
-                         CUgraphNodeParams *shown);
-
-struct sim_program; /* what a launch of a graph runs (cuda_graph_program.c) */
-
-struct CUgraphExec_st {
-    struct sim_head head;
-    CUgraph graph;  /* a copy; its nodes' `original` are the nodes it was made from */
-    CUgraph source; /* to compare with, not to follow */
-    cuuint64_t flags;
-    struct sim_program *program; /* NULL: to be made again, parameters changed */
-};
-
-/* Under the lock. A program does not change, and is kept by who runs it. */
-CUresult sim_program_new(CUgraph graph, struct sim_program **program);
-void sim_program_keep(struct sim_program *program);
-void sim_program_drop(struct sim_program *program);
-/* Without the lock: code, local memory and graph memory that a launch needs; then the launch. */
-CUresult sim_program_prepare(struct sim_program *program, bool auto_free);
-CUresult sim_program_run(struct sim_program *program, CUstream stream, bool auto_free);
-
-/* Memory that launches of graphs left allocated (cuda_graph_memory.c). */
-bool sim_graph_memory_live(CUdeviceptr address);
-CUresult sim_graph_memory_take(CUcontext context, CUdeviceptr address, uint64_t bytes);
 
 #endif

@@ -61,13 +61,17 @@ static int64_t effective(uint64_t correction)
     return (int64_t)(correction < HAMI_CORRECTION_LEAST ? HAMI_CORRECTION_LEAST : correction);
 }
 
-int64_t hami_bucket_corrected(const struct hami_bucket *bucket, int64_t time)
+int64_t hami_corrected(uint64_t correction, int64_t time)
 {
-    uint64_t correction = atomic_load_explicit(&bucket->correction, memory_order_relaxed);
     const int64_t most = 1000 * HAMI_SECOND; /* so that the product fits */
 
     time = time > most ? most : time < -most ? -most : time;
     return time * effective(correction) / (int64_t)HAMI_CORRECTION_ONE;
+}
+
+int64_t hami_bucket_corrected(const struct hami_bucket *bucket, int64_t time)
+{
+    return hami_corrected(atomic_load_explicit(&bucket->correction, memory_order_relaxed), time);
 }
 
 bool hami_bucket_charge(struct hami_bucket *bucket, int64_t time, bool limited)

@@ -17,7 +17,7 @@
 /* A bucket that fills while nobody launches holds so much. A gate that closed opens again only when
  * the level is well above nothing: tenants then take turns on the card in bursts longer than its
  * time slices, and a waiting thread wakes up seldom. */
-#define HAMI_BUCKET_FULL (20 * HAMI_MILLISECOND)
+#define HAMI_BUCKET_FULL (30 * HAMI_MILLISECOND)
 #define HAMI_BUCKET_OPEN (10 * HAMI_MILLISECOND)
 /* More debt than this is forgiven: a kernel of minutes must not stop a tenant for hours. */
 #define HAMI_BUCKET_DEBT (2 * HAMI_SECOND)
@@ -37,7 +37,8 @@ int64_t hami_bucket_level(const struct hami_bucket *bucket);
  * `limited`. True when debt was forgiven. */
 bool hami_bucket_charge(struct hami_bucket *bucket, int64_t time, bool limited);
 
-/* Time as it is counted, times the correction in force. */
+/* Time as it is counted, times a correction; times the one in force. */
+int64_t hami_corrected(uint64_t correction, int64_t time);
 int64_t hami_bucket_corrected(const struct hami_bucket *bucket, int64_t time);
 
 /* Replace the correction, 0 for none. Debt was made by the old one and is restated. */

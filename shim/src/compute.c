@@ -388,8 +388,13 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, uint64_t heartbeat,
                         uint64_t utilisation)
 {
-    if (heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed) ||
-        !hami_lock_try(&share->correcting))
+    if (heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed)) {
+        atomic_store_explicit(&share->in_force,
+                              atomic_load_explicit(&bucket->correction, memory_order_relaxed),
+                              memory_order_relaxed);
+        return;
+    }
+    if (!hami_lock_try(&share->correcting))
         return;
     if (heartbeat == 0) {
         hami_correction_drop(&share->correction, bucket);
@@ -398,6 +403,7 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
             .now = now,
             .heartbeat = heartbeat,
             .utilisation = utilisation,
+            .in_force = atomic_load_explicit(&share->in_force, memory_order_relaxed),
             .ahead = ahead(share, now),
             .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
         };

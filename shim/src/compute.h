@@ -35,6 +35,7 @@ struct hami_share {
     _Atomic int64_t charged, done, done_at;
     _Atomic uint32_t measuring;
     _Atomic uint64_t heartbeat; /* the monitor's last one used; 0: none */
+    _Atomic uint64_t in_force;  /* the correction, as last seen before the next heartbeat */
     struct hami_lock correcting;
     struct hami_correction correction; /* under the lock */
 } __attribute__((aligned(64)));

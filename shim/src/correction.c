@@ -95,7 +95,7 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
     gather(&correction->passed, kept, passed);
     gather(&correction->busy, kept, busy);
     gather(&correction->counted, kept, counted);
-    gather(&correction->paid, kept, hami_bucket_corrected(bucket, counted));
+    gather(&correction->paid, kept, hami_corrected(reading->in_force, counted));
     gather(&correction->counted_before, kept, correction->previous);
     correction->heartbeat = reading->heartbeat;
     correction->at = reading->now;

@@ -24,6 +24,8 @@ struct hami_reading {
     int64_t now;
     uint64_t heartbeat;   /* the monitor's, */
     uint64_t utilisation; /* and what it saw, in 1/100 percent */
+    uint64_t in_force; /* the correction since the reading before; another process of the container
+                        * may have replaced it just now */
     int64_t ahead;  /* what this process was charged for work that has yet to be done */
     int64_t launch; /* how long its launches take on average */
 };

@@ -16,6 +16,7 @@ static const struct hami_hook hooks[] = {
      from,                                                                                         \
      offsetof(struct hami_real, name) / sizeof(void *),                                            \
      sizeof(#name) - 1,                                                                            \
+     sizeof(#base) - 1,                                                                            \
      stream,                                                                                       \
      HAMI_HOOK_##kind},
 #define HAMI_NVML_HOOK(name)                                                                       \
@@ -25,6 +26,7 @@ static const struct hami_hook hooks[] = {
      0,                                                                                            \
      offsetof(struct hami_real_nvml, name) / sizeof(void *),                                       \
      sizeof(#name) - 1,                                                                            \
+     0,                                                                                            \
      0,                                                                                            \
      HAMI_HOOK_nvml},
 #include "hooks.def"
@@ -39,6 +41,11 @@ const struct hami_hook *hami_hook_named(const char *name)
         if (hooks[i].length == length && memcmp(hooks[i].name, name, length) == 0)
             return &hooks[i];
     return NULL;
+}
+
+static bool is_base(const struct hami_hook *hook, const char *base, size_t length)
+{
+    return hook->base_length == length && memcmp(hook->base, base, length) == 0;
 }
 
 static void *entry_of(const void *table, const struct hami_hook *hook)
@@ -82,15 +89,17 @@ const struct hami_hook *hami_hook_before(const void *real, const char *base, int
 const struct hami_hook *hami_hook_for(const char *base, int version, bool per_thread)
 {
     const struct hami_hook *best = NULL;
+    size_t length;
 
     /* The one name whose ABI went on under another name. */
     if (strcmp(base, "cuGraphInstantiate") == 0 && version >= 12000)
         base = "cuGraphInstantiateWithFlags";
+    length = strlen(base);
     for (size_t i = 0; i < HOOKS; i++) {
         const struct hami_hook *hook = &hooks[i];
 
         /* Where there is no spelling for per-thread streams the plain one serves both. */
-        if (!hook->base || strcmp(hook->base, base) != 0 || hook->from > version ||
+        if (!hook->base || !is_base(hook, base, length) || hook->from > version ||
             (hook->stream && !per_thread))
             continue;
         if (!best || hook->stream > best->stream ||
@@ -102,8 +111,10 @@ const struct hami_hook *hami_hook_for(const char *base, int version, bool per_th
 
 bool hami_hook_kind_of(const char *base, enum hami_hook_kind *kind)
 {
+    size_t length = strlen(base);
+
     for (size_t i = 0; i < HOOKS; i++) {
-        if (hooks[i].base && strcmp(hooks[i].base, base) == 0) {
+        if (hooks[i].base && is_base(&hooks[i], base, length)) {
             *kind = (enum hami_hook_kind)hooks[i].kind;
             return true;
         }

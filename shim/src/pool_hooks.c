@@ -37,14 +37,13 @@ HAMI_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
     record = hami_pool_destroying(pool);
     if (!record)
         return hami_real()->cuMemPoolDestroy(pool);
-    /* Its device goes back to the default pool. */
-    hami_pool_current_changed();
     result = hami_real()->cuMemPoolDestroy(pool);
-    if (result == CUDA_SUCCESS)
-        hami_pool_destroyed(record);
-    else
-        hami_pool_kept(record, pool);
-    hami_pool_current_changed();
+    if (result == CUDA_SUCCESS) {
+        hami_pool_current_changed(); /* its device goes back to the default pool */
+        hami_pool_destroyed(record, pool);
+    } else {
+        hami_pool_kept(record);
+    }
     return result;
 }
 
@@ -78,26 +77,20 @@ HAMI_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
 
 HAMI_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
-    CUresult result;
+    CUresult result = hami_real()->cuDeviceSetMemPool(device, pool);
 
-    if (!hami_counting())
-        return hami_real()->cuDeviceSetMemPool(device, pool);
-    hami_pool_current_changed();
-    result = hami_real()->cuDeviceSetMemPool(device, pool);
-    hami_pool_current_changed();
+    if (result == CUDA_SUCCESS && hami_counting())
+        hami_pool_current_changed();
     return result;
 }
 
 HAMI_EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                      CUmemoryPool pool)
 {
-    CUresult result;
+    CUresult result = hami_real()->cuMemSetMemPool(location, type, pool);
 
-    if (!hami_counting())
-        return hami_real()->cuMemSetMemPool(location, type, pool);
-    hami_pool_current_changed();
-    result = hami_real()->cuMemSetMemPool(location, type, pool);
-    hami_pool_current_changed();
+    if (result == CUDA_SUCCESS && hami_counting())
+        hami_pool_current_changed();
     return result;
 }
 

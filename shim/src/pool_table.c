@@ -91,24 +91,24 @@ static struct hami_pool *find_unused(int row, bool counted)
     return pool;
 }
 
-/* A handle that the driver gives anew although we know it is of a pool that went without our seeing
- * it: its allocations are still counted. */
-static void forget_handle(CUmemoryPool handle)
+/* With the table's lock. A handle that the driver gives out anew is of a pool whose destruction is
+ * just returning in another thread, or escaped us: what is left of it is still counted. */
+static void replace(const struct hami_entry *old)
 {
-    struct hami_pool *pool = hami_pool_destroying(handle);
+    struct hami_pool *pool = (struct hami_pool *)(uintptr_t)old->extra;
 
-    if (pool)
-        hami_pool_destroyed(pool);
+    hami_lock(&pool->lock);
+    atomic_store_explicit(&pool->state, HAMI_POOL_DRAINING, memory_order_release);
+    hami_unlock(&pool->lock);
 }
 
 struct hami_pool *hami_pool_add(CUmemoryPool handle, int row, bool counted, bool ours)
 {
     struct hami_entry entry = {
         .key = (uintptr_t)handle, .kind = HAMI_KIND_POOL, .row = (int16_t)row};
+    struct hami_entry old;
     struct hami_pool *pool;
 
-    if (ours)
-        forget_handle(handle);
     hami_lock(&table);
     if (!ours && hami_map_get(HAMI_KIND_POOL, entry.key, &entry)) { /* another thread was first */
         hami_unlock(&table);
@@ -126,9 +126,11 @@ struct hami_pool *hami_pool_add(CUmemoryPool handle, int row, bool counted, bool
         pool->ours = ours;
         entry.extra = (uintptr_t)pool;
         atomic_store_explicit(&pool->state, HAMI_POOL_LIVE, memory_order_release);
-        if (!hami_map_put(&entry)) {
+        if (!hami_map_exchange(&entry, &old)) {
             atomic_store_explicit(&pool->state, HAMI_POOL_UNUSED, memory_order_release);
             pool = NULL;
+        } else if (old.kind != HAMI_KIND_NONE) {
+            replace(&old);
         }
     }
     hami_unlock(&table);
@@ -254,8 +256,11 @@ CUresult hami_pool_current(int row, struct hami_pool **pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *pool = atomic_load_explicit(&current[row], memory_order_acquire);
     while (__builtin_expect(!*pool || !enter(*pool), 0)) {
-        CUresult result = look_up(row, pool);
+        CUresult result;
 
+        if (*pool)
+            sched_yield(); /* it is just being destroyed */
+        result = look_up(row, pool);
         if (result != CUDA_SUCCESS)
             return result;
     }
@@ -292,12 +297,14 @@ struct hami_pool *hami_pool_graphs(int row)
     return pool;
 }
 
+/* It stays in the map until the driver has answered: another thread that is told that it is its
+ * device's current pool finds the record, and asks again. */
 struct hami_pool *hami_pool_destroying(CUmemoryPool handle)
 {
     struct hami_entry entry;
     struct hami_pool *pool;
 
-    if (!hami_map_take(HAMI_KIND_POOL, (uintptr_t)handle, &entry))
+    if (!hami_map_get(HAMI_KIND_POOL, (uintptr_t)handle, &entry))
         return NULL;
     pool = (struct hami_pool *)(uintptr_t)entry.extra;
     hami_lock(&pool->lock);
@@ -308,22 +315,25 @@ struct hami_pool *hami_pool_destroying(CUmemoryPool handle)
     return pool;
 }
 
-void hami_pool_destroyed(struct hami_pool *pool)
+void hami_pool_destroyed(struct hami_pool *pool, CUmemoryPool handle)
 {
-    pool->handle = NULL;
+    struct hami_entry entry;
+
+    hami_lock(&table);
+    /* Unless the driver has given the handle to another one by now. */
+    if (hami_map_get(HAMI_KIND_POOL, (uintptr_t)handle, &entry) &&
+        entry.extra == (uintptr_t)pool)
+        hami_map_take(HAMI_KIND_POOL, (uintptr_t)handle, &entry);
+    hami_unlock(&table);
     /* What it only cached went with it; allocations, and frees that the device has not come to,
      * keep it: the latter until the program next waits for the device. */
     if (atomic_load_explicit(&pool->charged, memory_order_relaxed) == 0)
         hami_pool_drained(pool);
 }
 
-void hami_pool_kept(struct hami_pool *pool, CUmemoryPool handle)
+void hami_pool_kept(struct hami_pool *pool)
 {
-    struct hami_entry entry = {.key = (uintptr_t)handle, .kind = HAMI_KIND_POOL, .row = pool->row,
-                               .extra = (uintptr_t)pool};
-
     atomic_store_explicit(&pool->state, HAMI_POOL_LIVE, memory_order_release);
-    hami_map_put(&entry);
 }
 
 void hami_pool_drained(struct hami_pool *pool)

@@ -27,6 +27,16 @@ static CUresult unknown(const char *symbol, enum hami_hook_kind kind, void **fun
     return CUDA_ERROR_NOT_FOUND;
 }
 
+/* The hook of a function that the driver does not export under the name of any hook: by what the
+ * request says. What hands out all others is ours at any version. */
+static const struct hami_hook *by_request(const char *symbol, enum hami_hook_kind kind, int version,
+                                          bool per_thread)
+{
+    if (version <= NEWEST_KNOWN || kind == HAMI_HOOK_proc || kind == HAMI_HOOK_init)
+        return hami_hook_for(symbol, version, per_thread);
+    return NULL;
+}
+
 /* Put our hook in the place of what the driver answered. */
 static CUresult stand_before(const char *symbol, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status)
@@ -35,16 +45,15 @@ static CUresult stand_before(const char *symbol, void **function, int version, c
     const struct hami_hook *hook = hami_hook_before(*function, symbol, version, per_thread);
     enum hami_hook_kind kind;
 
-    if (!hook && !hami_hook_kind_of(symbol, &kind))
+    if (!hook && hami_hook_kind_of(symbol, &kind)) {
+        hook = by_request(symbol, kind, version, per_thread);
+        if (!hook && hami_mode_expected() != HAMI_MODE_FREE)
+            return unknown(symbol, kind, function, status);
+    } else if (!hook) {
         hook = hami_hook_named(symbol); /* an exported spelling, which is no base name */
-    else if (!hook && (version <= NEWEST_KNOWN || kind == HAMI_HOOK_proc || kind == HAMI_HOOK_init))
-        hook = hami_hook_for(symbol, version, per_thread); /* what hands out the rest: always */
-    if (!hook) {
-        if (!hami_hook_kind_of(symbol, &kind) || hami_mode_expected() == HAMI_MODE_FREE)
-            return CUDA_SUCCESS;
-        return unknown(symbol, kind, function, status);
     }
-    *function = hook->hook;
+    if (hook)
+        *function = hook->hook;
     return CUDA_SUCCESS;
 }
 

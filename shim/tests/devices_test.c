@@ -271,7 +271,9 @@ static void without_nvml_only_places_help(void)
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
     EXPECT(hami_devices_of_container(true, uuids) == 4);
     EXPECT(in_row(3, GPU("3")) && in_row(1, GPU("2")) && in_row(0, "") && in_row(2, ""));
-    setenv("CUDA_VISIBLE_DEVICES", "3,1,0", 1); /* the driver sees fewer than are listed */
+    setenv("CUDA_VISIBLE_DEVICES", "3,1,0", 1); /* the driver sees another number than is listed */
+    EXPECT(hami_devices_of_container(true, uuids) == -1);
+    setenv("CUDA_VISIBLE_DEVICES", "3", 1);
     EXPECT(hami_devices_of_container(true, uuids) == -1);
     setenv("CUDA_VISIBLE_DEVICES", GPU("3"), 1);
     EXPECT(hami_devices_of_container(true, uuids) == -1);

@@ -145,6 +145,7 @@ static struct fake {
     CUresult refuse;      /* the next call that allocates answers this */
     unsigned int asked;   /* for reserved figures */
     unsigned int trims;
+    void (*_Atomic meanwhile)(void); /* what another thread does before the next question is answered */
     uint64_t peak[FAKE_DEVICES], given[FAKE_DEVICES]; /* of the device, by pools and graphs */
     uint64_t next_address;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .step = 32 * MIB, .next_address = UINT64_C(1) << 40};
@@ -155,6 +156,14 @@ static void give(int device, int64_t bytes)
     fake.given[device] += (uint64_t)bytes;
     if (fake.given[device] > fake.peak[device])
         fake.peak[device] = fake.given[device];
+}
+
+static void let_others(void)
+{
+    void (*meanwhile)(void) = atomic_exchange(&fake.meanwhile, NULL);
+
+    if (meanwhile)
+        meanwhile();
 }
 
 static CUresult refused(void)
@@ -245,10 +254,15 @@ static CUresult fake_allocate(CUdeviceptr *address, size_t bytes, int index)
     return result;
 }
 
+/* The streams of a context have its device's number in them. */
+static int fake_device_of(CUstream stream)
+{
+    return (uintptr_t)stream >> 16 ? (int)((uintptr_t)stream >> 16) : fake_current;
+}
+
 static CUresult fake_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
-    (void)stream;
-    return fake_allocate(address, bytes, fake_current_pool[fake_current]);
+    return fake_allocate(address, bytes, fake_current_pool[fake_device_of(stream)]);
 }
 
 static CUresult fake_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool,
@@ -371,12 +385,14 @@ static CUresult fake_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attrib
     fake.asked++;
     *(cuuint64_t *)value = fake_pools[pool].reserved;
     pthread_mutex_unlock(&fake.lock);
+    let_others();
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 {
     *pool = fake_handle(fake_current_pool[device]);
+    let_others();
     return CUDA_SUCCESS;
 }
 
@@ -413,10 +429,9 @@ static CUresult fake_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
-/* The streams of a context have its device's number in them. */
 static CUresult fake_cuStreamGetCtx(CUstream stream, CUcontext *context)
 {
-    *context = (CUcontext)(0x1000 + ((uintptr_t)stream >> 16));
+    *context = (CUcontext)(uintptr_t)(0x1000 + fake_device_of(stream));
     return CUDA_SUCCESS;
 }
 

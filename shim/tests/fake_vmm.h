@@ -100,6 +100,7 @@ static CUresult fake_cuMemRelease(CUmemGenericAllocationHandle handle)
     if (object->handles == 0 || taken_or(CUDA_SUCCESS) != CUDA_SUCCESS)
         return CUDA_ERROR_INVALID_VALUE;
     object->handles--;
+    let_others();
     return CUDA_SUCCESS;
 }
 

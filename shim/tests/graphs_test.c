@@ -282,8 +282,8 @@ static void nodes_that_share_addresses_share_memory(void)
     start(100 * MIB);
     for (int i = 0; i < 30; i++)
         add(0, 0, 0, 40 * MIB); /* a chain: each allocates what the last one freed */
-    add(0, 0, 30 * MIB, 20 * MIB);
     add(0, 0, 70 * MIB, 10 * MIB);
+    add(0, 0, 30 * MIB, 20 * MIB);
     exec = instantiate(0);
     EXPECT(launch(exec, 0) == CUDA_SUCCESS && fake_charged[0] == 60 * MIB && charged_is_given());
 }
@@ -336,6 +336,7 @@ static void a_launch_that_does_not_fit_is_refused(void)
 
 static void graphs_in_one_stream_share_and_others_may_not(void)
 {
+    struct hami_graph_launch call;
     CUgraphExec one, two, three;
 
     start(100 * MIB);
@@ -351,6 +352,27 @@ static void graphs_in_one_stream_share_and_others_may_not(void)
     EXPECT(fake.peak[0] <= fake_limit && charged_is_given());
     memory[0].used = 0;
     EXPECT(launch(three, 6) == CUDA_SUCCESS && charged_is_given());
+    memory[0].used = 60 * MIB; /* that one runs, in the only stream */
+    EXPECT(cuGraphExecDestroy(one) == CUDA_SUCCESS);
+    one = instantiate(0);
+    EXPECT(hami_graph_before_launch(&call, one, (CUstream)6, false) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 60 * MIB);
+    hami_graph_after_launch(&call, CUDA_ERROR_INVALID_VALUE);
+}
+
+static void pools_give_back_their_cache_for_a_graph(void)
+{
+    CUdeviceptr address;
+    CUgraphExec exec;
+
+    start(100 * MIB);
+    fake_pools[0].threshold = UINT64_MAX;
+    EXPECT(cuMemAllocAsync(&address, 60 * MIB, NULL) == CUDA_SUCCESS);
+    EXPECT(cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 64 * MIB);
+    add(0, 0, 0, 80 * MIB);
+    exec = instantiate(0);
+    EXPECT(launch(exec, 0) == CUDA_SUCCESS && fake_charged[0] == 80 * MIB && charged_is_given());
 }
 
 static void what_graphs_cache_is_given_back_before_a_request_is_refused(void)
@@ -486,6 +508,7 @@ int main(void)
     growth_found_after_instantiating_is_undone_where_it_does_not_fit();
     a_launch_that_does_not_fit_is_refused();
     graphs_in_one_stream_share_and_others_may_not();
+    pools_give_back_their_cache_for_a_graph();
     what_graphs_cache_is_given_back_before_a_request_is_refused();
     what_is_given_back_is_asked_for_again();
     an_upload_is_charged_like_a_launch();

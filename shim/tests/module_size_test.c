@@ -190,6 +190,8 @@ static void of_a_fat_binary_counts_what_this_device_would_load(void)
     EXPECT(size_of(image.bytes, &other) == 7000); /* the newest text that can be compiled for it */
     other.capability = 89;
     EXPECT(size_of(image.bytes, &other) == 86000);
+    other.capability = 110; /* code of another generation does not run */
+    EXPECT(size_of(image.bytes, &other) == 8000);
     other.capability = 50;
     EXPECT(size_of(image.bytes, &other) == 0);
 }

@@ -194,11 +194,42 @@ static void a_stream_of_another_device_takes_from_that_devices_pool(void)
     CUdeviceptr address;
 
     fake_start(64 * MIB);
-    fake_current_pool[0] = 1; /* where the fake takes it from */
     EXPECT(cuMemAllocAsync(&address, 1000, stream) == CUDA_SUCCESS);
     EXPECT(fake_charged[0] == 0 && fake_charged[1] == 32 * MIB && charged_is_given());
     EXPECT(cuMemAllocAsync_ptsz(&address, 1000, stream) == CUDA_SUCCESS);
     EXPECT(charged_is_given());
+}
+
+static CUmemoryPool chosen;
+
+static void choose(void)
+{
+    EXPECT(cuDeviceSetMemPool(0, chosen) == CUDA_SUCCESS);
+}
+
+static void a_pool_chosen_while_we_ask_which_it_is_is_not_missed(void)
+{
+    fake_start(640 * MIB);
+    chosen = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    fake.meanwhile = choose;
+    EXPECT(allocate(MIB));
+    fake.fragmented = 64 * MIB;
+    EXPECT(allocate(100 * MIB));
+    EXPECT(fake.given[0] == 192 * MIB && fake_charged[0] >= 192 * MIB);
+}
+
+static void allocate_a_little(void)
+{
+    EXPECT(allocate(MIB));
+}
+
+static void an_allocation_while_a_pool_is_found_to_have_shrunk_is_charged(void)
+{
+    fake_start(640 * MIB);
+    release(allocate(60 * MIB));
+    fake.meanwhile = allocate_a_little; /* it fits into what is charged until the answer is used */
+    wait_for_the_device();
+    EXPECT(fake.given[0] == 32 * MIB && charged_is_given());
 }
 
 static void the_pool_chosen_for_a_device_serves_it_from_then_on(void)
@@ -259,6 +290,26 @@ static void records_of_pools_are_used_again(void)
         wait_for_the_device();
     }
     EXPECT(charged_is_given() && fake.given[0] == 0 && fake.given[1] == 0);
+    for (int i = 0; i < 10000; i++)
+        EXPECT(cuMemPoolDestroy(make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0)) == CUDA_SUCCESS);
+}
+
+static void a_pool_whose_destruction_was_not_seen_is_another_when_its_handle_comes_again(void)
+{
+    CUmemoryPool pool, again;
+    CUdeviceptr left, address;
+
+    fake_start(640 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    left = allocate_from(pool, 40 * MIB);
+    release(left);
+    EXPECT(fake_cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+    again = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 1);
+    EXPECT(again == pool);
+    address = allocate_from(again, 10 * MIB);
+    EXPECT(address && fake_charged[1] == 32 * MIB);
+    wait_for_the_device();
+    EXPECT(charged_is_given());
 }
 
 static void memory_of_the_host_is_not_counted(void)
@@ -449,10 +500,13 @@ int main(void)
     a_captured_allocation_charges_nothing();
     the_pools_device_is_charged_not_the_current_one();
     a_stream_of_another_device_takes_from_that_devices_pool();
+    a_pool_chosen_while_we_ask_which_it_is_is_not_missed();
+    an_allocation_while_a_pool_is_found_to_have_shrunk_is_charged();
     the_pool_chosen_for_a_device_serves_it_from_then_on();
     a_destroyed_pool_is_charged_until_its_last_allocation_is_freed();
     pending_frees_of_a_destroyed_pool_are_charged_until_the_device_is_waited_for();
     records_of_pools_are_used_again();
+    a_pool_whose_destruction_was_not_seen_is_another_when_its_handle_comes_again();
     memory_of_the_host_is_not_counted();
     what_the_driver_refuses_is_not_charged();
     a_free_that_fails_leaves_everything_charged();

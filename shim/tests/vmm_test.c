@@ -131,6 +131,36 @@ static void a_handle_that_is_given_out_again_is_another_allocation(void)
     }
 }
 
+static void a_release_that_was_not_seen_ends_when_its_handle_comes_again(void)
+{
+    CUmemGenericAllocationHandle handle;
+
+    fake_vmm_start(100 * MIB);
+    handle = create(10 * MIB);
+    EXPECT(fake_cuMemRelease(handle) == CUDA_SUCCESS); /* past the library */
+    EXPECT(create(30 * MIB) == handle);
+    EXPECT(fake_charged[0] == 30 * MIB && charged_is_given());
+}
+
+static CUmemGenericAllocationHandle created_meanwhile;
+
+static void create_another(void)
+{
+    created_meanwhile = create(30 * MIB);
+}
+
+static void a_handle_may_be_given_out_again_before_its_release_returns(void)
+{
+    CUmemGenericAllocationHandle handle;
+
+    fake_vmm_start(100 * MIB);
+    handle = create(10 * MIB);
+    fake.meanwhile = create_another;
+    EXPECT(cuMemRelease(handle) == CUDA_SUCCESS && created_meanwhile == handle);
+    EXPECT(fake_charged[0] == 30 * MIB && charged_is_given());
+    EXPECT(cuMemRelease(handle) == CUDA_SUCCESS && fake_charged[0] == 0);
+}
+
 static void a_mapping_whose_end_was_not_seen_ends_with_the_next_one_there(void)
 {
     CUmemGenericAllocationHandle one, two;
@@ -189,6 +219,20 @@ static void an_open_descriptor_holds_memory_as_a_handle_does(void)
     close(fd);
     hami_memory_settle(0);
     EXPECT(fake_charged[0] == 0);
+}
+
+static void another_file_under_a_descriptors_number_is_not_the_export(void)
+{
+    CUmemGenericAllocationHandle handle;
+    int other = memfd_create("other", MFD_CLOEXEC), fd;
+
+    fake_vmm_start(100 * MIB);
+    handle = create(60 * MIB);
+    fd = export(handle);
+    EXPECT(dup2(other, fd) == fd);
+    EXPECT(cuMemRelease(handle) == CUDA_SUCCESS && fake_charged[0] == 0 && charged_is_given());
+    close(fd);
+    close(other);
 }
 
 static void our_own_export_come_back_holds_the_memory(void)
@@ -417,8 +461,11 @@ int main(void)
     one_unmapping_may_end_several_mappings();
     a_retained_handle_holds_memory_and_any_address_of_a_mapping_will_do();
     a_handle_that_is_given_out_again_is_another_allocation();
+    a_release_that_was_not_seen_ends_when_its_handle_comes_again();
+    a_handle_may_be_given_out_again_before_its_release_returns();
     a_mapping_whose_end_was_not_seen_ends_with_the_next_one_there();
     an_open_descriptor_holds_memory_as_a_handle_does();
+    another_file_under_a_descriptors_number_is_not_the_export();
     our_own_export_come_back_holds_the_memory();
     memory_of_another_process_is_not_charged();
     an_export_to_a_fabric_is_no_reference_but_its_import_is();

@@ -20,10 +20,12 @@ from typer.testing import CliRunner
 
 from hami.cli.app import app
 from hami.sim.cluster import EmbeddedCluster
+from hami.sim.demo.enforced import MORE
 from hami.sim.demo.steps import Scenario
 from hami.sim.kubelet import script
 
 from ..installed import Point
+from ..shim.builds import build
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hami"]
@@ -65,19 +67,29 @@ def until(look, what: str):
     return found
 
 
+@pytest.fixture
+def library() -> None:
+    """What the step ``enforced`` runs a program with."""
+    build("")
+
+
+@pytest.mark.usefixtures("library")
 def test_the_demo_shows_every_step_and_ends_with_a_table_of_devices(place):
     result = run("demo")
     assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
-    assert len(re.findall(r"^(?:✓|ok) ", result.stdout, re.MULTILINE)) == 10
+    assert len(re.findall(r"^(?:✓|ok) ", result.stdout, re.MULTILINE)) == 11
     assert re.search(r"train-4 was bound \d+ ms later", result.stdout)
     assert re.search(r"chat-1: environment CUDA_DEVICE_MEMORY_LIMIT_0=8192m ", result.stdout)
     assert re.search(r"chat-3: its limits page says 8192 MiB, 20 % of GPU-", result.stdout)
+    assert "chat-1: cuMemAlloc gives 8192 MiB in blocks, then CUDA_ERROR_OUT" in result.stdout
+    assert "chat-1: cuMemAlloc gives 2048 MiB in blocks, then CUDA_ERROR_OUT" in result.stdout
     assert re.search(r"^  GPU-[0-9a-f-]{36} .* 5/10 slots$", result.stdout, re.MULTILINE)
-    assert result.stdout.rstrip().endswith("all 10 steps held")
+    assert result.stdout.rstrip().endswith("all 11 steps held")
     assert "\x1b" not in result.stdout
     assert (list(place.iterdir()), services_of(place)) == ([], [])
 
 
+@pytest.mark.usefixtures("library")
 def test_the_demo_as_one_json_object(place):
     result = run("demo", "--json")
     assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
@@ -85,7 +97,9 @@ def test_the_demo_as_one_json_object(place):
     assert found["held"] is True
     assert [step["name"] for step in found["steps"] if not step["held"]] == []
     assert {p["node"] for p in found["placements"]} == {"a100-1", "t4-1"}
-    assert sum(d["usedMemoryMiB"] for d in found["devices"]) == 3 * 8192 + 10240 + 3840 + 12000
+    assert (
+        sum(d["usedMemoryMiB"] for d in found["devices"]) == MORE + 2 * 8192 + 10240 + 3840 + 12000
+    )
 
 
 def test_files_of_ones_own_are_applied_and_shown(place):

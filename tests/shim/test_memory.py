@@ -196,10 +196,11 @@ def test_before_cuinit_nothing_is_ours(tenant: MakesTenant):
     assert a.slice.usage().slots == ()
 
 
-def test_without_a_slice_the_library_stands_aside(tenant: MakesTenant):
+def test_without_a_slice_the_library_stands_aside(tenant: MakesTenant, gpus: SimulatedGpus):
     a = tenant(64 * MIB)
     with a.runs_bare() as bare:
         answers = bare.ask("info"), bare.ask("total", 0)
+    gpus.eventually(lambda: a.holds() == 0)
     a.slice.remove()
     with a.runs() as program:
         assert (program.ask("info"), program.ask("total", 0)) == answers
@@ -212,6 +213,19 @@ def test_where_refused_the_programs_variables_stay_as_they_were(tenant: MakesTen
     with a.runs() as program:
         assert program.ask("pitch", "a", 65 * MIB, 1) == [OUT_OF_MEMORY, 77]
         assert program.ask("pitch_v1", "a", 65 * MIB, 1) == [OUT_OF_MEMORY, 77]
+
+
+def test_cumemfree_ends_stream_ordered_memory_too(tenant: MakesTenant):
+    a = tenant(64 * MIB)
+    with a.runs() as program:
+        program.does("alloc_async", "a", 50 * MIB)
+        assert 64 * MIB >= a.slice.charged() == a.granted() >= 50 * MIB
+        assert program.call("alloc", "b", 20 * MIB) == OUT_OF_MEMORY
+        program.does("free", "a")
+        program.does("synchronize")
+        assert a.slice.charged() == a.granted() == 0
+        program.does("alloc", "b", 64 * MIB)
+        program.does("free", "b")
 
 
 SPARSE, MAPPED_LATER = 0x40, 0x80

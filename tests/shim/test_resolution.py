@@ -70,7 +70,7 @@ class Place:
 def programs(tmp_path_factory: pytest.TempPathFactory, shim: Build) -> Path:
     """Compiled without the driver, except for one that is linked to it."""
     folder = tmp_path_factory.mktemp("resolution")
-    for name in ("probe", "iterates", "threads", "untouched"):
+    for name in ("probe", "iterates", "threads", "untouched", "weak"):
         compiled(SOURCES / f"{name}.c", folder / name)
     driver = make_driver(folder / "driver")
     compiled(SOURCES / "forwarded.c", folder / "forwarded", f"-L{driver}", "-l:libcuda.so.1")
@@ -174,6 +174,15 @@ def test_without_a_driver_nothing_of_it_is_there(place: Place, way: str, tmp_pat
     ).items():
         assert answer.startswith("- ")
         assert f"undefined symbol: {name}" in answer
+
+
+def test_a_call_without_a_driver_is_answered_until_there_is_one(
+    place: Place, tmp_path: Path
+) -> None:
+    none = with_driver(place, tmp_path)
+    driver = str(place.driver / DRIVER)
+    assert none.run("weak", preload=[], DRIVER=driver) == "nobody\n"
+    assert none.run("weak", DRIVER=driver) == "801 801 13 quiet, then 0\n"
 
 
 def test_next_is_relative_to_whoever_asks(place: Place) -> None:

@@ -32,8 +32,9 @@ _FOREIGN = ("HAMI_SCHEDULER_", "HAMI_NODELOCK_", "POD_NAME", "POD_NAMESPACE", "N
 class SchedulerService(HamiProcess):
     """The process; its files are in ``folder``.
 
-    ``extender`` and ``public`` are its URLs, the same after every restart. ``verification_keys``
-    is a file with the public key of what it signs, ``devices`` one with the device configuration.
+    ``extender`` and ``public`` are its URLs, the same after every restart. ``signing_key`` is a
+    file with the key that it signs with, ``verification_keys`` one with the public key of that,
+    ``devices`` one with the device configuration.
     """
 
     def __init__(
@@ -49,10 +50,10 @@ class SchedulerService(HamiProcess):
         certificate = self_signed([_LOOPBACK, "localhost"])
         files = certificate.write(folder)
         self._ca = certificate.ca_pem
-        key = folder / "signing-key.pem"
-        key.touch(mode=0o600)
+        self.signing_key = folder / "signing-key.pem"
+        self.signing_key.touch(mode=0o600)
         private = Ed25519PrivateKey.generate()
-        key.write_bytes(_private_pem(private))
+        self.signing_key.write_bytes(_private_pem(private))
         self.verification_keys = folder / "verification-keys.pem"
         self.verification_keys.write_bytes(_public_pem(private))
         self.devices = folder / "devices.json"
@@ -61,7 +62,7 @@ class SchedulerService(HamiProcess):
             f"--kubeconfig={kubeconfig}",
             f"--cert-file={files.cert}",
             f"--key-file={files.key}",
-            f"--signing-key-file={key}",
+            f"--signing-key-file={self.signing_key}",
             f"--device-config-file={self.devices}",
             f"--address-file={self._addresses}",
             "--metrics-bind-address=0",

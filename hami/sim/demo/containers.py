@@ -28,7 +28,7 @@ def each_has_its_own(
     lines: list[str] = []
     pages: dict[str, str] = {}
     for pod, allocation in held:
-        started = _started(cluster, pod)
+        started = started_container(cluster, pod)
         limits = _checked(started, allocation)
         page = next(m.host_path for m in started.mounts if m.container_path == LIMITS)
         if page in pages:
@@ -40,7 +40,7 @@ def each_has_its_own(
     return lines
 
 
-def _started(cluster: EmbeddedCluster, pod: LivePod) -> StartedContainer:
+def started_container(cluster: EmbeddedCluster, pod: LivePod) -> StartedContainer:
     """The one start of the pod's one container."""
     node = cluster.agents.nodes[pod.spec.node_name]
     starts = [one for one in node.runtime.starts_of(pod.name) if one.pod_uid == pod.uid]

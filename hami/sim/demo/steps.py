@@ -17,6 +17,7 @@ from hami.policy.accounting import account_of
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.books import the_books_agree
 from hami.sim.demo.containers import each_has_its_own
+from hami.sim.demo.enforced import Enforced
 from hami.sim.demo.nodes import VENDOR, start_nodes
 from hami.sim.demo.run import Step, StepFailed
 from hami.sim.kubelet.script import STOP_DURATION
@@ -62,6 +63,11 @@ class Scenario:
                 name="containers",
                 title="each container gets its own slice, and nothing of its neighbours'",
                 run=self.containers,
+            ),
+            Step(
+                name="enforced",
+                title="a process in its slice is refused beyond it, and gets more after a resize",
+                run=self.enforced,
             ),
             Step(
                 name="percentage",
@@ -126,6 +132,10 @@ class Scenario:
     async def containers(self) -> list[str]:
         pods = [await self._cluster.phase(name, "Running") for name in _SHARERS]
         return each_has_its_own(self._cluster, [(pod, self._allocation(pod)) for pod in pods])
+
+    async def enforced(self) -> list[str]:
+        pod = await self._cluster.phase(_SHARERS[0], "Running")
+        return await Enforced(cluster=self._cluster).run(pod, self._allocation(pod))
 
     async def percentage(self) -> list[str]:
         expected = {"quarter-of-a100": ("A100", 40960 // 4), "quarter-of-t4": ("T4", 15360 // 4)}

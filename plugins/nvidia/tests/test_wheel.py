@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import subprocess
 import sys
-import zipfile
+import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,30 +14,60 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from hami_nvidia import library as agents_library
+from hami_nvidia.library import install
+from hami_nvidia.node_config import NodeSettings
 
 PLUGIN = Path(__file__).parents[1]
+PACKAGE = PLUGIN / "hami_nvidia"
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 LIBRARIES = [f"lib/{machine}/libvgpu.so" for machine in MACHINES]
+FOR_PROGRAMS = [f"simulated/{machine}/libvgpu.so" for machine in MACHINES]
 SIMULATED = [
     f"simulated/{machine}/{name}"
     for machine in MACHINES
     for name in ("libcuda.so.1", "libnvidia-ml.so.1", "simgpud")
 ]
+EVERYTHING = LIBRARIES + FOR_PROGRAMS + SIMULATED
+
+# Two compilers' worth of everything: minutes where others build too.
+pytestmark = pytest.mark.timeout(900)
+
+
+def python(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], check=False, capture_output=True, text=True, cwd="/"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def source(tmp_path_factory) -> Path:
+    """The source distribution, unpacked elsewhere: there is no checkout around it."""
     if find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: no wheel can be made without a compiler")
+    folder = tmp_path_factory.mktemp("source")
+    made = "import build_backend, sys; build_backend.build_sdist(sys.argv[1])"
+    command = f"import os, sys; os.chdir({str(PLUGIN)!r}); sys.path.insert(0, '.'); {made}"
+    python("-c", command, str(folder))
+    [packed] = folder.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    [unpacked] = (path for path in folder.iterdir() if path.is_dir())
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory) -> Path:
+    """hami_nvidia as pip installs it, from a wheel made of the source distribution."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    command += ["--disable-pip-version-check", f"--wheel-dir={folder}", str(PLUGIN)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    pip = ["-m", "pip", "--disable-pip-version-check"]
+    python(*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}", str(source))
     [made] = folder.glob("*.whl")
-    with zipfile.ZipFile(made) as archive:
-        archive.extractall(folder / "content")
-    return folder / "content" / "hami_nvidia"
+    installed = folder / "installed"
+    python(*pip, "install", "--no-deps", "--no-index", f"--target={installed}", str(made))
+    return installed / "hami_nvidia"
 
 
 def versions_needed(path: Path) -> set[tuple[int, ...]]:
@@ -54,25 +86,67 @@ def libraries_needed(path: Path) -> set[str]:
         return {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")}
 
 
-@pytest.mark.parametrize("name", LIBRARIES + SIMULATED)
+def exported(path: Path) -> set[str]:
+    with path.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        return {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
+
+
+def test_the_source_distribution_needs_no_checkout_around_it(source):
+    assert (source / "shim" / "include" / "hami_slice.h").is_file()
+    assert not list(source.glob("shim/build"))
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
 def test_it_carries_what_is_compiled_for_both_machines(wheel, name):
     with (wheel / name).open("rb") as file:
         assert ELFFile(file)["e_machine"] == MACHINES[name.split("/")[1]]
 
 
-@pytest.mark.parametrize("name", LIBRARIES + SIMULATED)
+@pytest.mark.parametrize("name", EVERYTHING)
 def test_no_symbol_is_newer_than_glibc_2_17(wheel, name):
     assert max(versions_needed(wheel / name)) <= (2, 17)
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", LIBRARIES + FOR_PROGRAMS)
 def test_the_library_needs_nothing_of_nvidia_to_load(wheel, name):
     assert {library.split(".so")[0] for library in libraries_needed(wheel / name)} <= {
         "libc", "libdl", "libpthread", "libm", "ld-linux-x86-64", "ld-linux-aarch64",
     }  # fmt: skip
 
 
-def test_the_agent_finds_the_packaged_library(wheel):
-    """Where ``hami_nvidia.library`` looks for it."""
-    assert (wheel / "library.py").is_file()
-    assert (wheel / "lib" / "x86_64" / "libvgpu.so").is_file()
+@pytest.mark.parametrize("name", LIBRARIES + FOR_PROGRAMS)
+def test_the_library_stands_in_front_of_what_is_in_its_list(wheel, source, name):
+    hooks = (source / "shim/src/hooks.def").read_text().splitlines()
+    lines = [line for line in hooks if line.startswith(("HAMI_HOOK(", "HAMI_NVML_HOOK("))]
+    listed = {line.partition("(")[2].split(",")[0].rstrip(")") for line in lines}
+    assert exported(wheel / name) == listed | {"dlsym", "dlvsym"}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_no_variable_chooses_another_slice_in_a_container(wheel, name):
+    """Whoever runs there could set it."""
+    assert b"HAMI_SLICE_DIR" not in (wheel / name).read_bytes()
+    assert b"HAMI_SLICE_ID" in (wheel / name).read_bytes()
+
+
+def test_the_agent_finds_the_packaged_library(wheel, tmp_path, monkeypatch):
+    monkeypatch.setattr(agents_library, "files", lambda _: wheel)
+    installed = install(NodeSettings(hook_path=tmp_path))
+    packaged = wheel / "lib" / platform.machine() / "libvgpu.so"
+    assert installed.path.read_bytes() == packaged.read_bytes()
+
+
+def test_the_demo_runs_on_what_the_wheel_brings(wheel):
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from hami.sim.demo.simulated_device import installed_driver\n"
+        "from importlib import metadata\n"
+        "found = installed_driver('NVIDIA')\n"
+        "print(json.dumps([str(found.library), str(found.folder)]))\n"
+    )
+    library, folder = json.loads(python("-c", program, str(wheel.parent)))
+    here = wheel / "simulated" / platform.machine()
+    assert (Path(library), Path(folder)) == (here / "libvgpu.so", here)
+    said = subprocess.run([here / "simgpud"], check=False, capture_output=True, text=True)
+    assert "DIR" in said.stderr, "it cannot be run"

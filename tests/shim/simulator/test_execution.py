@@ -15,6 +15,10 @@ from .test_memory import TWO_CARDS, all_ok, made, nothing_left, run
 
 MS = 1_000_000
 SMS, RESIDENT_THREADS = 132, 2048
+PROMISES = (
+    "devices", "contexts", "streams", "launches", "racing", "captures", "captured", "graphs",
+    "graph_memory",
+)  # fmt: skip
 MEMORY_HALF = ("memory", "async", "pool", "vmm", "array", "ipc", "external", "info")
 
 
@@ -52,33 +56,34 @@ def held(gpus: SimulatedGpus) -> Held:
     return gpus.held("a")
 
 
-@pytest.mark.parametrize("program", ["execution", "graphs"])
+@pytest.mark.parametrize("program", PROMISES)
 def test_what_any_driver_promises_the_simulated_one_keeps(gpus_with, built, program):
     with gpus_with(TWO_CARDS) as gpus:
         all_ok(run(made(built, f"conformance/{program}"), gpus=gpus))
         gpus.eventually(lambda: nothing_left(gpus))
 
 
-@pytest.mark.parametrize("program", ["conformance/execution", "conformance/graphs"])
+@pytest.mark.parametrize("program", ["racing", "launches", "captured"])
 def test_threads_do_not_race(threaded, tmp_path, program):
     with SimulatedGpus(tmp_path, build=threaded, config=TWO_CARDS) as gpus:
-        all_ok(run(made(threaded, program), gpus=gpus))
+        all_ok(run(made(threaded, f"conformance/{program}"), gpus=gpus))
 
 
-def test_what_the_simulated_driver_alone_shows(gpus_with, built):
+@pytest.mark.parametrize("program", ["sim_spellings", "sim_execution"])
+def test_what_the_simulated_driver_alone_shows(gpus_with, built, program):
     with gpus_with(TWO_CARDS) as gpus:
-        all_ok(run(made(built, "programs/sim_execution"), gpus=gpus))
+        all_ok(run(made(built, f"programs/{program}"), gpus=gpus))
         gpus.eventually(lambda: nothing_left(gpus))
 
 
 def test_uninitialised_nothing_works_and_nobody_connects(gpus_with, built):
     with gpus_with(TWO_CARDS) as gpus:
-        all_ok(run(made(built, "programs/sim_execution"), "uninitialised", gpus=gpus))
+        all_ok(run(made(built, "programs/sim_spellings"), "uninitialised", gpus=gpus))
         assert gpus.clients() == []
 
 
 def test_the_spellings_tried_are_all_that_the_execution_half_exports():
-    tried = re.findall(r"CALL\((cu\w+), ", (SHIM / "tests/programs/sim_execution.c").read_text())
+    tried = re.findall(r"CALL\((cu\w+), ", (SHIM / "tests/programs/sim_spellings.c").read_text())
     exported = [
         name
         for file in (SHIM / "sim").glob("cuda_*.c")
@@ -92,7 +97,7 @@ def test_the_spellings_tried_are_all_that_the_execution_half_exports():
 
 
 def test_the_driver_takes_memory_for_contexts_code_and_local_memory(gpus_with, built):
-    program = made(built, "programs/sim_execution")
+    program = made(built, "programs/sim_walks")
     with gpus_with(TWO_CARDS) as gpus, walking(program, "memory", gpus, CONTEXT_MIB=100) as walk:
         walk.to("context")
         assert held(gpus).bytes == held(gpus).context == 100 * MIB
@@ -123,7 +128,7 @@ def test_the_driver_takes_memory_for_contexts_code_and_local_memory(gpus_with, b
 
 
 def test_an_eager_module_takes_its_memory_when_it_is_loaded(gpus_with, built):
-    program = made(built, "programs/sim_execution")
+    program = made(built, "programs/sim_walks")
     with (
         gpus_with(TWO_CARDS) as gpus,
         walking(program, "memory", gpus, {"CUDA_MODULE_LOADING": "EAGER"}) as walk,
@@ -140,13 +145,13 @@ def test_an_eager_module_takes_its_memory_when_it_is_loaded(gpus_with, built):
 
 def test_a_context_that_does_not_fit_is_refused_and_takes_nothing(gpus_with, built):
     with gpus_with("gpu memory=200") as gpus:
-        done = run(made(built, "programs/sim_execution"), "memory", gpus=gpus, CONTEXT_MIB=300)
+        done = run(made(built, "programs/sim_walks"), "memory", gpus=gpus, CONTEXT_MIB=300)
         assert done.stdout == "the context was refused: 2\n"
         gpus.eventually(lambda: gpus.used() == 0)
 
 
 def test_every_way_to_launch_keeps_the_device_as_busy(gpus_with, built):
-    program = made(built, "programs/sim_execution")
+    program = made(built, "programs/sim_walks")
     with gpus_with() as gpus, walking(program, "time", gpus) as walk:
         walk.to("captured")
         assert gpus.busy_of("a").wall_ns == 0, "what is captured does not run"
