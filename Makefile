@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes check format soak bench protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench protos constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,13 @@ test: $(STAMP) ## run the tests on all cores
 
 test-shim: ## build and run the C tests (skipped where there is no C compiler)
 	@$(MAKE) --no-print-directory -C shim test
+
+# SIMULATED=1: on a simulated GPU; QUICK=1: in half a minute, which proves less; WRITE=1: a table into
+# docs/benchmarks; PYTORCH=...: the Python that has PyTorch.
+gpu-check: $(STAMP) ## check the enforcing library on this machine's NVIDIA GPU (SIMULATED=1: on none)
+	@$(MAKE) --no-print-directory --silent -C shim gpu-programs
+	@$(BIN)/python -m shim.gpu $(if $(SIMULATED),--simulated) $(if $(QUICK),--quick) $(if $(WRITE),--write) \
+	  --pytorch '$(PYTORCH)'
 
 # binaries.py prints the folder with a real Kubernetes, and builds it the first time: with kubelet and
 # containerd where this machine can be a node. It ends with 3 where there is no Go to build it with,

@@ -136,16 +136,26 @@ void sim_spend(enum sim_cost what);
 
 #define SIM_EXPORT __attribute__((visibility("default")))
 
-/* The exported spelling that this thread called last, so that a test can tell which of a name's ABIs
- * it reached. Initial-exec: what is measured against this driver must not pay for a TLS lookup. */
-extern _Thread_local const char *sim_last_call __attribute__((tls_model("initial-exec")));
+/* The exported spellings that this thread called last, so that a test can tell which of a name's
+ * ABIs it reached, directly or by way of a library. Initial-exec: what is measured against this
+ * driver must not pay for a TLS lookup. */
+#define SIM_REMEMBERED 32ul
+struct sim_calls {
+    unsigned long count; /* in all */
+    const char *last[SIM_REMEMBERED];
+};
+extern _Thread_local struct sim_calls sim_calls __attribute__((tls_model("initial-exec")));
+#define SIM_REMEMBER(name) ((void)(sim_calls.last[sim_calls.count++ % SIM_REMEMBERED] = #name))
 SIM_EXPORT const char *hami_sim_last_call(void);
+/* How many calls there were of this thread, and the latest `room` of them, the last one first; NULL
+ * where so many are not remembered. */
+SIM_EXPORT unsigned long hami_sim_calls(const char **names, unsigned long room);
 
 /* The first line of every entry point but cuInit and those that work without it. The entry points
  * never call each other: what two spellings share is a static function. */
 #define SIM_ENTER(name)                                                                            \
     do {                                                                                           \
-        sim_last_call = #name;                                                                     \
+        SIM_REMEMBER(name);                                                                        \
         CUresult sim_entered = sim_ready();                                                        \
         if (__builtin_expect(sim_entered != CUDA_SUCCESS, 0))                                      \
             return sim_entered;                                                                    \

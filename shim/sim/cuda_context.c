@@ -160,8 +160,11 @@ static CUresult create(CUcontext *context, unsigned int flags, CUdevice device,
     if (made == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = sim_context_open(made, device, flags);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = sim_push(made);
+        if (result != CUDA_SUCCESS && sim_kill(made, SIM_CONTEXT))
+            sim_context_close(made);
+    }
     if (result != CUDA_SUCCESS) {
         sim_object_free(made, SIM_CONTEXT);
         return result;

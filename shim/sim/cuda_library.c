@@ -56,39 +56,41 @@ CUresult sim_library_module(CUlibrary library, CUcontext context, CUmodule *modu
     return result;
 }
 
+/* The n-th of a list that may grow at its head meanwhile: then some come twice. */
+#define NTH(list, n)                                                                               \
+    ({                                                                                             \
+        __typeof__(list) nth;                                                                      \
+        size_t left = (n);                                                                         \
+        sim_lock();                                                                                \
+        for (nth = (list); nth != NULL && left > 0; nth = nth->next)                               \
+            left--;                                                                                \
+        sim_unlock();                                                                              \
+        nth;                                                                                       \
+    })
+
 CUresult sim_library_load_all(CUcontext context)
 {
-    CUlibrary all[64];
-    CUmodule module;
     CUresult result = CUDA_SUCCESS;
-    size_t count = 0;
+    CUlibrary library;
+    CUmodule module;
 
     if (sim_lazy() || context->root != context)
         return CUDA_SUCCESS;
-    sim_lock();
-    for (CUlibrary each = libraries; each != NULL && count < 64; each = each->next)
-        all[count++] = each;
-    sim_unlock();
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = sim_library_module(all[i], context, &module);
+    for (size_t i = 0; result == CUDA_SUCCESS && (library = NTH(libraries, i)) != NULL; i++)
+        result = sim_library_module(library, context, &module);
     return result;
 }
 
 /* EAGER: into every context that there is. */
 static CUresult load_everywhere(CUlibrary library)
 {
-    CUcontext all[64];
-    CUmodule module;
     CUresult result = CUDA_SUCCESS;
-    size_t count = 0;
+    CUcontext context;
+    CUmodule module;
 
-    sim_lock();
-    for (CUcontext each = sim_contexts; each != NULL && count < 64; each = each->next)
-        if (each->root == each)
-            all[count++] = each;
-    sim_unlock();
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = sim_library_module(library, all[i], &module);
+    for (size_t i = 0; result == CUDA_SUCCESS && (context = NTH(sim_contexts, i)) != NULL; i++)
+        if (context->root == context && sim_alive(context, SIM_CONTEXT))
+            result = sim_library_module(library, context, &module);
     return result;
 }
 

@@ -7,11 +7,20 @@
 #include "memory_pools.h"
 #include "memory_vmm.h"
 
-_Thread_local const char *sim_last_call __attribute__((tls_model("initial-exec")));
+_Thread_local struct sim_calls sim_calls __attribute__((tls_model("initial-exec")));
 
 const char *hami_sim_last_call(void)
 {
-    return sim_last_call;
+    return sim_calls.count ? sim_calls.last[(sim_calls.count - 1) % SIM_REMEMBERED] : NULL;
+}
+
+unsigned long hami_sim_calls(const char **names, unsigned long room)
+{
+    for (unsigned long i = 0; i < room; i++)
+        names[i] = i < SIM_REMEMBERED && i < sim_calls.count
+                       ? sim_calls.last[(sim_calls.count - 1 - i) % SIM_REMEMBERED]
+                       : NULL;
+    return sim_calls.count;
 }
 
 /* ---- Allocating ---- */
@@ -135,6 +144,27 @@ SIM_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch
     return result;
 }
 
+/* Whole granules: no two allocations lie in one, as they take one each. */
+static void *map_managed(uint64_t bytes)
+{
+    uint64_t whole = sim_round_up(bytes, SIM_GRANULE), before;
+    char *at = mmap(NULL, whole + SIM_GRANULE, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (at == MAP_FAILED)
+        return MAP_FAILED;
+    before = (SIM_GRANULE - (uintptr_t)at % SIM_GRANULE) % SIM_GRANULE;
+    if (before)
+        munmap(at, before);
+    munmap(at + before + whole, SIM_GRANULE - before);
+    return at + before;
+}
+
+static void unmap_managed(void *at, uint64_t bytes)
+{
+    munmap(at, sim_round_up(bytes, SIM_GRANULE));
+}
+
 /* Managed memory is the host's too, so its address is real. It counts in full on the device from
  * the start, as where a card cannot take pages at their first use. */
 SIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
@@ -156,8 +186,7 @@ SIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsign
     result = sim_take(like.ordinal, bytes, SIM_MEMORY_DATA, &like.part.id);
     if (result != CUDA_SUCCESS)
         return result;
-    real = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    real = map_managed(bytes);
     if (real == MAP_FAILED) {
         sim_give(like.part.id);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -170,7 +199,7 @@ SIM_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsign
     if (result == CUDA_SUCCESS) {
         *address = like.base;
     } else {
-        munmap(real, bytes);
+        unmap_managed(real, bytes);
         sim_give(like.part.id);
     }
     return result;
@@ -186,7 +215,7 @@ CUresult sim_range_free(struct sim_range *range)
     case SIM_RANGE_LINEAR:
         break;
     case SIM_RANGE_MANAGED:
-        munmap((void *)(uintptr_t)range->base, range->bytes);
+        unmap_managed((void *)(uintptr_t)range->base, range->bytes);
         break;
     case SIM_RANGE_ASYNC:
         sim_pool_freed(range);

@@ -23,7 +23,7 @@
 #define SIM_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* The first line of an entry point that works without cuInit. */
-#define SIM_CALLED(name) ((void)(sim_last_call = #name))
+#define SIM_CALLED(name) SIM_REMEMBER(name)
 
 enum sim_kind {
     SIM_GONE = 0,

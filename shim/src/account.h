@@ -32,11 +32,20 @@ bool hami_within(int row);
 
 #define HAMI_BLOCK (UINT64_C(2) << 20) /* what the driver takes from the device at a time */
 
-/* The same for one allocation that the driver carves out of its blocks (blocks.c):
- * larger ones charge whole blocks, smaller ones share them. `bytes` is what the program asked for;
- * both calls of a pair say the same. */
+static inline uint64_t hami_whole_blocks(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - HAMI_BLOCK ? UINT64_MAX
+                                           : (bytes + HAMI_BLOCK - 1) / HAMI_BLOCK * HAMI_BLOCK;
+}
+
+/* The same for one allocation that the driver carves out of its blocks (blocks.c): in whole blocks.
+ * `bytes` is what the program asked for; both calls of a pair say the same. */
 bool hami_charge_block(int row, uint64_t bytes);
 void hami_refund_block(int row, uint64_t bytes);
+/* Where the driver put one that was charged: a small one that shares a block with others is charged
+ * no more, and the block until the last of them has left. */
+void hami_block_placed(int row, uint64_t address, uint64_t bytes);
+void hami_block_left(int row, uint64_t address, uint64_t bytes);
 /* It turned out to be `really` bytes. *bytes is what to refund one day; false: over the limit, and
  * *bytes is as it was. */
 bool hami_resize_block(int row, uint64_t *bytes, uint64_t really);
@@ -56,11 +65,12 @@ bool hami_slot_take(struct hami_process *process);
 uint64_t hami_slots_recover(int row);
 /* The same, if some were found dead earlier and that moment is over. Otherwise one load. */
 void hami_slots_expected(void);
+/* The same, whether or not any were found dead, but only once in a while. True: it looked. */
+bool hami_slots_look(void);
 void hami_slot_flag(uint32_t flags); /* or `flags` (enum hami_slot_flags) into the own slot */
 
 /* What hami_slot_take starts anew, each where it is kept. */
 void hami_account_reset(void);
-void hami_blocks_reset(void);
 void hami_observed_reset(void);
 void hami_context_reset(void); /* context.c */
 

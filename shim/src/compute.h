@@ -19,6 +19,7 @@
 #include "lock.h"
 
 #define HAMI_STREAMS 1024 /* a power of two */
+#define HAMI_STREAMS_LISTED 64
 
 /* Until when a stream has work, as far as this process knows; in hami_now()'s time. */
 struct hami_stream {
@@ -45,6 +46,8 @@ struct hami_compute {
     struct hami_share shares[HAMI_MAX_DEVICES];
     struct hami_stream streams[HAMI_STREAMS];
     struct hami_stream crowd; /* for all streams that find no place in the table */
+    _Atomic uint32_t listed;  /* how many there were; the last of them: */
+    struct hami_stream *_Atomic list[HAMI_STREAMS_LISTED];
     struct hami_estimates estimates;
     _Atomic int64_t sample_cost; /* what one measurement costs the launching thread; 0: not known */
     _Atomic int64_t launch_cost; /* what the driver's launch costs it */
@@ -101,6 +104,8 @@ struct hami_work {
     bool first;       /* of its function: a measurement has the loading of code in it */
     bool sample;      /* measure this one */
 };
+
+#define HAMI_ROW_OF_KEY UINT64_C(15)
 
 /* A stream on a device; `own` is a per-thread stream's thread, else NULL. Never 0. */
 static inline uint64_t hami_stream_key(uint64_t handle, unsigned int row, const void *own)

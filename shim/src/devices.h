@@ -13,8 +13,8 @@ void hami_uuid_print(const uint8_t id[16], char printed[HAMI_UUID_SIZE]);
 
 /* The devices that limits of the environment mean, in their order: those in NVIDIA_VISIBLE_DEVICES
  * if it has UUIDs, else the container's devices in the order of their PCI addresses, whatever
- * CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of them. `driver`: cuInit has succeeded. How many;
- * -1 where nobody can tell. */
+ * CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of them. `driver`: cuInit has succeeded. How
+ * many; -1 where nobody can tell. */
 int hami_devices_of_container(bool driver, char uuids[HAMI_MAX_DEVICES][HAMI_UUID_SIZE]);
 
 /* Take these devices as the rows. */

@@ -23,7 +23,7 @@ HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
     if (result != CUDA_SUCCESS)
         return result;
     entry.row = (int16_t)row;
-    entry.bytes = description->size;
+    entry.bytes = hami_whole_blocks(description->size);
     if (!hami_memory_charge(row, entry.bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = hami_real()->cuImportExternalMemory(&made, description);

@@ -1,5 +1,5 @@
-/* The two files of a slice, opened with suspicion: other processes of the container can write one of
- * them, and put anything in its place where the container has no slice of ours. */
+/* The two files of a slice, opened with suspicion: other processes of the container can write one
+ * of them, and put anything in its place where the container has no slice of ours. */
 #ifndef HAMI_FILES_H
 #define HAMI_FILES_H
 

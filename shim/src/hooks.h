@@ -25,7 +25,7 @@ struct hami_hook {
     const char *base; /* NULL: of NVML */
     void *hook;
     uint16_t from;  /* CUDA version */
-    uint16_t place; /* of the real one: in struct hami_real, or struct hami_real_nvml, in pointers */
+    uint16_t place; /* of the real one in its table (struct hami_real, hami_real_nvml) */
     uint8_t length; /* of the name */
     uint8_t base_length;
     uint8_t stream; /* 1: of the per-thread default stream */

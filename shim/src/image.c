@@ -143,7 +143,7 @@ bool hami_image_ours(const void *address)
     return (uintptr_t)address >= (uintptr_t)__ehdr_start && (uintptr_t)address < (uintptr_t)_end;
 }
 
-/* libcudart, libcublas and all that are programs to us: only what comes with the driver is meant. */
+/* libcudart, libcublas and all that are programs to us: what comes with the driver is meant. */
 static bool named_as_driver(const char *name)
 {
     static const char *const starts[] = {"libcuda.so", "libcudadebugger.so", "libnvidia-"};

@@ -1,6 +1,7 @@
 /* What the program is told of its memory: the slice, as if it were the device. Where nothing may be
  * taken, nothing is free; the size is the device's, which programs divide by. */
 #include "account.h"
+#include "physical.h"
 #include "real.h"
 #include "slice.h"
 
@@ -8,6 +9,21 @@ struct view {
     uint64_t limit; /* UINT64_MAX: none */
     uint64_t left;
 };
+
+/* What a dead process had, and what only a closed descriptor kept, is free for whoever asks for it:
+ * a request finds that out when it would be refused, and the program must be told the same. */
+static uint64_t charged_now(int row)
+{
+    uint64_t charged;
+
+    hami_correct();
+    hami_physical_settle();
+    hami_slots_expected();
+    charged = hami_charged(row);
+    if (charged != hami_charged_here(row) && hami_slots_look())
+        charged = hami_charged(row);
+    return charged;
+}
 
 static struct view view_of(int row)
 {
@@ -20,7 +36,7 @@ static struct view view_of(int row)
     }
     limit = hami_limits()->devices[row].memory_bytes;
     if (limit != 0) {
-        charged = hami_charged(row);
+        charged = charged_now(row);
         view.limit = limit;
         view.left = charged < limit ? limit - charged : 0;
     }
@@ -35,8 +51,6 @@ HAMI_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 
     if (result != CUDA_SUCCESS || !hami_counting() || hami_current_row(&row) != CUDA_SUCCESS)
         return result;
-    hami_correct();
-    hami_slots_expected();
     view = view_of(row);
     if (total && *total > view.limit)
         *total = view.limit;
@@ -53,8 +67,6 @@ HAMI_EXPORT CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 
     if (result != CUDA_SUCCESS || !hami_counting() || hami_current_row(&row) != CUDA_SUCCESS)
         return result;
-    hami_correct();
-    hami_slots_expected();
     view = view_of(row);
     if (total && *total > view.limit)
         *total = (unsigned int)view.limit;

@@ -44,11 +44,6 @@ HAMI_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 }
 
 /* Addresses of 32 bits are rare: nothing shares a block with them. */
-static uint64_t whole_blocks(uint64_t bytes)
-{
-    return (bytes + HAMI_BLOCK - 1) / HAMI_BLOCK * HAMI_BLOCK;
-}
-
 HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 {
     struct hami_entry entry;
@@ -57,7 +52,7 @@ HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
 
     if (is_plain(address, bytes))
         return hami_real()->cuMemAlloc(address, bytes);
-    result = hami_request(HAMI_KIND_LINEAR, whole_blocks(bytes), &entry);
+    result = hami_request(HAMI_KIND_LINEAR, hami_whole_blocks(bytes), &entry);
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuMemAlloc(&made, bytes);
@@ -65,7 +60,7 @@ HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, whole_blocks(bytes));
+    result = hami_request_done(&entry, made, hami_whole_blocks(bytes));
     if (result == CUDA_SUCCESS)
         *address = made;
     else
@@ -152,7 +147,8 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
 
     if (is_plain(address, width_bytes) || !pitch || height == 0)
         return hami_real()->cuMemAllocPitch(address, pitch, width_bytes, height, element_bytes);
-    result = hami_request(HAMI_KIND_LINEAR, whole_blocks(pitched(width_bytes, height)), &entry);
+    result = hami_request(HAMI_KIND_LINEAR, hami_whole_blocks(pitched(width_bytes, height)),
+                          &entry);
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuMemAllocPitch(&made, &pitch_made, width_bytes, height, element_bytes);
@@ -160,7 +156,7 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, whole_blocks(times(pitch_made, height)));
+    result = hami_request_done(&entry, made, hami_whole_blocks(times(pitch_made, height)));
     if (result == CUDA_SUCCESS) {
         *address = made;
         *pitch = pitch_made;

@@ -31,12 +31,19 @@ CUresult hami_request_done(struct hami_entry *entry, uint64_t key, uint64_t real
     struct hami_entry old;
 
     entry->key = key;
-    if (hami_resize_block(entry->row, &entry->bytes, really) && hami_map_exchange(entry, &old)) {
-        /* The driver gives this out anew: that it took it back escaped us. */
-        if (old.kind != HAMI_KIND_NONE)
-            hami_entry_refund(&old);
-        return CUDA_SUCCESS;
+    if (!hami_resize_block(entry->row, &entry->bytes, really)) {
+        hami_request_failed(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    hami_request_failed(entry);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    /* Before anybody can find the entry, and refund it with its context. */
+    if (entry->kind == HAMI_KIND_LINEAR)
+        hami_block_placed(entry->row, key, entry->bytes);
+    if (!hami_map_exchange(entry, &old)) {
+        hami_entry_refund(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* The driver gives this out anew: that it took it back escaped us. */
+    if (old.kind != HAMI_KIND_NONE)
+        hami_entry_refund(&old);
+    return CUDA_SUCCESS;
 }

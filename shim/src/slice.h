@@ -1,4 +1,4 @@
-/* What this process is allowed: found at its first successful cuInit (or nvmlInit), followed live. */
+/* What this process is allowed: found at its first cuInit (or question to NVML), followed live. */
 #ifndef HAMI_SLICE_STATE_H
 #define HAMI_SLICE_STATE_H
 
@@ -11,7 +11,7 @@
 #include "lock.h"
 
 enum hami_mode {
-    HAMI_MODE_UNKNOWN, /* cuInit has not succeeded in this process; a forked child starts here again */
+    HAMI_MODE_UNKNOWN, /* cuInit has not succeeded here; a forked child starts so again */
     HAMI_MODE_FREE,    /* no slice and no limit in the environment: the library stands aside */
     HAMI_MODE_SLICE,   /* limits hold; a usage slot is held */
     HAMI_MODE_CLOSED,  /* a slice whose limits cannot be read: every request is out of memory */
@@ -58,7 +58,7 @@ enum hami_mode hami_attach_reader(void);
 /* Attach if the driver works here although we saw no cuInit; the mode. */
 enum hami_mode hami_attach_late(void);
 
-/* The mode that attaching would come to, as far as a look at the files and the environment tells. */
+/* The mode that attaching would come to, as far as a look at files and environment tells. */
 enum hami_mode hami_mode_expected(void);
 
 /* What a hook asks first: hami_mode(), with a process that got past our cuInit attached. */

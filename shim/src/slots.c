@@ -21,6 +21,8 @@
 
 /* How long after a process was found dead its memory is believed to be free. */
 #define GRACE_NS UINT64_C(100000000)
+/* How often one looks for the dead who has no need of their memory, only to say what is free. */
+#define LOOK_NS UINT64_C(100000000)
 
 /* The threads of a process share one open file description: the locks of one do not keep out
  * another. And the number may have become another file if the program closed ours. */
@@ -35,13 +37,19 @@ static struct {
     uint64_t since, generation;
 } dead[HAMI_MAX_SLOTS];
 static _Atomic uint64_t expected; /* when the first of the dead is due; 0: none is known */
+static _Atomic uint64_t looked;   /* when hami_slots_look last did */
 
-static uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 static int ask_for(int fd, int command, short type, uint32_t slot)
@@ -246,6 +254,21 @@ void hami_slots_expected(void)
         hami_slots_recover(HAMI_ROW_NONE);
 }
 
+/* The coarse clock: programs ask in a loop. */
+bool hami_slots_look(void)
+{
+    uint64_t now = clock_ns(CLOCK_MONOTONIC_COARSE);
+    uint64_t last = atomic_load_explicit(&looked, memory_order_relaxed);
+
+    if (last != 0 && now < last + LOOK_NS)
+        return false;
+    if (!atomic_compare_exchange_strong_explicit(&looked, &last, now, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return false;
+    hami_slots_recover(HAMI_ROW_NONE);
+    return true;
+}
+
 static void own(struct hami_process *process, uint32_t slot)
 {
     struct hami_slot *of = &process->usage->slots[slot];
@@ -285,11 +308,11 @@ static bool take_free(struct hami_process *process)
 static void start_anew(void)
 {
     hami_account_reset();
-    hami_blocks_reset();
     hami_observed_reset();
     hami_context_reset();
     atomic_store_explicit(&recovering.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&expected, 0, memory_order_relaxed);
+    atomic_store_explicit(&looked, 0, memory_order_relaxed);
     memset(dead, 0, sizeof(dead));
 }
 

@@ -145,9 +145,10 @@ static void words(void)
     struct hami_env env;
     char culprit[64];
 
-    static const char *const not_priorities[] = {"CUDA_TASK_PRIORITY=", "CUDA_TASK_PRIORITY=-1",
-                                                 "CUDA_TASK_PRIORITY=high", "CUDA_TASK_PRIORITY=0x0",
-                                                 "CUDA_TASK_PRIORITY=99999999999"};
+    static const char *const not_priorities[] = {
+        "CUDA_TASK_PRIORITY=",    "CUDA_TASK_PRIORITY=-1",          "CUDA_TASK_PRIORITY=high",
+        "CUDA_TASK_PRIORITY=0x0", "CUDA_TASK_PRIORITY=99999999999",
+    };
 
     for (size_t i = 0; i < sizeof(not_priorities) / sizeof(*not_priorities); i++) {
         EXPECT(READ(not_priorities[i]));

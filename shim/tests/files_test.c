@@ -159,7 +159,7 @@ static void what_is_no_region_is_refused(void)
     EXPECT(descriptors() == before);
 }
 
-/* Whoever was killed half-way left its unfinished file; its name is tried next by who has its pid. */
+/* Who was killed half-way left its unfinished file; who has its pid now tries the next name. */
 static void a_leftover_is_in_nobodys_way(void)
 {
     struct hami_region region;

@@ -277,6 +277,7 @@ static void a_graph_is_charged_when_the_driver_reserves_for_it(void)
 
 static void nodes_that_share_addresses_share_memory(void)
 {
+    struct hami_graph_launch call;
     CUgraphExec exec;
 
     start(100 * MIB);
@@ -285,6 +286,9 @@ static void nodes_that_share_addresses_share_memory(void)
     add(0, 0, 70 * MIB, 10 * MIB);
     add(0, 0, 30 * MIB, 20 * MIB);
     exec = instantiate(0);
+    EXPECT(hami_graph_before_launch(&call, exec, NULL, false) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 60 * MIB); /* known before the driver says so */
+    hami_graph_after_launch(&call, CUDA_ERROR_INVALID_VALUE);
     EXPECT(launch(exec, 0) == CUDA_SUCCESS && fake_charged[0] == 60 * MIB && charged_is_given());
 }
 

@@ -157,6 +157,28 @@ static void what_is_expected_is_looked_for_when_it_is_due(void)
     fake_detach();
 }
 
+static void a_look_for_the_dead_is_taken_once_in_a_while(void)
+{
+    struct timespec pause = {.tv_nsec = 10000000};
+    struct child child;
+    int looks = 0, tries = 0;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, NULL);
+    EXPECT(hami_slots_look());
+    EXPECT(!hami_slots_look());
+    EXPECT(hami_charged(0) == 7 * MIB);
+    kill_child(&child);
+    for (; tries < 200 && hami_charged(0) != 0; tries++) {
+        looks += hami_slots_look();
+        nanosleep(&pause, NULL);
+    }
+    EXPECT(hami_charged(0) == 0);
+    EXPECT(looks >= 2 && looks <= 2 + tries / 10);
+    fake_detach();
+}
+
 static void a_zombie_holds_nothing(void)
 {
     struct child child;
@@ -471,6 +493,7 @@ int main(void)
     a_slot_says_who_holds_it();
     a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later();
     what_is_expected_is_looked_for_when_it_is_due();
+    a_look_for_the_dead_is_taken_once_in_a_while();
     a_zombie_holds_nothing();
     a_forked_child_keeps_its_parents_slot();
     who_closes_all_files_keeps_its_slot();

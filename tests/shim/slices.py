@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hami.node.files import MalformedFile
 from hami.node.layout import LimitsPageC
-from hami.node.page import PAGE_SIZE, DeviceLimit, Limits, encode, update
+from hami.node.page import PAGE_SIZE, DeviceLimit, Limits, Policy, encode, update
 from hami.node.usage import Usage, empty_region, read_usage
 
 
@@ -17,11 +17,20 @@ def uuid_of(gpu: int) -> str:
 
 
 class Slice:
-    """``memory`` in bytes, by device of the simulator; ``reserve``: of a context, on all of them."""
+    """``memory`` in bytes, by device of the simulator; ``reserve``: of a context, on all of them;
+    ``cores`` of each in percent.
+    """
 
-    def __init__(self, path: Path, *memory: int, reserve: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *memory: int,
+        reserve: int = 0,
+        cores: int = 0,
+        policy: Policy = "default",
+    ) -> None:
         self.folder = path
-        self._reserve = reserve
+        self._reserve, self._cores, self._policy = reserve, cores, policy
         path.mkdir()
         (path / "limits").write_bytes(encode(self._limits(memory)))
         (path / "usage").write_bytes(empty_region())
@@ -32,12 +41,12 @@ class Slice:
             DeviceLimit(
                 uuid=uuid_of(gpu),
                 memory_bytes=limit,
-                cores=0,
+                cores=self._cores,
                 context_reserve_bytes=self._reserve,
             )
             for gpu, limit in enumerate(memory)
         )
-        return Limits(generation=1, devices=devices)
+        return Limits(generation=1, devices=devices, policy=self._policy)
 
     def resize(self, *memory: int) -> None:
         fd = os.open(self.folder / "limits", os.O_RDWR)

@@ -11,7 +11,7 @@ import pytest
 from hami.node.layout import UsageC
 
 from .builds import Build
-from .memory import INVALID_VALUE, OUT_OF_MEMORY, Program, Tenant
+from .memory import INVALID_VALUE, NOT_INITIALIZED, OUT_OF_MEMORY, Program, Tenant
 from .simulated import MIB, SimulatedGpus
 from .slices import Slice
 
@@ -320,13 +320,14 @@ def test_exported_memory_that_comes_back_is_charged_while_anything_holds_it(
     assert a.peak() <= 100 * MIB
 
 
-def test_physical_memory_of_another_process_is_charged_to_that_one(tenant: MakesTenant):
-    """Which is all that is charged: an importer cannot be refused what is there already."""
+def test_a_slot_says_that_its_process_exported_and_imported(tenant: MakesTenant):
     a = tenant(100 * MIB)
-    with a.runs() as owner:
-        owner.does("create", "h", 0, 60 * MIB)
+    with a.runs() as program:
+        program.does("create", "h", 0, 60 * MIB)
         assert a.flags() == [0]
-        owner.does("export", "d", "h")
+        program.does("export", "d", "h")
+        assert a.flags() == [EXPORTS]
+        program.does("import", "i", "d")  # which is nobody else's
         assert a.flags() == [EXPORTS]
 
 
@@ -468,6 +469,29 @@ def test_shared_memory_is_charged_once_and_both_sides_say_so(tenant: MakesTenant
 
 
 # ---- Together -------------------------------------------------------------------------------
+
+
+def test_a_forked_child_changes_nothing(tenant: MakesTenant):
+    a = tenant(400 * MIB)
+    with a.runs() as program:
+        program.does("alloc_async", "x", 40 * MIB)
+        program.does("create", "h", 0, 60 * MIB)
+        program.does("graph", "g")
+        program.does("graph_alloc", "g", "y", 100 * MIB)
+        program.does("graph_free", "g", "y")
+        program.does("instantiate", "e", "g")
+        program.does("launch", "e")
+        program.does("sync_context")
+        held = a.charged_and_granted()
+        assert held[0] == held[1] >= 200 * MIB
+        assert program.call("fork", "x", "h", "e") == NOT_INITIALIZED
+        assert a.charged_and_granted() == held
+        program.does("free_async", "x")
+        program.does("release", "h")
+        program.does("launch", "e")
+        program.does("sync_context")
+        program.does("graph_trim")
+        assert a.charged_and_granted() == (0, 0)
 
 
 def test_racing_programs_never_have_more_than_the_limit_by_any_way(tenant: MakesTenant):

@@ -150,12 +150,17 @@ async def _running(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> AsyncIterator[Process]:
     """It ends with its standard input, so also when we are killed."""
+    # Only asked to end: a signal would make Popen wait for it behind asyncio's back.
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
     )
     try:
         yield process
     finally:
-        if process.returncode is None:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.communicate(), _PATIENCE)
+        except TimeoutError:
             process.kill()
-        await process.communicate()
+            await process.wait()

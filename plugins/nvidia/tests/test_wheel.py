@@ -17,9 +17,17 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from hami_nvidia import library as agents_library
 from hami_nvidia.library import install
 from hami_nvidia.node_config import NodeSettings
+from hami_nvidia.simulated_driver import SimulatedDriver
 
+from hami.domain.devices import Device
+from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
+from hami.node.page import DeviceLimit, Limits, encode
+from hami.node.usage import empty_region
+from hami.sim.demo.enforced import PROGRAM
+from hami.sim.demo.simulated_device import answer_of, script, simulated_device
+
+UUID = "GPU-00000000-0000-4000-8000-000000000001"
 PLUGIN = Path(__file__).parents[1]
-PACKAGE = PLUGIN / "hami_nvidia"
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 LIBRARIES = [f"lib/{machine}/libvgpu.so" for machine in MACHINES]
 FOR_PROGRAMS = [f"simulated/{machine}/libvgpu.so" for machine in MACHINES]
@@ -115,6 +123,17 @@ def test_the_library_needs_nothing_of_nvidia_to_load(wheel, name):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_loading_it_needs_no_right_that_a_container_may_lack(wheel, name):
+    """Neither an executable stack nor text that is written to, which seccomp and SELinux forbid."""
+    with (wheel / name).open("rb") as file:
+        elf = ELFFile(file)
+        [stack] = [part for part in elf.iter_segments() if part["p_type"] == "PT_GNU_STACK"]
+        dynamic = elf.get_section_by_name(".dynamic")
+        assert stack["p_flags"] & 1 == 0
+        assert list(dynamic.iter_tags("DT_TEXTREL")) == []
+
+
 @pytest.mark.parametrize("name", LIBRARIES + FOR_PROGRAMS)
 def test_the_library_stands_in_front_of_what_is_in_its_list(wheel, source, name):
     hooks = (source / "shim/src/hooks.def").read_text().splitlines()
@@ -137,16 +156,45 @@ def test_the_agent_finds_the_packaged_library(wheel, tmp_path, monkeypatch):
     assert installed.path.read_bytes() == packaged.read_bytes()
 
 
-def test_the_demo_runs_on_what_the_wheel_brings(wheel):
+def test_the_demo_finds_what_the_wheel_brings(wheel):
     program = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
         "from hami.sim.demo.simulated_device import installed_driver\n"
-        "from importlib import metadata\n"
         "found = installed_driver('NVIDIA')\n"
         "print(json.dumps([str(found.library), str(found.folder)]))\n"
     )
     library, folder = json.loads(python("-c", program, str(wheel.parent)))
     here = wheel / "simulated" / platform.machine()
     assert (Path(library), Path(folder)) == (here / "libvgpu.so", here)
-    said = subprocess.run([here / "simgpud"], check=False, capture_output=True, text=True)
-    assert "DIR" in said.stderr, "it cannot be run"
+
+
+@pytest.mark.parametrize("name", [LIBRARIES[0], FOR_PROGRAMS[0]], ids=["released", "for programs"])
+async def test_a_program_is_limited_by_what_the_wheel_brings(wheel, name, tmp_path):
+    """As installed: with the permissions that pip gives, and by the compiler's own code."""
+    machine = platform.machine()
+    if machine not in MACHINES:
+        pytest.skip(f"the wheel brings nothing for {machine}")
+    folder = wheel / "simulated" / machine
+    driver = SimulatedDriver(library=wheel / name.replace("x86_64", machine), folder=folder)
+    assert driver.whole
+    device = Device(
+        id=DeviceId(UUID),
+        vendor=VendorKey("NVIDIA"),
+        model="NVIDIA A100",
+        memory_mib=MemoryMiB(16384),
+    )
+    limit = DeviceLimit(uuid=UUID, memory_bytes=4096 * MIB, cores=0)
+    slice_ = tmp_path / "slice"
+    slice_.mkdir()
+    (slice_ / "limits").write_bytes(encode(Limits(generation=1, devices=(limit,))))
+    (slice_ / "usage").write_bytes(empty_region())
+    given = {"CUDA_DEVICE_MEMORY_LIMIT": "4096m"} if name.startswith("lib/") else {}
+    given["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(tmp_path / "shared")
+    async with (
+        simulated_device(driver, device, tmp_path / "device") as simulated,
+        script(PROGRAM, simulated.environment(given, slice_)) as process,
+    ):
+        answer = json.loads(await answer_of(process, "it", b"\n"))
+        given_at_most = await simulated.most_held()
+    assert answer["refused"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert (answer["before"][1], answer["taken"], given_at_most) == (4096 * MIB,) * 3

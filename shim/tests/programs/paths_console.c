@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "hami_cuda.h"
@@ -488,6 +489,25 @@ static void storms(const struct words *line)
     printf("0 %lu\n", refused);
 }
 
+/* A child that goes on where its parent was: what it is told when it waits, and frees. */
+static int forked(const struct words *line)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        CUresult freed = cuMemFreeAsync(addresses[name(line, 1)], NULL);
+        CUresult released = cuMemRelease(handles[name(line, 2)]);
+        CUresult launched = cuGraphLaunch(execs[name(line, 3)], NULL);
+        CUresult waited = cuStreamSynchronize(NULL);
+
+        _exit(freed == waited && released == waited && launched == waited ? (int)waited : 255);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        exit(10);
+    return WEXITSTATUS(status);
+}
+
 static int do_process(const struct words *line)
 {
     if (is(line, "init")) {
@@ -500,6 +520,8 @@ static int do_process(const struct words *line)
         say(result == CUDA_SUCCESS ? cuCtxSetCurrent(context) : result);
     } else if (is(line, "drop")) {
         say(cuDevicePrimaryCtxRelease_v2(device));
+    } else if (is(line, "fork")) {
+        printf("%d\n", forked(line));
     } else if (is(line, "storm")) {
         storms(line);
     } else {

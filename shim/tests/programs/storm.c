@@ -248,7 +248,7 @@ static CUresult give_array(struct piece *piece)
 static CUDA_ARRAY3D_DESCRIPTOR layers(size_t bytes)
 {
     return (CUDA_ARRAY3D_DESCRIPTOR){
-        .Width = ROW / 16, .Height = 4, .Depth = rows_of(bytes) / 4 + 1,
+        .Width = ROW / 16, .Height = 8, .Depth = rows_of(bytes) / 8 + 1,
         .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 4,
     };
 }
@@ -271,6 +271,15 @@ static CUresult take_array3d_old(struct piece *piece, size_t bytes)
     return cuArray3DCreate((CUarray *)&piece->handle, &form_old);
 }
 
+/* One row takes as much as eight. */
+static CUresult take_thin(struct piece *piece, size_t bytes)
+{
+    CUDA_ARRAY3D_DESCRIPTOR form = layers(bytes);
+
+    form.Height = 1;
+    return cuArray3DCreate_v2((CUarray *)&piece->handle, &form);
+}
+
 static CUresult take_mipmap(struct piece *piece, size_t bytes)
 {
     CUDA_ARRAY3D_DESCRIPTOR form = {.Width = ROW / 16, .Height = rows_of(bytes),
@@ -284,48 +293,54 @@ static CUresult give_mipmap(struct piece *piece)
     return cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)piece->handle);
 }
 
-static CUresult add_nodes(CUgraph graph, size_t bytes)
+static CUresult add_node(CUgraph graph, size_t bytes, CUdeviceptr *address)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS parameters = {
         .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}},
         .bytesize = bytes,
     };
-    CUgraphNode taken, given;
-    CUresult result = cuGraphAddMemAllocNode(&taken, graph, NULL, 0, &parameters);
+    CUgraphNode node;
+    CUresult result = cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    return cuGraphAddMemFreeNode(&given, graph, &taken, 1, parameters.dptr);
+    *address = parameters.dptr;
+    return result;
 }
 
-/* A graph that takes and frees, launched: the driver keeps what it reserved for it. */
+/* What a graph allocated when it ran, and did not free. */
 static CUresult take_graph(struct piece *piece, size_t bytes)
 {
     CUgraphExec exec = NULL;
+    CUdeviceptr address;
     CUgraph graph;
     CUresult result = cuGraphCreate(&graph, 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = add_nodes(graph, bytes);
+    result = add_node(graph, bytes, &address);
     if (result == CUDA_SUCCESS)
         result = cuGraphInstantiateWithFlags(&exec, graph, 0);
     cuGraphDestroy(graph);
     if (result != CUDA_SUCCESS)
         return result;
     result = cuGraphLaunch(exec, NULL);
+    if (result == CUDA_SUCCESS)
+        result = cuStreamSynchronize(NULL);
     if (result != CUDA_SUCCESS) {
         cuGraphExecDestroy(exec);
         return result;
     }
     piece->handle = (uint64_t)(uintptr_t)exec;
-    return cuStreamSynchronize(NULL);
+    piece->other = address;
+    return CUDA_SUCCESS;
 }
 
 static CUresult give_graph(struct piece *piece)
 {
-    return cuGraphExecDestroy((CUgraphExec)(uintptr_t)piece->handle);
+    CUresult result = cuMemFreeAsync(piece->other, NULL);
+
+    return result == CUDA_SUCCESS ? cuGraphExecDestroy((CUgraphExec)(uintptr_t)piece->handle)
+                                  : result;
 }
 
 static CUresult take_external(struct piece *piece, size_t bytes)
@@ -393,6 +408,7 @@ static const struct way {
     {"cuArrayCreate", take_array_old, give_array},
     {"cuArray3DCreate_v2", take_array3d, give_array},
     {"cuArray3DCreate", take_array3d_old, give_array},
+    {"thin-array", take_thin, give_array},
     {"cuMipmappedArrayCreate", take_mipmap, give_mipmap},
     {"graph", take_graph, give_graph},
     {"cuImportExternalMemory", take_external, give_external},

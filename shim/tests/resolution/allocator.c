@@ -7,7 +7,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static void *(*real_malloc)(size_t), *(*real_calloc)(size_t, size_t), *(*real_realloc)(void *, size_t);
+static void *(*real_malloc)(size_t), *(*real_calloc)(size_t, size_t);
+static void *(*real_realloc)(void *, size_t);
 static void (*real_free)(void *);
 static int starting;
 

@@ -5,7 +5,8 @@
 
 int cuInit(unsigned flags);
 int cuMemAlloc_v2(unsigned long long *address, size_t size);
-extern _Atomic int forwarded_opens __attribute__((weak)), forwarded_allocations __attribute__((weak));
+extern _Atomic int forwarded_opens __attribute__((weak));
+extern _Atomic int forwarded_allocations __attribute__((weak));
 
 int main(void)
 {

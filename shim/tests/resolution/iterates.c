@@ -1,4 +1,4 @@
-/* A program with a dl_iterate_phdr of its own, which asks for the original by dlsym: whoever answers
+/* A program with a dl_iterate_phdr of its own, which asks for the original by dlsym: who answers
  * must not iterate. */
 #include <dlfcn.h>
 #include <link.h>
@@ -12,8 +12,7 @@ int dl_iterate_phdr(int (*each)(struct dl_phdr_info *, size_t, void *), void *da
 
     if (++depth > 8)
         return -1;
-    next = (int (*)(int (*)(struct dl_phdr_info *, size_t, void *), void *))dlsym(RTLD_NEXT,
-                                                                                  "dl_iterate_phdr");
+    *(void **)&next = dlsym(RTLD_NEXT, "dl_iterate_phdr");
     result = next ? next(each, data) : -2;
     depth--;
     return result;

@@ -1,0 +1,5 @@
+/* Does nothing, without CUDA: what a preloaded library costs every other process's start. */
+int main(void)
+{
+    return 0;
+}

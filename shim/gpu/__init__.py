@@ -1,0 +1,1 @@
+"""``make gpu-check``: what the library promises, on this machine's GPU (or on a simulated one)."""

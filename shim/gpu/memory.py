@@ -1,0 +1,141 @@
+"""The memory limit, through the driver's interface and through CUDA's runtime."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .machine import SHIM, Broken, Machine
+from .results import Result
+from .slices import Slice
+
+DRIVER, RUNTIME = "memory: driver", "memory: runtime"
+MIB = 1 << 20
+CHUNK = 32
+"""MiB of each request."""
+OUT_OF_MEMORY = "2"  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation
+INTERNAL = 64 * MIB
+"""What the driver may take for itself beyond the context that was measured."""
+
+
+def _mib(count: int) -> str:
+    return f"{count / MIB:.0f} MiB"
+
+
+def card(machine: Machine) -> tuple[int, int]:
+    """Bytes of the whole card, and of a context on it, both by NVML and without the library."""
+    command = [machine.program("memory"), str(CHUNK)]
+    with machine.watched() as watch:
+        before = int(watch.next()["used"])
+        program = machine.start(command)
+        try:
+            lines = program.until("ready")
+            context = int(watch.next()["used"]) - before
+        finally:
+            program.kill()
+    total = int(lines[-1].split()[2])
+    return total, max(0, context)
+
+
+def _granted(part: str, line: str, slice_: Slice, spare: int) -> Iterator[Result]:
+    """``spare``: what may be missing from the limit."""
+    name, granted, code, free, total = line.split()
+    limit = slice_.memory
+    figure = f"{_mib(int(granted))} of {_mib(limit)}, then {code}; free {_mib(int(free))}"
+    within = limit - spare <= int(granted) <= limit
+    good = within and code == OUT_OF_MEMORY and int(total) == limit
+    yield Result(part=part, what=name, status="ok" if good else "failed", figure=figure)
+
+
+def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
+    slice_ = machine.slice(limit, reserve=context)
+    # The reserve, a last part of a chunk, and what arrays and pools round up to.
+    spare = context + 3 * CHUNK * MIB
+    with machine.watched() as watch:
+        before = int(watch.next()["used"])
+        program = machine.start([machine.program("memory"), str(CHUNK)], slice_)
+        try:
+            shown = program.until("ready")[-1].split()
+            figure = f"{_mib(int(shown[2]))} in all, {_mib(int(shown[1]))} free"
+            good = int(shown[2]) == limit and int(shown[1]) <= limit - context
+            yield Result(
+                part=DRIVER, what="cuMemGetInfo", status="ok" if good else "failed", figure=figure
+            )
+            program.go()
+            first = program.until("held")
+            most = int(watch.next()["used"]) - before
+            program.go()
+        except Broken:
+            program.kill()
+            raise
+        ended = program.end()
+    good = first[-1] == f"small {OUT_OF_MEMORY}"
+    yield from _granted(DRIVER, first[0], slice_, spare)
+    yield Result(
+        part=DRIVER, what="one byte more than is free", status="ok" if good else "failed",
+        figure=first[-1].removeprefix("small ") + f" ({OUT_OF_MEMORY}: out of memory)",
+    )  # fmt: skip
+    for line in ended.lines:
+        yield from _granted(DRIVER, line, slice_, spare)
+    if ended.status != 0:
+        figure = f"ended with {ended.status}: {ended.errors.strip()[-200:]}"
+        yield Result(part=DRIVER, what="giving it back", status="failed", figure=figure)
+    figure = f"{_mib(most)} in use by NVML, limit {_mib(limit)}, context {_mib(context)}"
+    status = "ok" if 0 < most <= limit + INTERNAL else "failed"
+    yield Result(part=DRIVER, what="the card's own figure", status=status, figure=figure)
+
+
+def toolkit() -> Path | None:
+    """Its nvcc."""
+    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
+        if root and (Path(root) / "bin" / "nvcc").is_file():
+            return Path(root) / "bin" / "nvcc"
+    found = shutil.which("nvcc")
+    return Path(found) if found else None
+
+
+def _runtime_lines(machine: Machine, slice_: Slice, kind: Sequence[str]) -> tuple[str, ...]:
+    nvcc = toolkit()
+    assert nvcc is not None
+    program = machine.folder / f"runtime-{kind[-1]}"
+    source = SHIM / "gpu" / "runtime.cu"
+    made = subprocess.run(
+        [str(nvcc), *kind, "-o", str(program), str(source)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode != 0:
+        raise Broken(f"nvcc: {made.stderr.strip()[-300:]}")
+    return machine.says([program, str(CHUNK)], slice_)
+
+
+def runtime(machine: Machine, limit: int, context: int) -> Iterator[Result]:
+    """With the runtime linked in, as nvcc does, and as a library."""
+    reason = "" if toolkit() else "there is no nvcc"
+    if machine.simulated:
+        reason = "CUDA's runtime does not run on the simulated driver"
+    if reason:
+        yield Result(part=RUNTIME, what="memory", status="skipped", figure=reason)
+        return
+    for cudart in ("static", "shared"):
+        slice_ = machine.slice(limit, reserve=context)
+        try:
+            context_line, *lines = _runtime_lines(machine, slice_, ("-cudart", cudart))
+        except Broken as error:
+            yield Result(part=RUNTIME, what=cudart, status="failed", figure=str(error))
+            continue
+        total = int(context_line.split()[2])
+        yield Result(
+            part=RUNTIME, what=f"{cudart}: cudaMemGetInfo",
+            status="ok" if total == limit else "failed", figure=f"{_mib(total)} in all",
+        )  # fmt: skip
+        for line in lines:
+            for result in _granted(RUNTIME, line, slice_, context + 3 * CHUNK * MIB):
+                yield Result(
+                    part=RUNTIME, what=f"{cudart}: {result.what}", status=result.status,
+                    figure=result.figure,
+                )  # fmt: skip

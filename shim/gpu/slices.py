@@ -1,0 +1,49 @@
+"""A slice as the node agent and the monitor make it, without either of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hami.node.files import MalformedFile
+from hami.node.layout import LimitsPageC, ObservedC, ObservedDeviceC
+from hami.node.page import DeviceLimit, Limits, encode
+from hami.node.usage import empty_region, read_usage
+
+OTHERS = 1  # HAMI_CONTENTION_OTHERS
+
+
+class Slice:
+    """The folder that a container finds at /run/hami/nvidia; for one device."""
+
+    def __init__(self, folder: Path, *, uuid: str, memory: int, cores: int, reserve: int) -> None:
+        self.folder = folder
+        self.memory = memory
+        self.cores = cores
+        device = DeviceLimit(
+            uuid=uuid, memory_bytes=memory, cores=cores, context_reserve_bytes=reserve
+        )
+        folder.mkdir()
+        limits = Limits(generation=1, devices=(device,), policy="force")
+        (folder / "limits").write_bytes(encode(limits))
+        (folder / "usage").write_bytes(empty_region())
+
+    def charged(self) -> int:
+        """By all processes that have or had a slot; -1: the region is no longer one."""
+        usage = read_usage(self.folder / "usage")
+        if isinstance(usage, MalformedFile):
+            return -1
+        return sum(slot.charged[0] for slot in usage.slots)
+
+    def observe(self, percent: float, *, others: bool) -> None:
+        """As the monitor, once a second: the part of the card that this slice's kernels had."""
+        at = LimitsPageC.observed.offset
+        device = ObservedDeviceC(utilisation=round(percent * 100), contention=OTHERS * others)
+        fd = os.open(self.folder / "limits", os.O_RDWR)
+        try:
+            os.pwrite(fd, bytes(device), at + ObservedC.devices.offset)
+            beat = int.from_bytes(os.pread(fd, 8, at + ObservedC.heartbeat.offset), "little")
+            word = (beat + 1).to_bytes(8, "little")
+            os.pwrite(fd, word, at + ObservedC.heartbeat.offset)
+        finally:
+            os.close(fd)

@@ -1,0 +1,55 @@
+/* Snippets: NVML. Of processes there are ours and the peer, on the card. */
+#include "matrix.h"
+
+#define MOST 256
+
+CALL(nvmlDeviceGetMemoryInfo)
+{
+    nvmlMemory_t memory = {0};
+
+    return and_so(s->api->nvmlDeviceGetMemoryInfo(s->card, &memory),
+                  memory.total && memory.used <= memory.total);
+}
+
+CALL(nvmlDeviceGetMemoryInfo_v2)
+{
+    nvmlMemory_v2_t memory = {.version = nvmlMemory_v2};
+
+    return and_so(s->api->nvmlDeviceGetMemoryInfo_v2(s->card, &memory),
+                  memory.total && memory.used <= memory.total);
+}
+
+/* Graphics and MPS: there are none. */
+#define LIST(name, type, some)                                                                     \
+    CALL(name)                                                                                     \
+    {                                                                                              \
+        type found[MOST];                                                                          \
+        unsigned int count = MOST;                                                                 \
+                                                                                                   \
+        return and_so(s->api->name(s->card, &count, found), (count > 0) == (some));           \
+    }
+
+LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, true)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_t, true)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, true)
+LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, false)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t, false)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, false)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t, false)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, false)
+
+static const struct snippet all[] = {
+    SNIPPET(nvmlDeviceGetComputeRunningProcesses, nothing, nothing),
+    SNIPPET(nvmlDeviceGetComputeRunningProcesses_v2, nothing, nothing),
+    SNIPPET(nvmlDeviceGetComputeRunningProcesses_v3, nothing, nothing),
+    SNIPPET(nvmlDeviceGetGraphicsRunningProcesses, nothing, nothing),
+    SNIPPET(nvmlDeviceGetGraphicsRunningProcesses_v2, nothing, nothing),
+    SNIPPET(nvmlDeviceGetGraphicsRunningProcesses_v3, nothing, nothing),
+    SNIPPET(nvmlDeviceGetMPSComputeRunningProcesses, nothing, nothing),
+    SNIPPET(nvmlDeviceGetMPSComputeRunningProcesses_v2, nothing, nothing),
+    SNIPPET(nvmlDeviceGetMPSComputeRunningProcesses_v3, nothing, nothing),
+    SNIPPET(nvmlDeviceGetMemoryInfo, nothing, nothing),
+    SNIPPET(nvmlDeviceGetMemoryInfo_v2, nothing, nothing),
+};
+const struct snippets matrix_nvml = SNIPPETS(all);
