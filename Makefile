@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench bench-shim protos constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ soak: $(STAMP) ## storms over a node, STORMS=1000 by default, which take half an
 
 bench: $(STAMP) ## measure what docs and README promise about speed
 	$(BIN)/python -m benchmarks
+
+bench-shim: $(STAMP) ## the part of it that libvgpu.so must keep
+	$(BIN)/python -m benchmarks shim
 
 # The protobuf library takes code of its own generation and of the one before, never of a newer one;
 # so the generator is the first of the generation before the newest. pyproject.toml says the same range.

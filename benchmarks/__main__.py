@@ -14,6 +14,7 @@ from benchmarks import (
     filter_http,
     kubelet,
     report,
+    shim,
     simulation,
     startup,
     wakeup,
@@ -32,6 +33,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = MappingProxyType(
         "decisions": decisions.measure,
         "kubelet": kubelet.measure,
         "kubernetes": control_plane.measure,
+        "shim": shim.measure,
     }
 )
 

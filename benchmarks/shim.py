@@ -8,9 +8,9 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +29,8 @@ LARGE, SMALL = 4 << 20, 4 << 10
 CAP = 50
 """Percent of a card. What is launched takes no time there, so nothing ever waits."""
 LOWEST = 0.1
+MONITOR_SECONDS = 0.5
+"""How often the monitor's words change, which the library looks at."""
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +47,9 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 def measure() -> Sequence[Row]:
     if shutil.which("make") is None or shutil.which("cc") is None:
         raise Missing("there is no C compiler to build libvgpu.so and the simulated GPUs with")
-    built = subprocess.run(["make", "-C", SHIM, "bench"], capture_output=True, text=True)
+    built = subprocess.run(
+        ["make", "-C", SHIM, "bench"], check=False, capture_output=True, text=True
+    )
     assert built.returncode == 0, built.stderr[-4000:]
     return measured(Build(folder=SHIM / "build", flavour=""), Effort())
 
@@ -116,6 +120,7 @@ class Pair:
 
     bare: Calls
     under: Calls
+    container: Slice
     effort: Effort
 
     def both(self, *words: object) -> None:
@@ -128,7 +133,11 @@ class Pair:
         took: tuple[list[float], list[float]] = ([], [])
         once = max(side.time(what, 100, bytes_, of_processor=True) for side in sides)
         count = max(int(self.effort.batch_ns / max(once, 1.0)), 10)
+        beat = 0.0
         for _ in range(self.effort.batches):
+            if time.monotonic() - beat >= MONITOR_SECONDS:
+                self.container.observe(*(0 for _ in self.container.usage().slots))
+                beat = time.monotonic()
             for side, times in zip(sides, took, strict=True):
                 times.append(side.time(what, count, bytes_, of_processor=of_processor))
         return Added(bare=took[0], under=took[1])
@@ -161,7 +170,7 @@ class Bench:
             Calls(calls, self.bare(**knobs)) as bare,
             Calls(calls, self.under(container, **knobs)) as under,
         ):
-            yield Pair(bare=bare, under=under, effort=self.effort)
+            yield Pair(bare=bare, under=under, container=container, effort=self.effort)
 
     @contextmanager
     def crowd(self, container: Slice) -> Iterator[None]:
@@ -204,13 +213,10 @@ def _free(bench: Bench) -> list[Row]:
             pair.added("async").row("cuMemAllocAsync and cuMemFreeAsync: added"),
             pair.added("info").row("cuMemGetInfo: added", 80),
         ]
-        for size, text, bytes_ in (("4 MiB", "large", LARGE), ("4 KiB", "small", SMALL)):
-            if bytes_ * live > LIMIT_BYTES // 2:
-                raise AssertionError(f"{live} {text} ones do not fit")
+        for text, bytes_ in (("4 MiB", LARGE), ("4 KiB", SMALL)):
             pair.both("hold", live, bytes_)
-            rows.append(
-                pair.added("alloc", bytes_).row(f"The same, {size}, {live} are live: added", 150)
-            )
+            found = pair.added("alloc", bytes_)
+            rows.append(found.row(f"The same, {text}, {live} are live: added", 150))
             pair.both("drop")
     return rows
 
@@ -262,13 +268,8 @@ def _busy(bench: Bench) -> list[Row]:
             env = bench.under(container)
             stack.enter_context(Calls(bench.program("calls"), env)).ask("spin", "alloc")
         pair = stack.enter_context(bench.pair(container))
-        pair = Pair(
-            bare=pair.bare,
-            under=pair.under,
-            effort=msgspec.structs.replace(
-                bench.effort, batches=min(bench.effort.batches, 100)
-            ),
-        )
+        fewer = msgspec.structs.replace(bench.effort, batches=min(bench.effort.batches, 100))
+        pair = replace(pair, effort=fewer)
         return [
             pair.added("alloc", of_processor=True).row(
                 f"The same, 4 MiB, {bench.effort.active + 1} processes, all allocating: added"

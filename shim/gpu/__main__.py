@@ -26,7 +26,7 @@ def _parts(machine: Machine, options: argparse.Namespace) -> Mapping[str, Part]:
     whole, context = memory.card(machine)
     limit = min(whole // 4, MOST_LIMIT) // MIB * MIB
     quick = options.quick
-    timing = share.Timing(warm_up=1, window=2) if quick else share.Timing(warm_up=5, window=10)
+    timing = share.Timing(warm_up=0.5, window=1) if quick else share.Timing(warm_up=5, window=10)
     kernels = (2_000,) if quick else (100, 2_000, 20_000)
     caps = (
         ((50,), (30, 70)) if quick else ((10,), (30,), (50,), (90,), (50, 50), (30, 70), (10, 90))

@@ -62,7 +62,7 @@ def _compared(program: str, plain: Answers, under: Answers) -> Iterator[Result]:
         yield Result(
             part=PART, what=f"{program} without the library", status="differs", figure=figure
         )
-    for name in plain.checks | under.checks:
+    for name in {**plain.checks, **under.checks}:
         before, after = plain.checks.get(name, "never ran"), under.checks.get(name, "never ran")
         if before == after or (before and after and "skip: " not in before + after):
             continue

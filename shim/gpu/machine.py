@@ -25,6 +25,9 @@ SECONDS = 120.0
 """Within which a program that measures nothing has ended."""
 
 
+Command = Sequence[str | Path]
+
+
 class Broken(Exception):
     """A program ended otherwise than it should; the message is what it said."""
 
@@ -39,7 +42,7 @@ class Ended:
 class Program:
     """A running one, which is told to go on line by line."""
 
-    def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Command, environment: Mapping[str, str]) -> None:
         self._name = Path(command[0]).name
         self._process = subprocess.Popen(
             [str(word) for word in command],
@@ -131,12 +134,12 @@ class Machine:
     def program(self, name: str) -> Path:
         return BUILD / "gpu" / name
 
-    def start(self, command: Sequence[str | Path], slice_: Slice | None = None) -> Program:
+    def start(self, command: Command, slice_: Slice | None = None) -> Program:
         return Program(command, self.under(slice_))
 
     def run(
         self,
-        command: Sequence[str | Path],
+        command: Command,
         slice_: Slice | None = None,
         *,
         seconds: float = SECONDS,
@@ -154,7 +157,7 @@ class Machine:
             status=done.returncode, lines=tuple(done.stdout.splitlines()), errors=done.stderr
         )
 
-    def says(self, command: Sequence[str | Path], slice_: Slice | None = None) -> tuple[str, ...]:
+    def says(self, command: Command, slice_: Slice | None = None) -> tuple[str, ...]:
         """The lines of a program that must succeed."""
         ended = self.run(command, slice_)
         if ended.status != 0:
@@ -165,7 +168,8 @@ class Machine:
     @contextmanager
     def watched(self) -> Iterator[Watch]:
         """What NVML says meanwhile."""
-        command = [sys.executable, SHIM / "gpu" / "nvml.py", "watch", self.facts["uuid"]]
+        nvml = SHIM / "gpu" / "nvml.py"
+        command: Command = [sys.executable, nvml, "watch", self.facts["uuid"]]
         with Watch(command, self._environment) as watch:
             yield watch
 
@@ -173,7 +177,7 @@ class Machine:
 class Watch:
     """Reads nvml.py in a thread. Times are those of ``time.monotonic``."""
 
-    def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Command, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             [str(word) for word in command],
             env=dict(environment),

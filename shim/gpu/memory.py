@@ -6,10 +6,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from .machine import SHIM, Broken, Machine
-from .results import Result
+from .machine import SHIM, Broken, Command, Machine
+from .results import Result, judged
 from .slices import Slice
 
 DRIVER, RUNTIME = "memory: driver", "memory: runtime"
@@ -27,7 +28,7 @@ def _mib(count: int) -> str:
 
 def card(machine: Machine) -> tuple[int, int]:
     """Bytes of the whole card, and of a context on it, both by NVML and without the library."""
-    command = [machine.program("memory"), str(CHUNK)]
+    command: Command = [machine.program("memory"), str(CHUNK)]
     with machine.watched() as watch:
         before = int(watch.next()["used"])
         program = machine.start(command)
@@ -47,7 +48,7 @@ def _granted(part: str, line: str, slice_: Slice, spare: int) -> Iterator[Result
     figure = f"{_mib(int(granted))} of {_mib(limit)}, then {code}; free {_mib(int(free))}"
     within = limit - spare <= int(granted) <= limit
     good = within and code == OUT_OF_MEMORY and int(total) == limit
-    yield Result(part=part, what=name, status="ok" if good else "failed", figure=figure)
+    yield judged(part, name, good=good, figure=figure)
 
 
 def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
@@ -61,9 +62,7 @@ def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
             shown = program.until("ready")[-1].split()
             figure = f"{_mib(int(shown[2]))} in all, {_mib(int(shown[1]))} free"
             good = int(shown[2]) == limit and int(shown[1]) <= limit - context
-            yield Result(
-                part=DRIVER, what="cuMemGetInfo", status="ok" if good else "failed", figure=figure
-            )
+            yield judged(DRIVER, "cuMemGetInfo", good=good, figure=figure)
             program.go()
             first = program.until("held")
             most = int(watch.next()["used"]) - before
@@ -74,18 +73,16 @@ def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
         ended = program.end()
     good = first[-1] == f"small {OUT_OF_MEMORY}"
     yield from _granted(DRIVER, first[0], slice_, spare)
-    yield Result(
-        part=DRIVER, what="one byte more than is free", status="ok" if good else "failed",
-        figure=first[-1].removeprefix("small ") + f" ({OUT_OF_MEMORY}: out of memory)",
-    )  # fmt: skip
+    figure = first[-1].removeprefix("small ") + f" ({OUT_OF_MEMORY}: out of memory)"
+    yield judged(DRIVER, "one byte more than is free", good=good, figure=figure)
     for line in ended.lines:
         yield from _granted(DRIVER, line, slice_, spare)
     if ended.status != 0:
         figure = f"ended with {ended.status}: {ended.errors.strip()[-200:]}"
         yield Result(part=DRIVER, what="giving it back", status="failed", figure=figure)
     figure = f"{_mib(most)} in use by NVML, limit {_mib(limit)}, context {_mib(context)}"
-    status = "ok" if 0 < most <= limit + INTERNAL else "failed"
-    yield Result(part=DRIVER, what="the card's own figure", status=status, figure=figure)
+    good = 0 < most <= limit + INTERNAL
+    yield judged(DRIVER, "the card's own figure", good=good, figure=figure)
 
 
 def toolkit() -> Path | None:
@@ -129,13 +126,8 @@ def runtime(machine: Machine, limit: int, context: int) -> Iterator[Result]:
             yield Result(part=RUNTIME, what=cudart, status="failed", figure=str(error))
             continue
         total = int(context_line.split()[2])
-        yield Result(
-            part=RUNTIME, what=f"{cudart}: cudaMemGetInfo",
-            status="ok" if total == limit else "failed", figure=f"{_mib(total)} in all",
-        )  # fmt: skip
+        what, figure = f"{cudart}: cudaMemGetInfo", f"{_mib(total)} in all"
+        yield judged(RUNTIME, what, good=total == limit, figure=figure)
         for line in lines:
             for result in _granted(RUNTIME, line, slice_, context + 3 * CHUNK * MIB):
-                yield Result(
-                    part=RUNTIME, what=f"{cudart}: {result.what}", status=result.status,
-                    figure=result.figure,
-                )  # fmt: skip
+                yield replace(result, what=f"{cudart}: {result.what}")

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .machine import SHIM, Broken, Machine
+from .machine import SHIM, Broken, Command, Machine
 from .memory import CHUNK, MIB
-from .results import Result
+from .results import Result, judged
 from .slices import Slice
 
 PART = "PyTorch"
@@ -38,7 +38,7 @@ def interpreter(chosen: str) -> str | None:
 
 def _trained(machine: Machine, python: str, slice_: Slice | None) -> dict[str, Any]:
     words = [str(CHUNK), str(slice_.memory)] if slice_ else [str(CHUNK)]
-    command = [python, SHIM / "gpu" / "training.py", *words]
+    command: Command = [python, SHIM / "gpu" / "training.py", *words]
     ended = machine.run(command, slice_, seconds=SECONDS)
     if ended.status != 0 or not ended.lines:
         raise Broken(f"training ended with {ended.status}: {ended.errors.strip()[-300:]}")
@@ -64,10 +64,8 @@ def check(machine: Machine, limit: int, context: int, *, python: str) -> Iterato
         good = same and losses[1] < losses[0] and all(map(math.isfinite, found["after"]))
         figure = f"loss {losses[0]:.4f} to {losses[1]:.4f}, {found['step_ms']:.2f} ms a step"
         figure += f" (without the library {plain['step_ms']:.2f}), PyTorch {found['torch']}"
-        status = "ok" if good else "failed"
-        yield Result(part=PART, what=f"training, {kind}", status=status, figure=figure)
+        yield judged(PART, f"training, {kind}", good=good, figure=figure)
         first, second = (int(filled) for filled in found["filled"])
         good = found["total"] == limit and 0 < first <= limit and second >= first - CHUNK * MIB
         figure = f"{first // MIB} MiB of {found['total'] // MIB} filled, then {second // MIB}"
-        status = "ok" if good else "failed"
-        yield Result(part=PART, what=f"the limit, {kind}", status=status, figure=figure)
+        yield judged(PART, f"the limit, {kind}", good=good, figure=figure)

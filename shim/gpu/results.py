@@ -28,6 +28,10 @@ class Result:
     figure: str
 
 
+def judged(part: str, what: str, *, good: bool, figure: str) -> Result:
+    return Result(part=part, what=what, status="ok" if good else "failed", figure=figure)
+
+
 def show(result: Result) -> None:
     sys.stdout.write(f"{result.status:9}{result.part}: {result.what}: {result.figure}\n")
     sys.stdout.flush()
@@ -43,7 +47,7 @@ def _cell(text: str) -> str:
 
 def table(results: Sequence[Result], *, card: str, driver: str, date: str) -> str:
     """As Markdown."""
-    counts = Counter(result.status for result in results)
+    counts = Counter[str](result.status for result in results)
     lines = [
         f"# `make gpu-check` on {_cell(card)}",
         "",

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .machine import Broken, Machine, Program, Watch
-from .results import Result
+from .machine import Broken, Command, Machine, Program, Watch
+from .results import Result, judged
 from .slices import Slice
 
 PART = "share"
@@ -83,7 +83,8 @@ def _run(
     machine: Machine, amount: str, slices: Sequence[Slice | None], timing: Timing
 ) -> tuple[list[float], float, bool]:
     """Kernels a second of each, what NVML says of the card, and whether it tells of processes."""
-    command = [machine.program("tenant"), "run", amount, str(timing.warm_up), str(timing.window)]
+    times = (str(timing.warm_up), str(timing.window))
+    command: Command = [machine.program("tenant"), "run", amount, *times]
     with machine.watched() as watch:
         programs = [machine.start(command, slice_) for slice_ in slices]
         try:
@@ -128,8 +129,7 @@ def _result(caps: Sequence[int], load: Load, ran: Ran, timing: Timing) -> Result
     figure += "" if ran.observed else "; NVML tells of no process: no monitor was played"
     if timing.window < JUDGED_SECONDS or (len(caps) > 1 and not ran.observed):
         return Result(part=PART, what=what, status="measured", figure=figure)
-    status = "ok" if error <= bound else "failed"
-    return Result(part=PART, what=what, status=status, figure=figure)
+    return judged(PART, what, good=error <= bound, figure=figure)
 
 
 def check(

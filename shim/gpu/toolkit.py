@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import memory
 from .machine import SHIM, Machine
-from .results import Result
+from .results import Result, judged
 
 PART = "headers"
 
@@ -29,6 +29,5 @@ def check(machine: Machine) -> Iterator[Result]:
         yield Result(part=PART, what="hami_cuda.h, hami_nvml.h", status="skipped", figure=figure)
         return
     ended = machine.run(["sh", SHIM / "tests" / "headers_agree.sh", folder])
-    status = "ok" if ended.status == 0 else "failed"
     told = [line for line in ended.lines if "compared" in line] or [ended.errors.strip()[-300:]]
-    yield Result(part=PART, what=str(folder), status=status, figure="; ".join(told))
+    yield judged(PART, str(folder), good=ended.status == 0, figure="; ".join(told))

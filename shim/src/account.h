@@ -68,9 +68,11 @@ void hami_slots_expected(void);
 /* The same, whether or not any were found dead, but only once in a while. True: it looked. */
 bool hami_slots_look(void);
 void hami_slot_flag(uint32_t flags); /* or `flags` (enum hami_slot_flags) into the own slot */
+void hami_slot_unflag(uint32_t flags);
 
 /* What hami_slot_take starts anew, each where it is kept. */
 void hami_account_reset(void);
+void hami_blocks_reset(void);
 void hami_observed_reset(void);
 void hami_context_reset(void); /* context.c */
 

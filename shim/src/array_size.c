@@ -71,14 +71,14 @@ static uint64_t at_least_one(uint64_t value)
     return value ? value : 1;
 }
 
-/* One row is not tiled. */
+/* Without a height it is not tiled. */
 static uint64_t level_bytes(struct texel texel, uint64_t width, uint64_t height, uint64_t depth)
 {
     uint64_t columns = rounded(at_least_one(width), texel.side) / texel.side;
     uint64_t rows = rounded(at_least_one(height), texel.side) / texel.side;
     uint64_t row = rounded(times(columns, texel.bytes), TILE_BYTES);
 
-    if (rows > 1)
+    if (height > 0)
         rows = rounded(rows, TILE_ROWS);
     return times(times(row, rows), at_least_one(depth));
 }
@@ -106,7 +106,7 @@ uint64_t hami_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned int le
         if (width <= 1 && height <= 1 && (layers || depth <= 1))
             break;
         width /= 2;
-        height /= 2;
+        height = height > 1 ? height / 2 : height;
         if (!layers)
             depth /= 2;
     }

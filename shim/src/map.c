@@ -180,31 +180,6 @@ bool hami_map_get(enum hami_kind kind, uint64_t key, struct hami_entry *entry)
     return look_up(kind, key, entry, false);
 }
 
-int64_t hami_map_count(enum hami_kind kind, uint64_t key, int change)
-{
-    uint64_t hash = hash_of(kind, key);
-    struct shard *shard = shard_of(hash);
-    int64_t count = -1;
-
-    hami_spin_lock(&shard->lock);
-    if (change > 0 ? make_room(shard) : shard->table != NULL) {
-        struct hami_entry *at = find(shard->table, hash, kind, key);
-
-        if (at->kind == HAMI_KIND_NONE && change > 0) {
-            *at = (struct hami_entry){.key = key, .kind = (uint8_t)kind, .row = -1};
-            shard->table->used++;
-        }
-        if (at->kind != HAMI_KIND_NONE) {
-            at->extra += (uint64_t)(int64_t)change;
-            count = (int64_t)at->extra;
-            if (count == 0)
-                remove_at(shard->table, at);
-        }
-    }
-    hami_spin_unlock(&shard->lock);
-    return count;
-}
-
 void hami_entry_refund(const struct hami_entry *entry)
 {
     switch (entry->kind) {

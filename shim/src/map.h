@@ -23,7 +23,6 @@ enum hami_kind {
     HAMI_KIND_EXTERNAL,
     HAMI_KIND_CONTEXT,
     HAMI_KIND_FUNCTION, /* launch.c: measured durations */
-    HAMI_KIND_BLOCK, /* blocks.c: how many small allocations lie in one of the driver's blocks */
 };
 
 struct hami_entry {
@@ -44,10 +43,6 @@ bool hami_map_exchange(const struct hami_entry *entry, struct hami_entry *old);
 /* Remove into *entry; false: not there. */
 bool hami_map_take(enum hami_kind kind, uint64_t key, struct hami_entry *entry);
 bool hami_map_get(enum hami_kind kind, uint64_t key, struct hami_entry *entry);
-/* Add `change` to the number kept in an entry's `extra`; the entry is made with the first and goes
- * with the last. The number it is then; negative: it is not there, and is not made to count down or
- * for want of memory. */
-int64_t hami_map_count(enum hami_kind kind, uint64_t key, int change);
 /* Give back what an entry was charged, as its kind charges. */
 void hami_entry_refund(const struct hami_entry *entry);
 /* Remove everything that belongs to `context`, refunding each. */

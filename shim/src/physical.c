@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "account.h"
+#include "imports.h"
 #include "lock.h"
 #include "map.h"
 #include "slab.h"
@@ -65,6 +66,8 @@ static void end_if_unused(struct hami_physical *physical)
         hami_multicast_gone(physical);
         forget_handle(physical);
         hami_refund(physical->row, physical->bytes);
+        if (physical->import)
+            hami_import_ends();
         hami_slab_give(&slab, physical);
         if (backing)
             backing->uses--;

@@ -2,6 +2,7 @@
  *
  * A pool of another process is not charged here: whoever exported it is. */
 #include "account.h"
+#include "imports.h"
 #include "pools.h"
 #include "real.h"
 #include "slice.h"
@@ -113,7 +114,7 @@ HAMI_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 
     if (result != CUDA_SUCCESS || !hami_counting())
         return result;
-    hami_slot_flag(HAMI_SLOT_IMPORTS);
+    hami_import_begins();
     /* Without a record the driver would be asked what it is, with the same outcome: nothing can be
      * allocated from an imported pool. */
     hami_pool_add(*pool, HAMI_ROW_NONE, false, true);
@@ -135,6 +136,6 @@ HAMI_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
     CUresult result = hami_real()->cuMemPoolImportPointer(address, pool, share);
 
     if (result == CUDA_SUCCESS && hami_counting())
-        hami_slot_flag(HAMI_SLOT_IMPORTS);
+        hami_import_begins();
     return result;
 }

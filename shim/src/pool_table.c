@@ -86,8 +86,12 @@ static struct hami_pool *find_unused(int row, bool counted)
     if (used == CHUNK * CHUNKS)
         return NULL;
     pool = record(used);
-    if (pool)
+    if (pool) {
+        /* Who walks through the records reads these without a lock: they never change again. */
+        pool->row = (int16_t)row;
+        pool->counted = counted;
         atomic_store_explicit(&pools_used, used + 1, memory_order_release);
+    }
     return pool;
 }
 
@@ -116,16 +120,17 @@ struct hami_pool *hami_pool_add(CUmemoryPool handle, int row, bool counted, bool
     }
     pool = find_unused(row, counted);
     if (pool) {
+        hami_lock(&pool->lock); /* one may still settle what it was before */
         atomic_store_explicit(&pool->live, 0, memory_order_relaxed);
         atomic_store_explicit(&pool->charged, 0, memory_order_relaxed);
         pool->pending = 0;
         pool->reserved = 0;
         pool->handle = handle;
-        pool->row = (int16_t)row;
-        pool->counted = counted;
-        pool->ours = ours;
+        if (pool->ours != ours) /* one may still ask this of what it was before */
+            pool->ours = ours;
         entry.extra = (uintptr_t)pool;
         atomic_store_explicit(&pool->state, HAMI_POOL_LIVE, memory_order_release);
+        hami_unlock(&pool->lock);
         if (!hami_map_exchange(&entry, &old)) {
             atomic_store_explicit(&pool->state, HAMI_POOL_UNUSED, memory_order_release);
             pool = NULL;

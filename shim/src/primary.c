@@ -14,7 +14,7 @@ static struct primary {
     struct hami_lock lock;
     bool charged;
     uint64_t reserve;
-    CUcontext context;
+    CUcontext _Atomic context; /* also read without the lock */
 } primaries[HAMI_MAX_DEVICES];
 
 /* Tools get callbacks out of the driver's call, and may retain the context in them. */

@@ -2,6 +2,7 @@
 #include "account.h"
 #include "async.h"
 #include "graphs.h"
+#include "imports.h"
 #include "launch.h"
 #include "physical.h"
 #include "pools.h"
@@ -45,6 +46,7 @@ void hami_memory_reset(void)
     hami_pools_reset();
     hami_graphs_reset();
     hami_physical_reset();
+    hami_imports_reset();
 }
 
 HAMI_EXPORT CUresult cuStreamSynchronize(CUstream stream)

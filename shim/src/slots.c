@@ -308,6 +308,7 @@ static bool take_free(struct hami_process *process)
 static void start_anew(void)
 {
     hami_account_reset();
+    hami_blocks_reset();
     hami_observed_reset();
     hami_context_reset();
     atomic_store_explicit(&recovering.word, HAMI_LOCK_FREE, memory_order_relaxed);
@@ -351,4 +352,12 @@ void hami_slot_flag(uint32_t flags)
     of = &hami_process->usage->slots[hami_process->slot];
     if ((flags_of(of) & flags) != flags)
         atomic_fetch_or_explicit(&of->flags, flags, memory_order_relaxed);
+}
+
+/* Release: what these flags protected is no longer touched. */
+void hami_slot_unflag(uint32_t flags)
+{
+    if (hami_mode() == HAMI_MODE_SLICE)
+        atomic_fetch_and_explicit(&hami_process->usage->slots[hami_process->slot].flags, ~flags,
+                                  memory_order_release);
 }

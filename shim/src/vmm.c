@@ -8,6 +8,7 @@
 #include "account.h"
 #include "async.h"
 #include "context.h"
+#include "imports.h"
 #include "intervals.h"
 #include "physical.h"
 #include "pools.h"
@@ -174,7 +175,8 @@ struct hami_physical *hami_mapped_in(uint64_t *start, uint64_t end)
     return mapping->value;
 }
 
-/* With the lock. Another handle of the same memory, or one more reference to the same. */
+/* With the lock. Another handle of the same memory, or one more reference to the same. NULL: of
+ * another process, whose import is now one of what the record stands for. */
 static bool add_handle(struct hami_physical *physical, CUmemGenericAllocationHandle handle)
 {
     struct hami_physical *known = hami_physical_of(handle), *added;
@@ -189,6 +191,9 @@ static bool add_handle(struct hami_physical *physical, CUmemGenericAllocationHan
     if (added && physical) {
         added->backing = physical;
         hami_physical_use(physical);
+    } else if (added) {
+        added->import = true;
+        hami_import_begins();
     }
     return added != NULL;
 }
@@ -267,6 +272,7 @@ HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     if (source)
         hami_physical_use(source);
     hami_physical_unlock();
+    hami_import_begins();
     result = hami_real()->cuMemImportFromShareableHandle(&made, shareable, type);
     hami_physical_lock();
     if (result == CUDA_SUCCESS)
@@ -274,14 +280,13 @@ HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     if (source)
         hami_physical_unuse(source);
     hami_physical_unlock();
+    hami_import_ends(); /* that of this call: the record has its own */
     if (result != CUDA_SUCCESS)
         return result;
     if (!known) {
         hami_real()->cuMemRelease(made);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!source)
-        hami_slot_flag(HAMI_SLOT_IMPORTS);
     *handle = made;
     return CUDA_SUCCESS;
 }

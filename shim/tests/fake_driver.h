@@ -62,13 +62,14 @@ void hami_refund(int row, uint64_t bytes)
         EXPECT(atomic_fetch_sub(&fake_charged[row], bytes) >= bytes);
 }
 
-bool hami_charge_block(int row, uint64_t bytes)
-{
-    return hami_charge(row, bytes);
-}
-
 void hami_refund_block(int row, uint64_t bytes)
 {
+    hami_refund(row, bytes);
+}
+
+void hami_block_left(int row, uint64_t address, uint64_t bytes)
+{
+    (void)address;
     hami_refund(row, bytes);
 }
 
@@ -80,6 +81,11 @@ bool hami_within(int row)
 void hami_slot_flag(uint32_t flags)
 {
     atomic_fetch_or(&fake_flags, flags);
+}
+
+void hami_slot_unflag(uint32_t flags)
+{
+    atomic_fetch_and(&fake_flags, ~flags);
 }
 
 int hami_row_of_ordinal(CUdevice ordinal)

@@ -1,4 +1,4 @@
-/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/physical.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
 #define SLOW ((CUstream)0x5109) /* frees in it are pending until the device is waited for */

@@ -1,4 +1,4 @@
-/* Physical allocations. links: src/vmm.c src/physical.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c */
+/* Physical allocations. links: src/vmm.c src/physical.c src/imports.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c */
 #include "fake_vmm.h"
 #include "vmm.h"
 
@@ -270,8 +270,9 @@ static void memory_of_another_process_is_not_charged(void)
     EXPECT(fake_flags == HAMI_SLOT_IMPORTS && fake_charged[0] == 0);
     EXPECT(cuMemMap(0x40000000, 60 * MIB, 0, handle, 0) == CUDA_SUCCESS);
     EXPECT(cuMemRelease(handle) == CUDA_SUCCESS);
+    EXPECT(fake_flags == HAMI_SLOT_IMPORTS);
     EXPECT(cuMemUnmap(0x40000000, 60 * MIB) == CUDA_SUCCESS);
-    EXPECT(fake_charged[0] == 0);
+    EXPECT(fake_charged[0] == 0 && fake_flags == 0);
     close(fd);
 }
 
