@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
@@ -26,9 +25,13 @@ LIMIT_BYTES = 64 << 30
 """Of the slice, on a card of 80 GiB: nothing that is measured is refused."""
 LARGE, SMALL = 4 << 20, 4 << 10
 """One has blocks of the driver to itself, others share one."""
-CAP = 50
-"""Percent of a card. What is launched takes no time there, so nothing ever waits."""
+CAP = 99
+"""Percent of a card: all the bookkeeping of a compute limit, and next to no waiting. Even launches
+of nothing keep a card busy, by its own clock, when they follow each other as fast as they can.
+"""
 LOWEST = 0.1
+SLOWER = 30
+"""Batches under a compute limit are so much longer, and so many times fewer."""
 MONITOR_SECONDS = 0.5
 """How often the monitor's words change, which the library looks at."""
 
@@ -36,8 +39,8 @@ MONITOR_SECONDS = 0.5
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """``batch_ns`` is about how long one side measures before it is the other's turn."""
 
-    batches: int = 300
-    batch_ns: int = 400_000
+    batches: int = 1500
+    batch_ns: int = 200_000
     live: int = 10_000
     idle: int = 255
     active: int = 15
@@ -52,6 +55,13 @@ def measure() -> Sequence[Row]:
     )
     assert built.returncode == 0, built.stderr[-4000:]
     return measured(Build(folder=SHIM / "build", flavour=""), Effort())
+
+
+class Took(msgspec.Struct, frozen=True, kw_only=True):
+    """Nanoseconds for each call: those that passed, and those in which it had a processor."""
+
+    elapsed: float
+    processor: float
 
 
 class Calls:
@@ -81,10 +91,9 @@ class Calls:
         assert answer, f"{words}: it ended with {self._process.wait()}"
         return answer
 
-    def time(self, what: str, count: int, bytes_: int, *, of_processor: bool) -> float:
-        """Nanoseconds for each call: elapsed, or only those in which it had a processor."""
-        wall, cpu = self.ask("time", what, count, bytes_).split()
-        return float(cpu if of_processor else wall)
+    def time(self, what: str, count: int, bytes_: int) -> Took:
+        elapsed, processor = self.ask("time", what, count, bytes_).split()
+        return Took(elapsed=float(elapsed), processor=float(processor))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +136,15 @@ class Pair:
         self.bare.ask(*words)
         self.under.ask(*words)
 
-    def added(self, what: str, bytes_: int = LARGE, *, of_processor: bool = False) -> Added:
-        """By turns: whatever else the machine does meets both alike."""
+    def added(self, what: str, bytes_: int = LARGE) -> Added:
+        """In time of the processor: none of these calls waits, but others want the processor."""
+        return self.added_both(what, bytes_)[0]
+
+    def added_both(self, what: str, bytes_: int = LARGE) -> tuple[Added, Added]:
+        """In time of the processor, and elapsed. By turns: what disturbs one, disturbs both."""
         sides = (self.bare, self.under)
-        took: tuple[list[float], list[float]] = ([], [])
-        once = max(side.time(what, 100, bytes_, of_processor=True) for side in sides)
+        took: tuple[list[Took], list[Took]] = ([], [])
+        once = max(side.time(what, 100, bytes_).processor for side in sides)
         count = max(int(self.effort.batch_ns / max(once, 1.0)), 10)
         beat = 0.0
         for _ in range(self.effort.batches):
@@ -139,8 +152,12 @@ class Pair:
                 self.container.observe(*(0 for _ in self.container.usage().slots))
                 beat = time.monotonic()
             for side, times in zip(sides, took, strict=True):
-                times.append(side.time(what, count, bytes_, of_processor=of_processor))
-        return Added(bare=took[0], under=took[1])
+                times.append(side.time(what, count, bytes_))
+        bare, under = took
+        return (
+            Added(bare=[it.processor for it in bare], under=[it.processor for it in under]),
+            Added(bare=[it.elapsed for it in bare], under=[it.elapsed for it in under]),
+        )
 
 
 class Bench:
@@ -173,10 +190,10 @@ class Bench:
             yield Pair(bare=bare, under=under, container=container, effort=self.effort)
 
     @contextmanager
-    def crowd(self, container: Slice) -> Iterator[None]:
+    def crowd(self, container: Slice, count: int) -> Iterator[None]:
         """Processes that hold a slot each and do nothing."""
         process = subprocess.Popen(
-            [self.program("crowd"), str(self.effort.idle)],
+            [self.program("crowd"), str(count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.under(container),
@@ -222,13 +239,19 @@ def _free(bench: Bench) -> list[Row]:
 
 
 def _limited(bench: Bench) -> list[Row]:
-    """Under a compute limit."""
+    """Under a compute limit. Some launches are measured, so a batch is long enough for several."""
     container = bench.container("limited", cores=CAP)
+    effort = msgspec.structs.replace(
+        bench.effort,
+        batches=-(-bench.effort.batches // SLOWER),
+        batch_ns=bench.effort.batch_ns * SLOWER,
+    )
     with bench.pair(container) as pair:
-        one = pair.added("launch")
-        two = pair.added("launch2", of_processor=True)
+        longer = replace(pair, effort=effort)
+        one = longer.added("launch")
+        two = longer.added("launch2")
     with bench.pair(container, LAUNCH_NS=2000, EVENT_NS=1000) as pair:
-        real = pair.added("launch")
+        real, elapsed = replace(pair, effort=effort).added_both("launch")
     return [
         two.row(
             "A launch with a compute limit, by two threads at once: added",
@@ -241,7 +264,7 @@ def _limited(bench: Bench) -> list[Row]:
             unit="%",
             most=2,
             seen=f"{p50(real.under):.0f} ns, bare {p50(real.bare):.0f} ns; lowest tenth "
-            f"{real.lowest:+.1f} ns; mean {statistics.fmean(real.under):.0f} ns",
+            f"{real.lowest:+.1f} ns, elapsed {elapsed.lowest:+.1f} ns",
         ),
     ]
 
@@ -249,7 +272,7 @@ def _limited(bench: Bench) -> list[Row]:
 def _crowded(bench: Bench) -> list[Row]:
     container = bench.container("crowded")
     idle = bench.effort.idle + 1
-    with bench.crowd(container), bench.pair(container) as pair:
+    with bench.crowd(container, bench.effort.idle), bench.pair(container) as pair:
         held = len(container.usage().slots)
         assert held == idle, f"{held} slots are held, not {idle}"
         return [
@@ -268,12 +291,11 @@ def _busy(bench: Bench) -> list[Row]:
             env = bench.under(container)
             stack.enter_context(Calls(bench.program("calls"), env)).ask("spin", "alloc")
         pair = stack.enter_context(bench.pair(container))
-        fewer = msgspec.structs.replace(bench.effort, batches=min(bench.effort.batches, 100))
-        pair = replace(pair, effort=fewer)
+        fewer = msgspec.structs.replace(bench.effort, batches=-(-bench.effort.batches // SLOWER))
         return [
-            pair.added("alloc", of_processor=True).row(
-                f"The same, 4 MiB, {bench.effort.active + 1} processes, all allocating: added"
-            )
+            replace(pair, effort=fewer)
+            .added("alloc")
+            .row(f"The same, 4 MiB, {bench.effort.active + 1} processes, all allocating: added")
         ]
 
 
@@ -288,6 +310,7 @@ def _lasts(program: Path, env: Mapping[str, str]) -> float:
 def _starts(bench: Bench) -> list[Row]:
     container = bench.container("starting")
     crowded = bench.container("starting-crowded")
+    others = bench.effort.idle - bench.effort.idle // 8  # they must not wait for a slot
 
     def added(name: str, to: Slice) -> Added:
         sides = (bench.bare(), bench.under(to))
@@ -311,7 +334,6 @@ def _starts(bench: Bench) -> list[Row]:
         row("A process that calls cuInit, start to end: added", added("initialise", container), 1),
         row("A process without CUDA, start to end: added", added("idle", container), 1),
     ]
-    with bench.crowd(crowded):
+    with bench.crowd(crowded, others):
         found = added("initialise", crowded)
-    others = bench.effort.idle
     return [*rows, row(f"The same with cuInit, beside {others} that are idle: added", found, 1)]

@@ -2,10 +2,10 @@
  *
  * That many processes that have initialised CUDA, hold a slot each and do nothing, until the input
  * ends. Says `ready` when all are there. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "hami_cuda.h"

@@ -188,8 +188,12 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, bool per_thread
     struct hami_entry entry;
     CUresult result;
 
-    if (!hami_counting() || hami_capturing(stream, per_thread) || !take(address, &entry))
+    if (!hami_counting() || hami_capturing(stream, per_thread))
         return driver_free(address, stream, per_thread);
+    if (!take(address, &entry)) {
+        hami_graph_left_freed();
+        return driver_free(address, stream, per_thread);
+    }
     result = driver_free(address, stream, per_thread);
     if (__builtin_expect(result != CUDA_SUCCESS, 0))
         hami_map_put(&entry);

@@ -35,12 +35,12 @@ static bool add(struct hami_bucket *bucket, int64_t time)
 void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t percent)
 {
     uint64_t found = atomic_load_explicit(&bucket->refilled_at, memory_order_relaxed);
-    int64_t elapsed = now - (int64_t)found;
+    int64_t elapsed = (int64_t)((uint64_t)now - found);
 
     /* Refilled in the future: by a program's nonsense, or before the machine was restarted. */
     if (elapsed > 0 && elapsed < SHORTEST_REFILL)
         return;
-    if (elapsed < 0 && elapsed > -HAMI_SECOND)
+    if (elapsed <= 0 && elapsed > -HAMI_SECOND)
         return;
     /* Whoever moves the time on is the one to add what it is worth. */
     if (!atomic_compare_exchange_strong_explicit(&bucket->refilled_at, &found, (uint64_t)now,

@@ -11,14 +11,13 @@
 
 /* ---- A thread's own view -------------------------------------------------------------------- */
 
-/* Tell the stream what this thread launched on it. */
+/* Tell the stream what this thread launched on it, and turn to another one. */
 static void flush(struct hami_launcher *launcher)
 {
-    if (launcher->unflushed > 0) {
+    if (launcher->unflushed > 0)
         hami_stream_extend(launcher->stream, launcher->first, launcher->unflushed);
-        if (launcher->lease_used < launcher->end)
-            launcher->lease_used = launcher->end;
-    }
+    if (launcher->stream_key != 0 && launcher->lease_used < launcher->end)
+        launcher->lease_used = launcher->end;
     launcher->unflushed = 0;
     launcher->stream_key = 0;
 }
@@ -46,6 +45,8 @@ static int64_t lease(const struct hami_work *work)
     int64_t ahead = work->estimate * (HAMI_LAUNCHES_AHEAD - 1);
     int64_t level;
 
+    /* Also for work longer than that: what other threads launch beside it a moment later ends a
+     * moment later. */
     if (ahead > HAMI_LEASE)
         ahead = HAMI_LEASE;
     if (!work->limited)
@@ -196,7 +197,7 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     launcher->stream_key = work->stream_key;
     launcher->end = start + work->estimate;
     launcher->first = now;
-    launcher->unflushed = work->estimate;
+    hami_stream_extend(work->stream, now, work->estimate);
     launcher->launches = 0;
     launcher->beside = 0;
     work->place = atomic_load_explicit(&work->share->charged, memory_order_relaxed);
@@ -207,11 +208,16 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
 void hami_admit_undo(struct hami_launcher *launcher, const struct hami_work *work)
 {
     launcher->end -= work->estimate;
-    launcher->unflushed -= work->estimate;
-    if (work->charged > 0) {
+    if (!work->stream) { /* hami_admit_quickly */
+        launcher->unflushed -= work->estimate;
+        return;
+    }
+    atomic_fetch_sub_explicit(&work->stream->end, work->estimate, memory_order_relaxed);
+    if (work->charged > 0) { /* the lease that came with it goes back as any other */
         hami_charge_time(work, -work->charged);
         atomic_fetch_sub_explicit(&work->share->horizon, work->charged, memory_order_relaxed);
-        launcher->lease_end = 0;
-        launcher->covered = 0;
+        launcher->covered -= work->charged;
+        launcher->lease_end -= work->charged;
+        launcher->lease_used -= work->charged;
     }
 }

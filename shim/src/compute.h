@@ -143,7 +143,8 @@ bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launc
 int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
                    struct hami_work *work, const struct hami_terms *terms, int64_t now);
 
-/* The driver refused the launch that hami_admit let go, or with `charged` 0 hami_admit_quickly. */
+/* The driver refused the launch that hami_admit let go; or that hami_admit_quickly did, of which
+ * `work` has the estimate alone. */
 void hami_admit_undo(struct hami_launcher *launcher, const struct hami_work *work);
 
 /* A launch that hami_admit let go is not measured: should its time not be known, it is settled when

@@ -222,8 +222,10 @@ static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, u
     return CUDA_SUCCESS;
 }
 
-CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
-                             uint32_t size, CUstream stream, bool per_thread, bool measurable)
+/* Inline: after the driver's own long work, each call and copy of arguments shows. */
+static inline __attribute__((always_inline)) CUresult
+enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t size,
+          CUstream stream, bool per_thread, bool measurable)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     bool own_stream = stream == CU_STREAM_PER_THREAD || (per_thread && stream == NULL);
@@ -254,6 +256,12 @@ CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const voi
     return enter_slowly(gate, stream_key);
 }
 
+CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
+                             uint32_t size, CUstream stream, bool per_thread, bool measurable)
+{
+    return enter_row(gate, row, handle, size, stream, per_thread, measurable);
+}
+
 CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *handle, uint32_t size,
                          CUstream stream, bool per_thread, bool measurable)
 {
@@ -273,8 +281,7 @@ CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *hand
     if (hami_current_row(&row) != CUDA_SUCCESS || row < 0 ||
         !(rows >> row & (1 | 1 << HAMI_GATE_YIELDS)))
         return CUDA_SUCCESS;
-    return hami_gate_enter_row(gate, (unsigned int)row, handle, size, stream, per_thread,
-                               measurable);
+    return enter_row(gate, (unsigned int)row, handle, size, stream, per_thread, measurable);
 }
 
 void hami_gate_left(struct hami_gate *gate, CUresult result)

@@ -21,18 +21,20 @@ static CUresult instantiate_counted(CUgraphExec *exec, CUgraph graph,
                                     const struct hami_graph_need *need,
                                     const struct instantiation *of)
 {
+    static const uint64_t unused[HAMI_MAX_DEVICES];
+    unsigned long long flags = of->parameters ? of->parameters->flags : of->flags;
     uint64_t ahead[HAMI_MAX_DEVICES];
     CUgraphExec made;
     CUresult result;
 
-    if (!hami_graph_charge(need, true, ahead))
+    if (!hami_graph_charge(need, unused, ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = of->driver(&made, graph, of);
     if (result != CUDA_SUCCESS) {
-        hami_graph_cancel(ahead);
+        hami_graph_cancel(need, ahead);
         return result;
     }
-    if (hami_graph_confirm(need, ahead) && hami_graph_remember(made, need)) {
+    if (hami_graph_confirm(need, ahead) && hami_graph_remember(made, need, flags)) {
         *exec = made;
         return CUDA_SUCCESS;
     }

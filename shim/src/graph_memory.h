@@ -7,15 +7,17 @@
 
 #include "graph_need.h"
 
-/* Charge what a graph may make the driver reserve, by row; `alone`: no other runs beside it. False:
+/* Charge what a graph may make the driver reserve, by row; `used`: in use beside it, by row. False:
  * over the limit, nothing is charged. Then the driver's call, then one of the two below. */
-bool hami_graph_charge(const struct hami_graph_need *need, bool alone, uint64_t *ahead);
+bool hami_graph_charge(const struct hami_graph_need *need, const uint64_t *used, uint64_t *ahead);
 /* Charge what the driver did reserve. False: more than fits. */
 bool hami_graph_confirm(const struct hami_graph_need *need, const uint64_t *ahead);
-void hami_graph_cancel(const uint64_t *ahead);
+void hami_graph_cancel(const struct hami_graph_need *need, const uint64_t *ahead);
 
-/* An instantiated graph has allocation nodes. False: no memory to remember it. */
-bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need);
+/* An instantiated graph has allocation nodes; `flags` as of cuGraphInstantiateWithFlags. False: no
+ * memory to remember it. */
+bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need,
+                         unsigned long long flags);
 /* Whether any graph of this process ever had one. */
 bool hami_graph_any_allocations(void);
 

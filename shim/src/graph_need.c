@@ -21,6 +21,7 @@ struct range {
 struct ranges {
     struct range *all;
     size_t count, room;
+    size_t allocations, frees;
 };
 
 static void *pages(size_t bytes)
@@ -55,6 +56,7 @@ static CUresult add_node(struct ranges *ranges, CUgraphNode node)
     struct range range;
     CUresult result = hami_real()->cuGraphMemAllocNodeGetParams(node, &parameters);
 
+    ranges->allocations++;
     if (result != CUDA_SUCCESS)
         return result;
     if (!hami_location_row(&parameters.poolProps.location, parameters.poolProps.allocType,
@@ -79,6 +81,8 @@ static CUresult collect_nodes(struct ranges *ranges, const CUgraphNode *nodes, s
         CUgraph child;
         CUresult result = real->cuGraphNodeGetType(nodes[i], &type);
 
+        if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+            ranges->frees++;
         if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
             result = add_node(ranges, nodes[i]);
         else if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH &&
@@ -178,6 +182,7 @@ CUresult hami_graph_need(CUgraph graph, struct hami_graph_need *need)
     if (result == CUDA_SUCCESS) {
         sort(ranges.all, ranges.count);
         sum_union(&ranges, need);
+        need->keeps = ranges.allocations > ranges.frees;
     }
     if (ranges.all)
         munmap(ranges.all, ranges.room * sizeof(*ranges.all));

@@ -11,6 +11,7 @@
 struct hami_graph_need {
     uint64_t bytes[HAMI_MAX_DEVICES]; /* by row */
     bool any;
+    bool keeps; /* it leaves memory allocated when it has run */
 };
 
 /* CUDA_ERROR_OUT_OF_MEMORY: no memory to find out, or an allocation on a device that is not of the

@@ -6,7 +6,11 @@
  * other share the pool's memory; graphs that run at once do not, and which of the two it will be is
  * known only of graphs in one stream. So a graph's first launch beside others of other streams is
  * charged as if they ran at once. If later launches overlap that never did before, the growth of
- * the pool is charged when it is seen. */
+ * the pool is charged when it is seen.
+ *
+ * What a graph allocates and does not free stays when it has run, until the program frees it, or
+ * the next launch does where the graph was instantiated so. The driver counts it as used, together
+ * with what runs: as soon as a graph left something, whatever is used counts beside a launch. */
 #include "graphs.h"
 
 #include "account.h"
@@ -21,13 +25,17 @@
 
 struct graph_exec {
     struct hami_graph_need need;
-    bool launched; /* its memory may be in the pool already */
+    bool launched;  /* its memory may be in the pool already */
+    bool auto_free; /* a launch frees what the last one left */
+    uint64_t frees; /* when it was launched last */
 };
 
 #define SEVERAL_STREAMS UINTPTR_MAX
 
 static _Atomic bool allocations;   /* a graph of this process has had an allocation node */
 static _Atomic unsigned int execs; /* instantiated graphs with allocation nodes */
+static _Atomic bool keepers;         /* a graph that leaves memory was launched */
+static _Atomic uint64_t frees;       /* of memory that a graph may have left */
 static struct hami_slab slab = HAMI_SLAB(struct graph_exec);
 static struct hami_lock slab_lock;
 static _Atomic uintptr_t streams[HAMI_MAX_DEVICES]; /* where such graphs run now */
@@ -46,68 +54,38 @@ void hami_graphs_reset(void)
 {
     atomic_store_explicit(&allocations, false, memory_order_relaxed);
     atomic_store_explicit(&execs, 0, memory_order_relaxed);
+    atomic_store_explicit(&keepers, false, memory_order_relaxed);
     slab.free = NULL;
     atomic_store_explicit(&slab_lock.word, 0, memory_order_relaxed);
 }
 
 /* ---- Charging ahead ---- */
 
-static void cancel_rows(const uint64_t *ahead, int rows)
+static void cancel_rows(const struct hami_graph_need *need, const uint64_t *ahead, int rows)
 {
     for (int row = 0; row < rows; row++)
-        if (ahead[row] != 0)
-            hami_pool_cancel(hami_pool_graphs(row), 0, ahead[row]);
+        if (need->bytes[row] != 0)
+            hami_pool_cancel(hami_pool_graphs(row), need->bytes[row], ahead[row]);
 }
 
-void hami_graph_cancel(const uint64_t *ahead)
+void hami_graph_cancel(const struct hami_graph_need *need, const uint64_t *ahead)
 {
-    cancel_rows(ahead, HAMI_MAX_DEVICES);
+    cancel_rows(need, ahead, HAMI_MAX_DEVICES);
 }
 
-/* What a graph adds to the pool when it runs alone. */
-static uint64_t least_growth(const struct hami_graph_need *need, int row)
-{
-    uint64_t reserved = hami_pool_reserved(hami_pool_graphs(row));
-
-    return need->bytes[row] > reserved ? need->bytes[row] - reserved : 0;
-}
-
-static uint64_t used(int row)
-{
-    cuuint64_t bytes = 0;
-
-    if (hami_real()->cuDeviceGetGraphMemAttribute(hami_ordinal_of_row(row),
-                                                  CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
-                                                  &bytes) != CUDA_SUCCESS)
-        return 0;
-    return bytes;
-}
-
-/* What it adds when it runs beside what runs now. */
-static uint64_t most_growth(const struct hami_graph_need *need, int row)
-{
-    uint64_t reserved = hami_pool_reserved(hami_pool_graphs(row));
-    uint64_t together = used(row) + need->bytes[row];
-
-    return together > reserved ? together - reserved : 0;
-}
-
-static bool charge_row(const struct hami_graph_need *need, int row, bool alone, uint64_t *ahead)
-{
-    *ahead = alone ? least_growth(need, row) : most_growth(need, row);
-    return hami_pool_ahead(hami_pool_graphs(row), *ahead);
-}
-
-bool hami_graph_charge(const struct hami_graph_need *need, bool alone, uint64_t *ahead)
+bool hami_graph_charge(const struct hami_graph_need *need, const uint64_t *used, uint64_t *ahead)
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
+        struct hami_pool *pool = hami_pool_graphs(row);
+        uint64_t bytes = need->bytes[row];
+
         ahead[row] = 0;
-        if (need->bytes[row] == 0 || charge_row(need, row, alone, &ahead[row]))
+        if (bytes == 0 || hami_pool_run(pool, bytes, used[row], &ahead[row]))
             continue;
         /* What is given back may be what the graph would have used: the growth is another then. */
-        if (hami_memory_reclaim(row) && charge_row(need, row, alone, &ahead[row]))
+        if (hami_memory_reclaim(row) && hami_pool_run(pool, bytes, used[row], &ahead[row]))
             continue;
-        cancel_rows(ahead, row);
+        cancel_rows(need, ahead, row);
         return false;
     }
     return true;
@@ -118,7 +96,8 @@ bool hami_graph_confirm(const struct hami_graph_need *need, const uint64_t *ahea
     bool fits = true;
 
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
-        if (need->bytes[row] != 0 && !hami_pool_confirm(hami_pool_graphs(row), ahead[row]))
+        if (need->bytes[row] != 0 &&
+            !hami_pool_ran(hami_pool_graphs(row), need->bytes[row], ahead[row]))
             fits = false;
     return fits;
 }
@@ -133,7 +112,8 @@ static void give(struct graph_exec *record)
     atomic_fetch_sub_explicit(&execs, 1, memory_order_release);
 }
 
-bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need)
+bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need,
+                         unsigned long long flags)
 {
     struct hami_entry old, entry = {.key = (uintptr_t)exec, .kind = HAMI_KIND_EXEC};
     struct graph_exec *record;
@@ -144,6 +124,7 @@ bool hami_graph_remember(CUgraphExec exec, const struct hami_graph_need *need)
     if (!record)
         return false;
     record->need = *need;
+    record->auto_free = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     entry.extra = (uintptr_t)record;
     atomic_fetch_add_explicit(&execs, 1, memory_order_release);
     if (!hami_map_exchange(&entry, &old)) {
@@ -177,7 +158,7 @@ void hami_graph_updated(CUgraphExec exec, CUgraph graph)
     if (record)
         record->need = need;
     else if (need.any)
-        hami_graph_remember(exec, &need);
+        hami_graph_remember(exec, &need, 0);
 }
 
 static void settle_graphs(void)
@@ -209,17 +190,42 @@ static bool in_one_stream(int row, uintptr_t stream)
 {
     uintptr_t before = atomic_load_explicit(&streams[row], memory_order_relaxed);
 
-    if (before != stream && used(row) == 0)
+    if (before != stream && hami_pool_used(hami_pool_graphs(row)) == 0)
         before = stream;
     atomic_store_explicit(&streams[row], before == stream ? stream : SEVERAL_STREAMS,
                           memory_order_relaxed);
     return before == stream;
 }
 
+void hami_graph_left_freed(void)
+{
+    if (__builtin_expect(atomic_load_explicit(&keepers, memory_order_relaxed), 0))
+        atomic_fetch_add_explicit(&frees, 1, memory_order_relaxed);
+}
+
+/* What the driver says is used, and will be beside this graph. */
+static void find_used(const struct graph_exec *record, bool alone, uint64_t *used)
+{
+    bool kept = record->need.keeps || atomic_load_explicit(&keepers, memory_order_relaxed);
+    /* Where nothing was freed since, its own is among it, and the driver frees it first. */
+    bool own_too = record->launched && record->auto_free && record->need.keeps &&
+                   record->frees == atomic_load_explicit(&frees, memory_order_relaxed);
+
+    for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
+        uint64_t own = own_too ? record->need.bytes[row] : 0;
+
+        used[row] = 0;
+        if (record->need.bytes[row] != 0 && (kept || !(alone || record->launched)))
+            used[row] = hami_pool_used(hami_pool_graphs(row));
+        used[row] -= used[row] < own ? used[row] : own;
+    }
+}
+
 CUresult hami_graph_before_launch(struct hami_graph_launch *launch, CUgraphExec exec,
                                   CUstream stream, bool per_thread)
 {
     struct graph_exec *record = recall(exec);
+    uint64_t used[HAMI_MAX_DEVICES];
     bool alone = true;
 
     launch->exec = exec;
@@ -229,8 +235,12 @@ CUresult hami_graph_before_launch(struct hami_graph_launch *launch, CUgraphExec 
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         if (record->need.bytes[row] != 0 && !in_one_stream(row, identity(stream, per_thread)))
             alone = false;
-    if (!hami_graph_charge(&record->need, alone || record->launched, launch->ahead))
+    find_used(record, alone, used);
+    launch->need = record->need;
+    if (!hami_graph_charge(&launch->need, used, launch->ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (record->need.keeps)
+        atomic_store_explicit(&keepers, true, memory_order_relaxed);
     launch->memory = true;
     return CUDA_SUCCESS;
 }
@@ -241,13 +251,16 @@ void hami_graph_after_launch(struct hami_graph_launch *launch, CUresult result)
 
     if (__builtin_expect(!launch->memory, 1))
         return;
-    record = recall(launch->exec);
-    if (result != CUDA_SUCCESS || !record) {
-        hami_graph_cancel(launch->ahead);
+    if (result != CUDA_SUCCESS) {
+        hami_graph_cancel(&launch->need, launch->ahead);
         return;
     }
-    record->launched = true;
-    hami_graph_confirm(&record->need, launch->ahead);
+    record = recall(launch->exec);
+    if (record) {
+        record->launched = true;
+        record->frees = atomic_load_explicit(&frees, memory_order_relaxed);
+    }
+    hami_graph_confirm(&launch->need, launch->ahead);
 }
 
 static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)

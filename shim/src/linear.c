@@ -7,6 +7,7 @@
 #include "account.h"
 #include "async.h"
 #include "context.h"
+#include "graphs.h"
 #include "real.h"
 #include "request.h"
 #include "slice.h"
@@ -201,6 +202,7 @@ static CUresult end(CUdeviceptr address, CUresult (*free_real)(CUdeviceptr addre
             hami_async_put_back(&entry);
         return result;
     }
+    hami_graph_left_freed();
     return free_real(address);
 }
 

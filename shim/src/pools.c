@@ -77,11 +77,32 @@ static uint64_t reserved_of(struct hami_pool *pool)
     }
 }
 
+uint64_t hami_pool_used(struct hami_pool *pool)
+{
+    cuuint64_t bytes = 0;
+
+    if (hami_real()->cuDeviceGetGraphMemAttribute(pool->ordinal, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT,
+                                                  &bytes) != CUDA_SUCCESS)
+        return 0;
+    return bytes;
+}
+
+/* Of graph memory the driver knows what is in use; `live` are the launches under way. */
+static uint64_t wanted_of(struct hami_pool *pool)
+{
+    uint64_t live = live_of(pool);
+
+    if (live != 0 &&
+        atomic_load_explicit(&pool->state, memory_order_relaxed) == HAMI_POOL_GRAPHS)
+        live += hami_pool_used(pool);
+    return live;
+}
+
 /* With the lock: what must stay charged. What is live beyond the reserve is being asked for just
  * now, and grows the pool by whole steps. */
 static uint64_t needed(struct hami_pool *pool)
 {
-    uint64_t live = live_of(pool);
+    uint64_t live = wanted_of(pool);
     uint64_t reserved = pool->reserved = reserved_of(pool);
     uint64_t growing = live > reserved ? stepped(live) : 0;
 
@@ -209,16 +230,35 @@ void hami_pool_freed(struct hami_pool *pool, uint64_t bytes)
     atomic_fetch_sub_explicit(&pool->live, bytes, memory_order_seq_cst);
 }
 
-bool hami_pool_ahead(struct hami_pool *pool, uint64_t bytes)
+/* Two that are launched at once see each other: `live` has both, and what one was charged for is
+ * pending. */
+bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, uint64_t used, uint64_t *ahead)
 {
-    bool granted;
+    uint64_t together, there;
+    bool granted = true;
 
-    if (bytes == 0)
-        return true;
+    *ahead = 0;
+    if (bytes > HAMI_POOL_IMPOSSIBLE)
+        return false;
     hami_lock(&pool->lock);
-    granted = grow(pool, bytes);
+    together = atomic_fetch_add_explicit(&pool->live, bytes, memory_order_seq_cst) + bytes + used;
+    there = reserved_of(pool) + pool->pending;
+    if (together > there) {
+        *ahead = stepped(together - there);
+        granted = grow(pool, *ahead);
+    }
+    if (!granted) {
+        *ahead = 0;
+        atomic_fetch_sub_explicit(&pool->live, bytes, memory_order_seq_cst);
+    }
     hami_unlock(&pool->lock);
     return granted;
+}
+
+bool hami_pool_ran(struct hami_pool *pool, uint64_t bytes, uint64_t ahead)
+{
+    atomic_fetch_sub_explicit(&pool->live, bytes, memory_order_seq_cst);
+    return hami_pool_confirm(pool, ahead);
 }
 
 /* With the lock, so that the handle is not destroyed meanwhile. */
@@ -252,17 +292,6 @@ static uint64_t settle_one(struct hami_pool *pool, bool trimmed)
 uint64_t hami_pool_settle(struct hami_pool *pool)
 {
     return settle_one(pool, false);
-}
-
-uint64_t hami_pool_reserved(struct hami_pool *pool)
-{
-    uint64_t refunded, reserved;
-
-    hami_lock(&pool->lock);
-    settle(pool, 0, &refunded);
-    reserved = pool->reserved;
-    hami_unlock(&pool->lock);
-    return reserved;
 }
 
 uint64_t hami_pools_settle(int row, bool trimmed)

@@ -23,7 +23,8 @@ enum hami_pool_state {
 /* Never unmapped, and used again only for a pool of the same row: a thread that still holds a
  * pointer to a destroyed one counts for the right device. */
 struct hami_pool {
-    _Atomic uint64_t live;    /* sizes of allocations, also of those just being asked for */
+    _Atomic uint64_t live;    /* sizes of allocations, also of those just being asked for; of graph
+                                 memory: of the graphs just being launched */
     _Atomic uint64_t charged; /* never below what of `live` the driver was asked for */
     uint64_t pending;         /* charged for growth that calls under way may bring */
     uint64_t reserved;        /* as last read */
@@ -57,12 +58,16 @@ void hami_pool_cancel(struct hami_pool *pool, uint64_t bytes, uint64_t ahead);
 /* An allocation was freed; the memory stays reserved for a while. */
 void hami_pool_freed(struct hami_pool *pool, uint64_t bytes);
 
-/* Charge `bytes` of growth before a graph runs; hami_pool_confirm ends it. */
-bool hami_pool_ahead(struct hami_pool *pool, uint64_t bytes);
+/* Before a graph runs that takes `bytes` of graph memory: charge what that may grow by, beside what
+ * runs or was left by others (`used`, as the driver says) and what is being launched just now. False:
+ * over the limit, nothing changed. Then hami_pool_ran, or hami_pool_cancel. */
+bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, uint64_t used, uint64_t *ahead);
+/* The driver launched it. False as of hami_pool_confirm. */
+bool hami_pool_ran(struct hami_pool *pool, uint64_t bytes, uint64_t ahead);
+/* Of graph memory, what the driver says is in use. */
+uint64_t hami_pool_used(struct hami_pool *pool);
 /* Read again what the driver reserved; what was given back to the account. */
 uint64_t hami_pool_settle(struct hami_pool *pool);
-/* The same; what the driver has reserved. */
-uint64_t hami_pool_reserved(struct hami_pool *pool);
 /* All pools of a row (or of all: -1) that may have shrunk; `trim`: let them give back their caches
  * first. What was given back to the account. */
 uint64_t hami_pools_settle(int row, bool trim);

@@ -194,7 +194,9 @@ static void recover(struct look *look, uint32_t slot)
         if (look->imported)
             return;
     }
-    if (!is_cold(look, slot))
+    /* One that had nothing is free at once: processes that live for less than that moment, one after
+     * the other, would each find those before it newly dead, until no slot was left. */
+    if (has_charges(usage, slot) && !is_cold(look, slot))
         return;
     dead[slot].since = 0;
     zero_charges(usage, slot);

@@ -31,6 +31,12 @@ void hami_refund_block(int row, uint64_t bytes)
     atomic_fetch_add(&refunded[HAMI_MAX_DEVICES + row], bytes);
 }
 
+void hami_block_left(int row, uint64_t address, uint64_t bytes)
+{
+    (void)address;
+    hami_refund_block(row, bytes);
+}
+
 enum hami_mode hami_attach_late(void)
 {
     return HAMI_MODE_UNKNOWN;

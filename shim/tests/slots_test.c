@@ -137,6 +137,22 @@ static void a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later(void)
     fake_detach();
 }
 
+static void a_dead_process_that_had_nothing_leaves_its_slot_at_once(void)
+{
+    struct child child;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    for (uint64_t generation = 1; generation < 4; generation++) {
+        child = start_child(0, NULL);
+        EXPECT(child.slot == 1 && generation_of(1) == generation);
+        kill_child(&child);
+    }
+    EXPECT(hami_slots_recover(0) == 0);
+    EXPECT(hami_process->usage->slots[1].pid == 0);
+    fake_detach();
+}
+
 static void what_is_expected_is_looked_for_when_it_is_due(void)
 {
     struct timespec pause = {.tv_nsec = 110000000};
@@ -492,6 +508,7 @@ int main(void)
 {
     a_slot_says_who_holds_it();
     a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later();
+    a_dead_process_that_had_nothing_leaves_its_slot_at_once();
     what_is_expected_is_looked_for_when_it_is_due();
     a_look_for_the_dead_is_taken_once_in_a_while();
     a_zombie_holds_nothing();

@@ -189,6 +189,7 @@ static void *run_thread(void *argument)
     pthread_barrier_wait(&all_there);
     matrix_fill(&self->api, self->way);
     self->stage = matrix_stage_open(&stage);
+    pthread_barrier_wait(&all_there); /* who loads a module may spoil another's capture */
     for (size_t i = 0; i < snippet_count && self->stage == 0; i++) {
         size_t place = (i + self->number * 3) % snippet_count;
         const struct snippet *snippet = snippets[place];
