@@ -21,13 +21,12 @@ static CUresult instantiate_counted(CUgraphExec *exec, CUgraph graph,
                                     const struct hami_graph_need *need,
                                     const struct instantiation *of)
 {
-    static const uint64_t unused[HAMI_MAX_DEVICES];
     unsigned long long flags = of->parameters ? of->parameters->flags : of->flags;
     uint64_t ahead[HAMI_MAX_DEVICES];
     CUgraphExec made;
     CUresult result;
 
-    if (!hami_graph_charge(need, unused, ahead))
+    if (!hami_graph_charge(need, &(struct hami_pool_beside){0}, ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = of->driver(&made, graph, of);
     if (result != CUDA_SUCCESS) {

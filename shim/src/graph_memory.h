@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 #include "graph_need.h"
+#include "pools.h"
 
-/* Charge what a graph may make the driver reserve, by row; `used`: in use beside it, by row. False:
- * over the limit, nothing is charged. Then the driver's call, then one of the two below. */
-bool hami_graph_charge(const struct hami_graph_need *need, const uint64_t *used, uint64_t *ahead);
+/* Charge what a graph may make the driver reserve, by row. False: over the limit, nothing is charged.
+ * Then the driver's call, then one of the two below. */
+bool hami_graph_charge(const struct hami_graph_need *need, const struct hami_pool_beside *beside,
+                       uint64_t *ahead);
 /* Charge what the driver did reserve. False: more than fits. */
 bool hami_graph_confirm(const struct hami_graph_need *need, const uint64_t *ahead);
 void hami_graph_cancel(const struct hami_graph_need *need, const uint64_t *ahead);

@@ -73,17 +73,21 @@ void hami_graph_cancel(const struct hami_graph_need *need, const uint64_t *ahead
     cancel_rows(need, ahead, HAMI_MAX_DEVICES);
 }
 
-bool hami_graph_charge(const struct hami_graph_need *need, const uint64_t *used, uint64_t *ahead)
+bool hami_graph_charge(const struct hami_graph_need *need, const struct hami_pool_beside *beside,
+                       uint64_t *ahead)
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
         struct hami_pool *pool = hami_pool_graphs(row);
+        struct hami_pool_beside own = *beside;
         uint64_t bytes = need->bytes[row];
 
         ahead[row] = 0;
-        if (bytes == 0 || hami_pool_run(pool, bytes, used[row], &ahead[row]))
+        if (own.own > bytes)
+            own.own = bytes;
+        if (bytes == 0 || hami_pool_run(pool, bytes, &own, &ahead[row]))
             continue;
         /* What is given back may be what the graph would have used: the growth is another then. */
-        if (hami_memory_reclaim(row) && hami_pool_run(pool, bytes, used[row], &ahead[row]))
+        if (hami_memory_reclaim(row) && hami_pool_run(pool, bytes, &own, &ahead[row]))
             continue;
         cancel_rows(need, ahead, row);
         return false;
@@ -203,29 +207,25 @@ void hami_graph_left_freed(void)
         atomic_fetch_add_explicit(&frees, 1, memory_order_relaxed);
 }
 
-/* What the driver says is used, and will be beside this graph. */
-static void find_used(const struct graph_exec *record, bool alone, uint64_t *used)
+static struct hami_pool_beside beside_of(const struct graph_exec *record, bool alone)
 {
-    bool kept = record->need.keeps || atomic_load_explicit(&keepers, memory_order_relaxed);
-    /* Where nothing was freed since, its own is among it, and the driver frees it first. */
-    bool own_too = record->launched && record->auto_free && record->need.keeps &&
-                   record->frees == atomic_load_explicit(&frees, memory_order_relaxed);
+    struct hami_pool_beside beside = {
+        .others = !alone && !record->launched,
+        .keeps = record->need.keeps,
+    };
 
-    for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
-        uint64_t own = own_too ? record->need.bytes[row] : 0;
-
-        used[row] = 0;
-        if (record->need.bytes[row] != 0 && (kept || !(alone || record->launched)))
-            used[row] = hami_pool_used(hami_pool_graphs(row));
-        used[row] -= used[row] < own ? used[row] : own;
-    }
+    /* Where nothing was freed since, what it left is there, and the driver frees it first. */
+    if (record->launched && record->auto_free && record->need.keeps &&
+        record->frees == atomic_load_explicit(&frees, memory_order_relaxed))
+        beside.own = UINT64_MAX;
+    return beside;
 }
 
 CUresult hami_graph_before_launch(struct hami_graph_launch *launch, CUgraphExec exec,
                                   CUstream stream, bool per_thread)
 {
     struct graph_exec *record = recall(exec);
-    uint64_t used[HAMI_MAX_DEVICES];
+    struct hami_pool_beside beside;
     bool alone = true;
 
     launch->exec = exec;
@@ -235,9 +235,9 @@ CUresult hami_graph_before_launch(struct hami_graph_launch *launch, CUgraphExec 
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         if (record->need.bytes[row] != 0 && !in_one_stream(row, identity(stream, per_thread)))
             alone = false;
-    find_used(record, alone, used);
+    beside = beside_of(record, alone);
     launch->need = record->need;
-    if (!hami_graph_charge(&launch->need, used, launch->ahead))
+    if (!hami_graph_charge(&launch->need, &beside, launch->ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (record->need.keeps)
         atomic_store_explicit(&keepers, true, memory_order_relaxed);

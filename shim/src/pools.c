@@ -230,19 +230,24 @@ void hami_pool_freed(struct hami_pool *pool, uint64_t bytes)
     atomic_fetch_sub_explicit(&pool->live, bytes, memory_order_seq_cst);
 }
 
-/* Two that are launched at once see each other: `live` has both, and what one was charged for is
- * pending. */
-bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, uint64_t used, uint64_t *ahead)
+/* Two that are launched at once see each other: the bytes of one are in `live` until the driver has
+ * them in what is used, which is asked for afterwards; what it grows by is charged and pending. */
+bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, const struct hami_pool_beside *beside,
+                   uint64_t *ahead)
 {
-    uint64_t together, there;
+    uint64_t together, used = 0, there;
     bool granted = true;
 
     *ahead = 0;
     if (bytes > HAMI_POOL_IMPOSSIBLE)
         return false;
     hami_lock(&pool->lock);
-    together = atomic_fetch_add_explicit(&pool->live, bytes, memory_order_seq_cst) + bytes + used;
-    there = reserved_of(pool) + pool->pending;
+    together = atomic_fetch_add_explicit(&pool->live, bytes, memory_order_seq_cst) + bytes;
+    pool->kept = pool->kept || beside->keeps;
+    if (pool->kept || beside->others)
+        used = hami_pool_used(pool);
+    together += used - (used < beside->own ? used : beside->own);
+    there = charged_of(pool);
     if (together > there) {
         *ahead = stepped(together - there);
         granted = grow(pool, *ahead);

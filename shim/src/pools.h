@@ -36,6 +36,7 @@ struct hami_pool {
     int16_t row;
     bool counted; /* false: memory of the host, or another process's */
     bool ours;    /* the program made it and may destroy it */
+    bool kept;    /* graph memory: some of it was left by graphs that have run */
 };
 
 /* Larger than any device, small enough that sums do not overflow. */
@@ -58,10 +59,16 @@ void hami_pool_cancel(struct hami_pool *pool, uint64_t bytes, uint64_t ahead);
 /* An allocation was freed; the memory stays reserved for a while. */
 void hami_pool_freed(struct hami_pool *pool, uint64_t bytes);
 
-/* Before a graph runs that takes `bytes` of graph memory: charge what that may grow by, beside what
- * runs or was left by others (`used`, as the driver says) and what is being launched just now. False:
- * over the limit, nothing changed. Then hami_pool_ran, or hami_pool_cancel. */
-bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, uint64_t used, uint64_t *ahead);
+/* What graph memory may be in use beside a graph that runs. */
+struct hami_pool_beside {
+    bool others; /* other graphs may run */
+    bool keeps;  /* this graph leaves what it allocates */
+    uint64_t own; /* what it left, which its launch frees */
+};
+/* Before a graph runs that takes `bytes` of graph memory: charge what that may grow by. False: over
+ * the limit, nothing changed. Then hami_pool_ran, or hami_pool_cancel. */
+bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, const struct hami_pool_beside *beside,
+                   uint64_t *ahead);
 /* The driver launched it. False as of hami_pool_confirm. */
 bool hami_pool_ran(struct hami_pool *pool, uint64_t bytes, uint64_t ahead);
 /* Of graph memory, what the driver says is in use. */
