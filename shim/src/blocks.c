@@ -21,7 +21,7 @@
 /* How many small allocations lie in which block. Open addressing with linear probing, as in map.c,
  * whose locks may be held when we are called. */
 struct count {
-    uint64_t block; /* its address / HAMI_BLOCK; never 0 in use */
+    uint64_t block; /* its address / HAMI_BLOCK, and the row it is charged to */
     uint64_t pieces; /* 0: free */
 };
 
@@ -49,10 +49,19 @@ void hami_blocks_reset(void)
     }
 }
 
-/* Blocks of one shard have the same number modulo SHARDS: neighbours are in different ones. */
+static uint64_t mixed(uint64_t block)
+{
+    return block * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static struct shard *shard_of(uint64_t block)
+{
+    return &shards[mixed(block) >> 60 & (SHARDS - 1)];
+}
+
 static uint32_t home_of(const struct table *table, uint64_t block)
 {
-    return (uint32_t)(block / SHARDS * UINT64_C(0x9e3779b97f4a7c15) >> 32) & table->mask;
+    return (uint32_t)(mixed(block) >> 28) & table->mask;
 }
 
 static struct count *find(struct table *table, uint64_t block)
@@ -115,7 +124,7 @@ static void remove_at(struct table *table, struct count *at)
 /* Whether it is the first in its block, or is not counted for want of memory. */
 static bool is_first(uint64_t block)
 {
-    struct shard *shard = &shards[block % SHARDS];
+    struct shard *shard = shard_of(block);
     bool first = true;
 
     hami_spin_lock(&shard->lock);
@@ -135,7 +144,7 @@ static bool is_first(uint64_t block)
 /* Whether it was the last in its block, or was not counted. */
 static bool was_last(uint64_t block)
 {
-    struct shard *shard = &shards[block % SHARDS];
+    struct shard *shard = shard_of(block);
     bool last = true;
 
     hami_spin_lock(&shard->lock);
@@ -162,9 +171,16 @@ void hami_refund_block(int row, uint64_t bytes)
     hami_refund(row, hami_whole_blocks(bytes));
 }
 
+/* The row too: what a context had is refunded after the driver has taken it back, and another device
+ * may have been given the address meanwhile. */
+static uint64_t block_at(int row, uint64_t address)
+{
+    return address / HAMI_BLOCK * HAMI_MAX_DEVICES + (uint64_t)(row & (HAMI_MAX_DEVICES - 1));
+}
+
 void hami_block_placed(int row, uint64_t address, uint64_t bytes)
 {
-    if (bytes <= SMALL && !is_first(address / HAMI_BLOCK))
+    if (bytes <= SMALL && !is_first(block_at(row, address)))
         hami_refund(row, HAMI_BLOCK);
 }
 
@@ -172,7 +188,7 @@ void hami_block_left(int row, uint64_t address, uint64_t bytes)
 {
     if (bytes > SMALL)
         hami_refund_block(row, bytes);
-    else if (was_last(address / HAMI_BLOCK))
+    else if (was_last(block_at(row, address)))
         hami_refund(row, HAMI_BLOCK);
 }
 

@@ -4,12 +4,13 @@
 
 /* Measuring may cost 1/300 of the time of what is launched. */
 #define LAUNCHED_PER_MEASURED 300
-#define LIKELY_SAMPLE_COST (4 * HAMI_MICROSECOND)
+/* Events cost the device something too. */
+#define LEAST_SAMPLE_COST (2 * HAMI_MICROSECOND)
 /* Streams may be taken to run side by side for so much work at a time, for want of a look at the
  * clock, which for launches of less would be the greater part of what they cost. */
 #define UNTIMED (2 * HAMI_MICROSECOND)
 
-/* ---- A thread's own view -------------------------------------------------------------------- */
+/* ---- A thread's own view --------------------------------------------------------------------- */
 
 /* Tell the stream what this thread launched on it, and turn to another one. */
 static void flush(struct hami_launcher *launcher)
@@ -57,7 +58,7 @@ static int64_t lease(const struct hami_work *work)
     return hami_bucket_corrected(work->bucket, ahead) < level ? ahead : 0;
 }
 
-/* ---- Admission ------------------------------------------------------------------------------ */
+/* ---- Admission ------------------------------------------------------------------------------- */
 
 static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
                     const struct hami_terms *terms, int64_t now)
@@ -113,7 +114,7 @@ static bool measurement_due(const struct hami_compute *compute, struct hami_laun
                             int64_t estimate)
 {
     int64_t cost = atomic_load_explicit(&compute->sample_cost, memory_order_relaxed);
-    int64_t between = LAUNCHED_PER_MEASURED * (cost > 0 ? cost : LIKELY_SAMPLE_COST);
+    int64_t between = LAUNCHED_PER_MEASURED * (cost > LEAST_SAMPLE_COST ? cost : LEAST_SAMPLE_COST);
 
     launcher->launch_cost = atomic_load_explicit(&compute->launch_cost, memory_order_relaxed);
     if (launcher->credit >= 0)

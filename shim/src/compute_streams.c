@@ -70,7 +70,7 @@ void hami_stream_extend(struct hami_stream *stream, int64_t since, int64_t time)
                                                   memory_order_relaxed));
 }
 
-/* ---- When they all end ------------------------------------------------------------------------ */
+/* ---- When they all end ----------------------------------------------------------------------- */
 
 /* The n-th listed stream, if it is of the device that `key` is of. A stream that was forgotten and
  * made again may be listed twice, which does no harm. */
@@ -103,13 +103,17 @@ static int64_t last_end(struct hami_compute *compute, uint64_t key)
 int64_t hami_stream_restate(struct hami_compute *compute, const struct hami_work *work,
                             int64_t later)
 {
-    int64_t before;
+    int64_t before, moved;
 
     if (atomic_load_explicit(&work->stream->key, memory_order_relaxed) != work->stream_key)
         return (int64_t)((__int128)later * work->charged / work->estimate);
     before = last_end(compute, work->stream_key);
     atomic_fetch_add_explicit(&work->stream->end, later, memory_order_relaxed);
-    return last_end(compute, work->stream_key) - before;
+    moved = last_end(compute, work->stream_key) - before;
+    /* Other threads launch meanwhile, and pay for that themselves. */
+    if (later < 0)
+        return moved < later ? later : moved < 0 ? moved : 0;
+    return moved > later ? later : moved > 0 ? moved : 0;
 }
 
 void hami_streams_restate(struct hami_compute *compute, const struct hami_work *work, int64_t now,

@@ -84,6 +84,10 @@ static bool usage_of(const char *path, int fd, struct hami_region *region)
         return false;
     }
     region->usage = mapped(path, region->fd, sizeof(*region->usage), PROT_READ | PROT_WRITE);
+    /* A mapping keeps the file's locks as a descriptor does: a child that closes every descriptor
+     * gives back the device memory of its dead parent, and so must let go of the parent's slot. */
+    if (region->usage)
+        madvise(region->usage, sizeof(*region->usage), MADV_DONTFORK);
     if (region->usage && usage_check(region->usage))
         return true;
     if (region->usage)

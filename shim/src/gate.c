@@ -33,7 +33,7 @@ static _Thread_local struct {
     struct hami_terms terms;
 } here __attribute__((tls_model("initial-exec")));
 
-/* ---- Which devices have a gate ---------------------------------------------------------------- */
+/* ---- Which devices have a gate --------------------------------------------------------------- */
 
 #define UNJUDGED UINT64_MAX
 _Static_assert(HAMI_MAX_DEVICES <= 16, "a bit for each row");
@@ -94,7 +94,7 @@ bool hami_gate_absent_now(uint64_t *rows)
     return (*rows & HAMI_GATE_ROWS) == 0 && !higher_seen(*rows >> HAMI_GATE_YIELDS);
 }
 
-/* ---- What holds now --------------------------------------------------------------------------- */
+/* ---- What holds now -------------------------------------------------------------------------- */
 
 static struct hami_terms terms(const struct hami_limits *limits,
                                const struct hami_observed *observed, unsigned int row)
@@ -132,7 +132,7 @@ static void look(struct hami_gate *gate, struct process *process, struct hami_te
                        utilisation);
 }
 
-/* ---- Going through it ------------------------------------------------------------------------- */
+/* ---- Going through it ------------------------------------------------------------------------ */
 
 static struct process *make_own(void)
 {
@@ -300,7 +300,7 @@ void hami_gate_left(struct hami_gate *gate, CUresult result)
     errno = saved;
 }
 
-/* ---- What goes -------------------------------------------------------------------------------- */
+/* ---- What goes ------------------------------------------------------------------------------- */
 
 void hami_launch_forget_module(CUmodule module)
 {

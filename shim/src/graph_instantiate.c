@@ -26,7 +26,7 @@ static CUresult instantiate_counted(CUgraphExec *exec, CUgraph graph,
     CUgraphExec made;
     CUresult result;
 
-    if (!hami_graph_charge(need, &(struct hami_pool_beside){0}, ahead))
+    if (!hami_graph_charge(need, NULL, ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = of->driver(&made, graph, of);
     if (result != CUDA_SUCCESS) {

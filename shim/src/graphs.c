@@ -78,16 +78,13 @@ bool hami_graph_charge(const struct hami_graph_need *need, const struct hami_poo
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
         struct hami_pool *pool = hami_pool_graphs(row);
-        struct hami_pool_beside own = *beside;
         uint64_t bytes = need->bytes[row];
 
         ahead[row] = 0;
-        if (own.own > bytes)
-            own.own = bytes;
-        if (bytes == 0 || hami_pool_run(pool, bytes, &own, &ahead[row]))
+        if (bytes == 0 || hami_pool_run(pool, bytes, beside, &ahead[row]))
             continue;
         /* What is given back may be what the graph would have used: the growth is another then. */
-        if (hami_memory_reclaim(row) && hami_pool_run(pool, bytes, &own, &ahead[row]))
+        if (hami_memory_reclaim(row) && hami_pool_run(pool, bytes, beside, &ahead[row]))
             continue;
         cancel_rows(need, ahead, row);
         return false;
@@ -217,7 +214,7 @@ static struct hami_pool_beside beside_of(const struct graph_exec *record, bool a
     /* Where nothing was freed since, what it left is there, and the driver frees it first. */
     if (record->launched && record->auto_free && record->need.keeps &&
         record->frees == atomic_load_explicit(&frees, memory_order_relaxed))
-        beside.own = UINT64_MAX;
+        beside.own_too = true;
     return beside;
 }
 

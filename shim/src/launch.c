@@ -7,7 +7,7 @@
 #include "graphs.h"
 #include "real.h"
 
-/* ---- Kernels ---------------------------------------------------------------------------------- */
+/* ---- Kernels --------------------------------------------------------------------------------- */
 
 /* The gated half is a function of its own, so that the other one needs no stack. */
 #define KERNEL(name, per_thread)                                                                   \
@@ -107,7 +107,7 @@ static bool measurable(const CUlaunchConfig *config)
 KERNEL_EX(cuLaunchKernelEx, false)
 KERNEL_EX(cuLaunchKernelEx_ptsz, true)
 
-/* ---- Graphs ----------------------------------------------------------------------------------- */
+/* ---- Graphs ---------------------------------------------------------------------------------- */
 
 /* A graph's memory is charged before its turn comes, so that it is refused at once. */
 #define GRAPH(name, per_thread)                                                                    \

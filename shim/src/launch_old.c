@@ -5,7 +5,7 @@
 #include "real.h"
 #include "slice.h"
 
-/* ---- One kernel at a time, its arguments set before ------------------------------------------- */
+/* ---- One kernel at a time, its arguments set before ------------------------------------------ */
 
 HAMI_EXPORT CUresult cuLaunch(CUfunction function)
 {
@@ -60,7 +60,7 @@ HAMI_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int grid_x, int grid
     return result;
 }
 
-/* ---- One kernel on several devices ------------------------------------------------------------ */
+/* ---- One kernel on several devices ----------------------------------------------------------- */
 
 /* The row of the device of a stream, which is not the current context's; HAMI_ROW_NONE if unknown. */
 static int row_of(CUstream stream)

@@ -20,19 +20,27 @@
 #define STEP_MIN (2 * MIB)
 #define STEP_MAX (1024 * MIB)
 
-/* By how much pools grow at a time. Not documented; drivers of today take 32 MiB. Learned. */
-static _Atomic uint64_t growth_step = 32 * MIB;
+/* By how much pools grow at a time, and graph memory, which need not be the same. Not documented;
+ * drivers of today take 32 MiB. Learned. */
+static _Atomic uint64_t pool_step = 32 * MIB, graph_step = 32 * MIB;
 
-static uint64_t stepped(uint64_t bytes)
+static _Atomic uint64_t *step_of(struct hami_pool *pool)
 {
-    uint64_t step = atomic_load_explicit(&growth_step, memory_order_relaxed);
+    return atomic_load_explicit(&pool->state, memory_order_relaxed) == HAMI_POOL_GRAPHS
+               ? &graph_step
+               : &pool_step;
+}
+
+static uint64_t stepped(struct hami_pool *pool, uint64_t bytes)
+{
+    uint64_t step = atomic_load_explicit(step_of(pool), memory_order_relaxed);
 
     return bytes > UINT64_MAX - step ? UINT64_MAX : (bytes + step - 1) & ~(step - 1);
 }
 
-static void learn_step(uint64_t growth, uint64_t predicted)
+static void learn_step(struct hami_pool *pool, uint64_t growth, uint64_t predicted)
 {
-    uint64_t step = atomic_load_explicit(&growth_step, memory_order_relaxed);
+    uint64_t step = atomic_load_explicit(step_of(pool), memory_order_relaxed);
     uint64_t unit = growth & -growth; /* the largest power of two that divides it */
 
     if (unit < STEP_MIN)
@@ -40,7 +48,7 @@ static void learn_step(uint64_t growth, uint64_t predicted)
     if (unit > STEP_MAX)
         unit = STEP_MAX;
     if (unit < step || (predicted != 0 && growth > predicted && unit > step))
-        atomic_store_explicit(&growth_step, unit, memory_order_relaxed);
+        atomic_store_explicit(step_of(pool), unit, memory_order_relaxed);
 }
 
 static uint64_t live_of(struct hami_pool *pool)
@@ -104,7 +112,7 @@ static uint64_t needed(struct hami_pool *pool)
 {
     uint64_t live = wanted_of(pool);
     uint64_t reserved = pool->reserved = reserved_of(pool);
-    uint64_t growing = live > reserved ? stepped(live) : 0;
+    uint64_t growing = live > reserved ? stepped(pool, live) : 0;
 
     return growing > reserved + pool->pending ? growing : reserved + pool->pending;
 }
@@ -118,7 +126,7 @@ static bool settle(struct hami_pool *pool, uint64_t predicted, uint64_t *refunde
 
     *refunded = 0;
     if (pool->reserved > before)
-        learn_step(pool->reserved - before, predicted);
+        learn_step(pool, pool->reserved - before, predicted);
     if (pool->reserved > was) {
         atomic_store_explicit(&pool->charged, pool->reserved, memory_order_seq_cst);
         hami_charge_taken(pool->row, pool->reserved - was);
@@ -168,7 +176,7 @@ static bool reserve_growth(struct hami_pool *pool, uint64_t bytes, bool least, u
     charged = charged_of(pool);
     *ahead = 0;
     if (live > charged) {
-        uint64_t least_growth = stepped(live - charged), most = stepped(bytes);
+        uint64_t least_growth = stepped(pool, live - charged), most = stepped(pool, bytes);
 
         *ahead = least || most < least_growth ? least_growth : most;
         granted = grow(pool, *ahead);
@@ -243,13 +251,17 @@ bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, const struct hami_poo
         return false;
     hami_lock(&pool->lock);
     together = atomic_fetch_add_explicit(&pool->live, bytes, memory_order_seq_cst) + bytes;
-    pool->kept = pool->kept || beside->keeps;
-    if (pool->kept || beside->others)
-        used = hami_pool_used(pool);
-    together += used - (used < beside->own ? used : beside->own);
+    if (beside) {
+        pool->kept = pool->kept || beside->keeps;
+        if (pool->kept || beside->others)
+            used = hami_pool_used(pool);
+        if (beside->own_too)
+            used -= used < bytes ? used : bytes;
+        together += used;
+    }
     there = charged_of(pool);
     if (together > there) {
-        *ahead = stepped(together - there);
+        *ahead = stepped(pool, together - there);
         granted = grow(pool, *ahead);
     }
     if (!granted) {

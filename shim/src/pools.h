@@ -61,12 +61,13 @@ void hami_pool_freed(struct hami_pool *pool, uint64_t bytes);
 
 /* What graph memory may be in use beside a graph that runs. */
 struct hami_pool_beside {
-    bool others; /* other graphs may run */
-    bool keeps;  /* this graph leaves what it allocates */
-    uint64_t own; /* what it left, which its launch frees */
+    bool others;  /* other graphs may run */
+    bool keeps;   /* this graph leaves what it allocates */
+    bool own_too; /* it left memory when it ran before, which its launch frees */
 };
-/* Before a graph runs that takes `bytes` of graph memory: charge what that may grow by. False: over
- * the limit, nothing changed. Then hami_pool_ran, or hami_pool_cancel. */
+/* Before a graph runs that takes `bytes` of graph memory: charge what that may grow by. `beside` is
+ * NULL where it is only instantiated: when it runs, the memory may be free. False: over the limit,
+ * nothing changed. Then hami_pool_ran, or hami_pool_cancel. */
 bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, const struct hami_pool_beside *beside,
                    uint64_t *ahead);
 /* The driver launched it. False as of hami_pool_confirm. */

@@ -3,7 +3,7 @@
 #include "clock.h"
 #include "real.h"
 
-/* ---- Driver calls, in any thread, whatever captures ----------------------------------------- */
+/* ---- Driver calls, in any thread, whatever captures ------------------------------------------ */
 
 /* A thread with a capture of its own, or any thread during a capture in global mode, may not query
  * or create events, unless it says that it knows what it does. */
@@ -82,7 +82,7 @@ static bool make_events(struct hami_sample *sample, CUcontext context)
     return made;
 }
 
-/* ---- Taking one ----------------------------------------------------------------------------- */
+/* ---- Taking one ------------------------------------------------------------------------------ */
 
 static bool change(struct hami_sample *sample, uint32_t from, uint32_t to)
 {
@@ -183,7 +183,7 @@ void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
     hami_compute_costs(compute, hami_now() - measuring->begun - call, call);
 }
 
-/* ---- Looking at them ------------------------------------------------------------------------ */
+/* ---- Looking at them ------------------------------------------------------------------------- */
 
 /* How long the launch took, from the time between its events. That begins at the first event, which
  * the device passes at once when nothing runs in the stream: then the time in which the launch was

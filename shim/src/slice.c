@@ -190,7 +190,7 @@ static void wiped_by_fork(void)
 }
 
 /* What a forked child finds open. The program may have closed the descriptor, and its number be
- * another file's by now. */
+ * another file's by now. The region is not mapped in a child, and others may be mapped there. */
 static void close_inherited(void)
 {
     struct stat found;
@@ -199,6 +199,7 @@ static void close_inherited(void)
         (fstat(opened.region.fd, &found) != 0 || found.st_dev != opened.device ||
          found.st_ino != opened.inode))
         opened.region.fd = -1;
+    opened.region.usage = NULL;
     hami_files_close(&opened.region);
     if (opened.page)
         munmap((void *)opened.page, sizeof(*opened.page));

@@ -32,7 +32,7 @@ static int64_t ticks;
 static int delay = 1; /* of the monitor's figures, in ticks */
 static bool verbose;
 
-/* ---- The world ------------------------------------------------------------------------------ */
+/* ---- The world ------------------------------------------------------------------------------- */
 
 static void add_host(int tenant, const struct tenant *its)
 {
@@ -123,7 +123,7 @@ static void run_until(int64_t to, bool monitored)
     }
 }
 
-/* ---- Shares --------------------------------------------------------------------------------- */
+/* ---- Shares ---------------------------------------------------------------------------------- */
 
 /* Whether a tenant's share is right: within 3 points, or what two of its launches make out. */
 static bool judge(const struct scene *scene, int tenant, double share, int64_t window)
@@ -213,7 +213,7 @@ static void streams_are_not_serialised(void)
     }
 }
 
-/* ---- Moments ---------------------------------------------------------------------------------- */
+/* ---- Moments --------------------------------------------------------------------------------- */
 
 /* A limit that changes holds within a tenth of a second. */
 static void a_change_holds_soon(void)

@@ -11,7 +11,7 @@
 #define MS HAMI_MILLISECOND
 #define S HAMI_SECOND
 
-/* ---- The bucket ------------------------------------------------------------------------------- */
+/* ---- The bucket ------------------------------------------------------------------------------ */
 
 static void it_fills_at_its_share_of_the_time(void)
 {
@@ -97,7 +97,7 @@ static void a_correction_restates_debt(void)
     EXPECT(hami_bucket_level(&bucket) == -HAMI_BUCKET_DEBT);
 }
 
-/* ---- Estimates -------------------------------------------------------------------------------- */
+/* ---- Estimates ------------------------------------------------------------------------------- */
 
 static struct hami_compute *compute;
 
@@ -216,7 +216,7 @@ static void a_full_table_gives_way(void)
     }
 }
 
-/* ---- Charging --------------------------------------------------------------------------------- */
+/* ---- Charging -------------------------------------------------------------------------------- */
 
 static struct hami_bucket bucket;
 static struct hami_terms half = {.percent = 50, .counted = true, .limited = true};
@@ -378,7 +378,7 @@ static void a_refused_launch_is_not_charged(void)
     EXPECT(horizon(&launcher) == S + 10 * MS);
 }
 
-/* ---- Settling --------------------------------------------------------------------------------- */
+/* ---- Settling -------------------------------------------------------------------------------- */
 
 static struct hami_work admitted(struct hami_launcher *launcher, uint64_t function, uint64_t stream)
 {
@@ -464,7 +464,7 @@ static void what_cannot_be_measured_is_like_the_rest(void)
     EXPECT(charged(&launcher) <= 50 * MS + 20 * MS);
 }
 
-/* ---- The monitor ------------------------------------------------------------------------------ */
+/* ---- The monitor ----------------------------------------------------------------------------- */
 
 static uint64_t corrected_after(int readings, int64_t charge, uint64_t percent)
 {
@@ -520,7 +520,7 @@ static void without_a_monitor_nothing_is_corrected(void)
     EXPECT(bucket.correction == 0);
 }
 
-/* ---- Threads ---------------------------------------------------------------------------------- */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 #define THREADS 4
 #define EACH 20000
@@ -542,18 +542,22 @@ static void *launch_many(void *argument)
         }
         if (i % 100 == 0)
             hami_share_observe(compute, work.share, &bucket, S, (uint64_t)i, 3000);
-        if (i % 5000 == 0)
-            hami_compute_forget_stream(compute, work.stream_key);
+        if (i % 500 == 0) {
+            struct hami_work other = work_of(7, 1000 + (uint64_t)i);
+
+            EXPECT(hami_admit(compute, &launcher, &other, &free_terms, S) == 0);
+            hami_compute_forget_stream(compute, other.stream_key);
+        }
         if (i % 7000 == 0)
             hami_estimate_suspect_all(&compute->estimates);
     }
     return NULL;
 }
 
-/* Streams side by side, which are forgotten every 5000 launches and begin anew then: together they
- * are as long as one of them, whoever was charged for what. */
-static void threads_lose_nothing(void)
+/* Streams side by side are as long as one of them, whoever was charged for what. */
+static void threads_pay_once(void)
 {
+    const int64_t right = EACH * 100 * US;
     pthread_t threads[THREADS];
 
     fresh();
@@ -562,7 +566,7 @@ static void threads_lose_nothing(void)
         pthread_create(&threads[i], NULL, launch_many, (void *)(uintptr_t)(i + 1));
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    EXPECT((int64_t)bucket.charged > 5000 * 95 * US && (int64_t)bucket.charged < 5000 * 130 * US);
+    EXPECT((int64_t)bucket.charged > right * 9 / 10 && (int64_t)bucket.charged < right * 11 / 10);
 }
 
 int main(void)
@@ -592,7 +596,7 @@ int main(void)
     charges_are_corrected_by_what_the_monitor_sees();
     a_monitor_that_sees_nothing_corrects_nothing();
     without_a_monitor_nothing_is_corrected();
-    threads_lose_nothing();
+    threads_pay_once();
     free(compute);
     return failures != 0;
 }

@@ -229,6 +229,14 @@ static void add(int graph, int device, uint64_t address, uint64_t bytes)
 
     EXPECT(cuGraphAddMemAllocNode(&node, graph_handle(graph), NULL, 0, &parameters) ==
            CUDA_SUCCESS);
+    graphs[graph].types[graphs[graph].count++] = CU_GRAPH_NODE_TYPE_MEM_FREE;
+}
+
+/* Without a node that frees it. */
+static void add_kept(int graph, int device, uint64_t address, uint64_t bytes)
+{
+    add(graph, device, address, bytes);
+    graphs[graph].count--;
 }
 
 static CUgraphExec instantiate(int graph)
@@ -362,6 +370,42 @@ static void graphs_in_one_stream_share_and_others_may_not(void)
     EXPECT(hami_graph_before_launch(&call, one, (CUstream)6, false) == CUDA_SUCCESS);
     EXPECT(fake_charged[0] == 60 * MIB);
     hami_graph_after_launch(&call, CUDA_ERROR_INVALID_VALUE);
+}
+
+/* Whatever the stream: it is there when the next graph runs. */
+static void what_a_graph_leaves_counts_beside_the_next(void)
+{
+    CUgraphExec one, two, again;
+    CUgraphExec plain;
+
+    start(100 * MIB);
+    add_kept(0, 0, 0, 30 * MIB);
+    add_kept(1, 0, 32 * MIB, 30 * MIB);
+    add_kept(2, 0, 64 * MIB, 50 * MIB);
+    add(3, 0, 0, 70 * MIB);
+    one = instantiate(0);
+    two = instantiate(1);
+    EXPECT(cuGraphInstantiateWithFlags(&again, graph_handle(2),
+                                       CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) ==
+           CUDA_SUCCESS);
+    plain = instantiate(3);
+    EXPECT(launch(one, 5) == CUDA_SUCCESS);
+    memory[0].used = 30 * MIB;
+    EXPECT(launch(two, 5) == CUDA_SUCCESS && charged_is_given());
+    memory[0].used = 60 * MIB;
+    EXPECT(fake_charged[0] == 60 * MIB);
+    EXPECT(launch(again, 5) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(launch(plain, 5) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(fake.peak[0] <= fake_limit && charged_is_given());
+    memory[0].used = 0;
+    EXPECT(launch(again, 5) == CUDA_SUCCESS);
+    memory[0].used = 50 * MIB;
+    /* The driver would free it first: that it does is known unless something was freed since. */
+    EXPECT(hami_graph_before_launch(&(struct hami_graph_launch){0}, again, NULL, false) ==
+           CUDA_SUCCESS);
+    hami_graph_left_freed();
+    EXPECT(hami_graph_before_launch(&(struct hami_graph_launch){0}, again, NULL, false) ==
+           CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 static void pools_give_back_their_cache_for_a_graph(void)
@@ -512,6 +556,7 @@ int main(void)
     growth_found_after_instantiating_is_undone_where_it_does_not_fit();
     a_launch_that_does_not_fit_is_refused();
     graphs_in_one_stream_share_and_others_may_not();
+    what_a_graph_leaves_counts_beside_the_next();
     pools_give_back_their_cache_for_a_graph();
     what_graphs_cache_is_given_back_before_a_request_is_refused();
     what_is_given_back_is_asked_for_again();
