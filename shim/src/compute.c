@@ -140,7 +140,8 @@ static bool to_measure(const struct hami_compute *compute, struct hami_launcher 
 
     if (!work->known)
         before = atomic_fetch_add_explicit(&work->entry->launches, 1, memory_order_relaxed);
-    /* The first launch of a function loads its code: good for what it itself is charged, no more. */
+    /* The first launch of a function loads its code: good for what it itself is charged, no
+     * more. */
     work->first = !work->known && before == 0 &&
                   atomic_load_explicit(&work->entry->samples, memory_order_relaxed) == 0;
     return !work->unmeasurable && (work->known ? due : work->first || !measuring);

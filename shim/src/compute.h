@@ -4,8 +4,8 @@
  * it puts off the moment at which this process is done with the device, its *horizon*. Work that
  * runs beside other work of the process puts off nothing and is free.
  *
- * Nothing here sleeps, calls the driver or asks for the time: launch.c does, and tests/bucket_model.c
- * does it in a time of its own. */
+ * Nothing here sleeps, calls the driver or asks for the time: gate.c and samples.c do, and the
+ * model in tests/ does it in a time of its own. */
 #ifndef HAMI_COMPUTE_H
 #define HAMI_COMPUTE_H
 
@@ -53,9 +53,10 @@ struct hami_compute {
     _Atomic int64_t launch_cost; /* what the driver's launch costs it */
 };
 
-/* What one thread knows, so that most of its launches touch nothing that others write: a stream's
- * end and the horizon as they were when it last looked, which it does after 64 launches at the
- * latest, and device time that it has taken ahead (a lease, at most HAMI_LEASE). All zero at first. */
+/* What one thread knows, so that most of its launches touch nothing that others write: a
+ * stream's end and the horizon as they were when it last looked, which it does after 64 launches
+ * at the latest, and device time that it has taken ahead (a lease, at most HAMI_LEASE). All zero
+ * at first. */
 #define HAMI_LEASE HAMI_MILLISECOND
 #define HAMI_LAUNCHES_AHEAD 64
 
@@ -133,13 +134,13 @@ static inline bool hami_admit_quickly(struct hami_launcher *launcher, uint64_t s
     return true;
 }
 
-/* The same for another stream than before, as far as that can be judged without asking for the time:
- * what runs beside what depends on it. */
+/* The same for another stream than before, as far as that can be judged without asking for the
+ * time: what runs beside what depends on it. */
 bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launcher,
                        unsigned int row, uint64_t stream_key, int64_t estimate);
 
-/* 0: the launch may go and was charged. Else ask again after so many nanoseconds at the latest; much
- * sooner if a measurement may come in or the terms may change meanwhile. */
+/* 0: the launch may go and was charged. Else ask again after so many nanoseconds at the latest;
+ * much sooner if a measurement may come in or the terms may change meanwhile. */
 int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
                    struct hami_work *work, const struct hami_terms *terms, int64_t now);
 
@@ -153,8 +154,8 @@ void hami_admit_unmeasured(const struct hami_work *work);
 /* It is measured: hami_settle follows, or hami_settle_nothing. */
 void hami_sampling(const struct hami_work *work);
 
-/* A measured launch has taken `taken` so far, or in all if `ended`, where it was said to take `said`:
- * at first its estimate, later what the call before said. */
+/* A measured launch has taken `taken` so far, or in all if `ended`, where it was said to take
+ * `said`: at first its estimate, later what the call before said. */
 void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t now,
                  int64_t said, int64_t taken, bool ended);
 /* The measurement came to nothing. */

@@ -1,7 +1,8 @@
 /* What launches really took, what that says of those to come, and what the monitor says of all. */
 #include "compute_parts.h"
 
-/* Longer than any of the calls themselves: the thread was interrupted, or the driver's queue full. */
+/* Longer than any of the calls themselves: the thread was interrupted, or the driver's queue
+ * full. */
 #define LONGEST_SAMPLE (40 * HAMI_MICROSECOND)
 #define LONGEST_LAUNCH (10 * HAMI_MICROSECOND)
 
@@ -79,9 +80,9 @@ void hami_settle(struct hami_compute *compute, const struct hami_work *work, int
     }
 }
 
-/* What was charged for work that has yet to be done: by the horizon, which knows nothing of what the
- * device does for others; and by the measurements, while there are any, which do not tell how far
- * the work is that runs now. */
+/* What was charged for work that has yet to be done: by the horizon, which knows nothing of what
+ * the device does for others; and by the measurements, while there are any, which do not tell
+ * how far the work is that runs now. */
 static int64_t ahead(const struct hami_share *share, int64_t now)
 {
     int64_t horizon = atomic_load_explicit(&share->horizon, memory_order_relaxed) - now;
@@ -126,7 +127,8 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     hami_unlock(&share->correcting);
 }
 
-/* Interruptions, and a driver that waits for room in its queue, only ever make a call look longer. */
+/* Interruptions, and a driver that waits for room in its queue, only ever make a call look
+ * longer. */
 static void follow(_Atomic int64_t *cost, int64_t value, int64_t longest)
 {
     int64_t found = atomic_load_explicit(cost, memory_order_relaxed);

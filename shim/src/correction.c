@@ -47,9 +47,10 @@ static uint64_t between(uint64_t value, uint64_t low, uint64_t high)
 /* The monitor's figures are late by anything up to a period: the truth lies between what comes of
  * taking them as fresh and as a period old, which are one once the load is steady.
  *
- * Then, what the last seconds were charged too much is given back with the next ones. Not for the
- * sake of those: the more the tenants of a full card may launch the more they overlap, and the more
- * their elapsed time exceeds what they get. Following that without getting ahead of it takes long. */
+ * Then, what the last seconds were charged too much is given back with the next ones. Not for
+ * the sake of those: the more the tenants of a full card may launch the more they overlap, and
+ * the more their elapsed time exceeds what they get. Following that without getting ahead of it
+ * takes long. */
 static void publish(const struct hami_correction *correction, struct hami_bucket *bucket)
 {
     uint64_t used = atomic_load_explicit(&bucket->correction, memory_order_relaxed);

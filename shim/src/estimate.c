@@ -13,7 +13,8 @@
 #define SHORTEST 1
 
 /* What an unmeasured launch is charged while nothing at all is known. Two of them use up a full
- * bucket: a program that starts by queueing long kernels is held back until the first is measured. */
+ * bucket: a program that starts by queueing long kernels is held back until the first is
+ * measured. */
 #define PROBE (HAMI_BUCKET_FULL * 2 / 3)
 /* The same when other work was measured; and where this work cannot be. */
 #define FIRST_PROBE (100 * HAMI_MICROSECOND)

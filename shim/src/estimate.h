@@ -20,7 +20,7 @@ struct hami_what {
 
 struct hami_estimate {
     _Atomic uint64_t key;        /* hash of a hami_what; 0: free */
-    _Atomic int64_t mean;        /* nanoseconds; of an entry without samples a guess, 0: not even that */
+    _Atomic int64_t mean;        /* nanoseconds; without samples a guess, 0: not even that */
     _Atomic uint32_t samples;    /* measurements behind the mean */
     _Atomic uint32_t generation; /* of the table, when last measured; older: suspect */
     _Atomic uint32_t launches;   /* before the first measurement */
@@ -97,7 +97,8 @@ static inline bool hami_estimate_known(const struct hami_estimates *table,
 
 /* As hami_estimate_find, made where it is not there: never NULL. A new entry begins with what a
  * measured neighbour in size suggests. */
-struct hami_estimate *hami_estimate_make(struct hami_estimates *table, const struct hami_what *what);
+struct hami_estimate *hami_estimate_make(struct hami_estimates *table,
+                                         const struct hami_what *what);
 
 /* What to charge for a launch of something not measured yet: the guess if there is one. Else what
  * makes a burst of such launches use up the budget before it has used up the device, as long as a

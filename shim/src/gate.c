@@ -10,8 +10,8 @@
 #include "real.h"
 #include "slice.h"
 
-/* A thread that waits looks again after so long: whether limits changed, and, while a measurement is
- * under way that may well give back what was charged, whether that came in. */
+/* A thread that waits looks again after so long: whether limits changed, and, while a
+ * measurement is under way that may well give back what was charged, whether that came in. */
 #define LOOK_AGAIN (10 * HAMI_MILLISECOND)
 #define LOOK_AGAIN_SOON HAMI_MILLISECOND
 /* How long a thread goes by the terms it found. */
@@ -189,8 +189,10 @@ static void report_debt(unsigned int row)
     if (now - last > 10 * HAMI_SECOND &&
         atomic_compare_exchange_strong_explicit(&reported, &last, now, memory_order_relaxed,
                                                 memory_order_relaxed))
-        hami_log(HAMI_INFO, "device %u: launched more than %d s of work ahead of the compute share; "
-                 "the share may be exceeded", row, (int)(HAMI_BUCKET_DEBT / HAMI_SECOND));
+        hami_log(HAMI_INFO,
+                 "device %u: more than %d s of work was launched ahead of the compute share, which "
+                 "may be exceeded",
+                 row, (int)(HAMI_BUCKET_DEBT / HAMI_SECOND));
 }
 
 static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, uint64_t stream_key)
@@ -237,8 +239,8 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
     gate->per_thread = per_thread;
     gate->measurable = measurable;
     gate->stream = stream;
-    /* A function belongs to one context; a kernel of a library is the same code in all contexts of a
-     * device; a graph is known by its handle alone, see hami_launch_forget_exec. */
+    /* A function belongs to one context; a kernel of a library is the same code in all contexts
+     * of a device; a graph is known by its handle alone, see hami_launch_forget_exec. */
     gate->what.handle = (uintptr_t)handle;
     gate->what.context = size == HAMI_ESTIMATE_GRAPH ? 0 : row + 1;
     gate->what.size = size;

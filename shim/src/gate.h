@@ -58,9 +58,10 @@ static inline bool hami_gate_absent(uint64_t *rows)
     return *rows == 0 || ((*rows & HAMI_GATE_ROWS) == 0 && hami_gate_absent_now(rows));
 }
 
-/* Before a launch of `handle` on the current device, with what hami_gate_absent said, or on a device
- * of the slice. Waits for its turn. CUDA_ERROR_OUT_OF_MEMORY in HAMI_MODE_CLOSED, where nothing is started; otherwise
- * hami_gate_leave follows the driver's answer. `measurable`: events around it leave it as it is. */
+/* Before a launch of `handle` on the current device, with what hami_gate_absent said, or on a
+ * device of the slice. Waits for its turn. CUDA_ERROR_OUT_OF_MEMORY in HAMI_MODE_CLOSED, where
+ * nothing is started; otherwise hami_gate_leave follows the driver's answer. `measurable`:
+ * events around it leave it as it is. */
 CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *handle, uint32_t size,
                          CUstream stream, bool per_thread, bool measurable);
 CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
@@ -73,7 +74,8 @@ static inline void hami_gate_leave(struct hami_gate *gate, CUresult result)
         hami_gate_left(gate, result);
 }
 
-/* Captures (capture.c): how many are open; forget those that a forked child inherited; a stream goes. */
+/* Captures (capture.c): how many are open; forget those that a forked child inherited; a stream
+ * goes. */
 extern _Atomic uint32_t hami_captures_open;
 void hami_captures_reset(void);
 void hami_captures_forget(CUstream stream);

@@ -1,5 +1,5 @@
-/* The hooks of everything that starts work on a device (gate.h). Without a limit each is a few loads
- * and a jump to the driver's own. */
+/* The hooks of everything that starts work on a device (gate.h). Without a limit each is a few
+ * loads and a jump to the driver's own. */
 #include "launch.h"
 
 #include "account.h"

@@ -62,7 +62,8 @@ HAMI_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int grid_x, int grid
 
 /* ---- One kernel on several devices ----------------------------------------------------------- */
 
-/* The row of the device of a stream, which is not the current context's; HAMI_ROW_NONE if unknown. */
+/* The row of the device of a stream, which is not the current context's; HAMI_ROW_NONE if
+ * unknown. */
 static int row_of(CUstream stream)
 {
     const struct hami_real *real = hami_real();

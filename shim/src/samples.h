@@ -46,9 +46,9 @@ void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
                      struct hami_measuring *measuring, CUstream stream, bool per_thread,
                      CUresult result);
 
-/* Look at the measurements that are worth it, those expected first; at up to `most` that have come
- * in, and not on after one that has not. True: some are under way. The caller's capture mode must be
- * relaxed: see hami_samples_poll. */
+/* Look at the measurements that are worth it, those expected first; at up to `most` that have
+ * come in, and not on after one that has not. True: some are under way. The caller's capture
+ * mode must be relaxed: see hami_samples_poll. */
 bool hami_samples_look(struct hami_samples *samples, struct hami_compute *compute, int64_t now,
                        int most);
 

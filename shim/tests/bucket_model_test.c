@@ -1,10 +1,10 @@
 /* links: tests/model_card.c tests/model_tenant.c src/bucket.c src/estimate.c src/correction.c src/compute.c src/compute_streams.c src/compute_settle.c src/samples.c */
-/* Does the compute share hold? The library's own code for estimates, horizon, bucket, correction and
- * measurements, in several processes at once, on a card in virtual time: hours of it in seconds,
- * and the same each time. The truth is the card's count of who had it for how long.
+/* Does the compute share hold? The library's own code for estimates, horizon, bucket, correction
+ * and measurements, in several processes at once, on a card in virtual time: hours of it in
+ * seconds, and the same each time. The truth is the card's count of who had it for how long.
  *
- * With arguments it prints a line of CSV per tenant of each case that has the first one in its name:
- * case, the monitor's delay, tenant, cap, expected share, share, correction. */
+ * With arguments it prints a line of CSV per tenant of each case that has the first one in its
+ * name: case, the monitor's delay, tenant, cap, expected share, share, correction. */
 #include <string.h>
 
 #include "expect.h"

@@ -248,8 +248,9 @@ static int64_t launch(struct hami_launcher *launcher, uint64_t function, uint64_
 
     if (launcher->credit == 0)
         launcher->credit = 1000 * S;
-    if (hami_admit_quickly(launcher, work.stream_key,
-                           hami_estimate_find(&compute->estimates, hami_what_key(&work.what))->mean))
+    if (hami_admit_quickly(
+            launcher, work.stream_key,
+            hami_estimate_find(&compute->estimates, hami_what_key(&work.what))->mean))
         return 0;
     return hami_admit(compute, launcher, &work, &half, now);
 }
@@ -488,7 +489,8 @@ static void charges_are_corrected_by_what_the_monitor_sees(void)
     uint64_t half_of_it = corrected_after(12, 600 * MS, 30);
     uint64_t twice_that = corrected_after(12, 300 * MS, 60);
 
-    EXPECT(half_of_it > HAMI_CORRECTION_ONE * 48 / 100 && half_of_it < HAMI_CORRECTION_ONE * 52 / 100);
+    EXPECT(half_of_it > HAMI_CORRECTION_ONE * 48 / 100 &&
+           half_of_it < HAMI_CORRECTION_ONE * 52 / 100);
     EXPECT(twice_that > HAMI_CORRECTION_ONE * 196 / 100 &&
            twice_that < HAMI_CORRECTION_ONE * 204 / 100);
     EXPECT(corrected_after(1, 500 * MS, 50) == 0);

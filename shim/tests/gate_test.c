@@ -429,33 +429,44 @@ static void nothing_starts_where_limits_cannot_be_read(void)
 
 /* ---- What is charged and measured ------------------------------------------------------------ */
 
-static void every_way_to_launch_is_charged(void)
+#define KERNEL_OF(stream) FUNCTION, 1, 2, 3, 4, 5, 6, 7, (stream), (void **)8
+
+enum { WAYS = 12, ON_SEVERAL = 11 };
+
+static void launch_by(int way)
 {
     CUlaunchConfig config = {.gridDimX = 1, .hStream = STREAM};
     CUDA_LAUNCH_PARAMS several[2] = {{.function = FUNCTION, .hStream = STREAM},
                                      {.function = FUNCTION, .hStream = STREAM}};
 
-    for (int way = 0; way < 12; way++) {
+    switch (way) {
+    case 0: cuLaunchKernel(KERNEL_OF(STREAM), (void **)9); break;
+    case 1: cuLaunchKernel_ptsz(KERNEL_OF(NULL), (void **)9); break;
+    case 2: cuLaunchKernelEx(&config, FUNCTION, NULL, NULL); break;
+    case 3: cuLaunchKernelEx_ptsz(&config, FUNCTION, NULL, NULL); break;
+    case 4: cuLaunchCooperativeKernel(KERNEL_OF(STREAM)); break;
+    case 5: cuLaunchCooperativeKernel_ptsz(KERNEL_OF(STREAM)); break;
+    case 6: cuLaunch(FUNCTION); break;
+    case 7: cuLaunchGrid(FUNCTION, 3, 4); break;
+    case 8: cuLaunchGridAsync(FUNCTION, 3, 4, STREAM); break;
+    case 9: cuGraphLaunch(EXEC, STREAM); break;
+    case 10: cuGraphLaunch_ptsz(EXEC, STREAM); break;
+    default: cuLaunchCooperativeKernelMultiDevice(several, 2, 0); break;
+    }
+}
+
+static void every_way_to_launch_is_charged(void)
+{
+    for (int way = 0; way < WAYS; way++) {
+        bool per_thread = way == 1 || way == 3 || way == 5 || way == 10;
+
         begin(50);
         driver.running = true;
-        switch (way) {
-        case 0: kernel(STREAM); break;
-        case 1: cuLaunchKernel_ptsz(FUNCTION, 1, 2, 3, 4, 5, 6, 7, NULL, (void **)8, (void **)9); break;
-        case 2: cuLaunchKernelEx(&config, FUNCTION, NULL, NULL); break;
-        case 3: cuLaunchKernelEx_ptsz(&config, FUNCTION, NULL, NULL); break;
-        case 4: cuLaunchCooperativeKernel(FUNCTION, 1, 2, 3, 4, 5, 6, 7, STREAM, (void **)8); break;
-        case 5: cuLaunchCooperativeKernel_ptsz(FUNCTION, 1, 2, 3, 4, 5, 6, 7, STREAM, (void **)8); break;
-        case 6: cuLaunch(FUNCTION); break;
-        case 7: cuLaunchGrid(FUNCTION, 3, 4); break;
-        case 8: cuLaunchGridAsync(FUNCTION, 3, 4, STREAM); break;
-        case 9: cuGraphLaunch(EXEC, STREAM); break;
-        case 10: cuGraphLaunch_ptsz(EXEC, STREAM); break;
-        default: cuLaunchCooperativeKernelMultiDevice(several, 2, 0); break;
-        }
+        launch_by(way);
         EXPECT(driver.launches == 1);
-        EXPECT(charged(way == 11 ? ordinal_row : 0) > 0);
-        EXPECT(driver.per_thread_records == (way == 1 || way == 3 || way == 5 || way == 10 ? 2 : 0));
-        EXPECT(driver.records + driver.per_thread_records == (way == 11 ? 4 : 2));
+        EXPECT(charged(way == ON_SEVERAL ? ordinal_row : 0) > 0);
+        EXPECT(driver.per_thread_records == (per_thread ? 2 : 0));
+        EXPECT(driver.records == (per_thread ? 0 : way == ON_SEVERAL ? 4 : 2));
         EXPECT(driver.unsafe == 0 && mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
     }
 }
@@ -668,7 +679,8 @@ static void waits_end_when_their_reason_does(void)
     EXPECT(kernel(STREAM) == CUDA_SUCCESS); /* of priority 0 itself */
 }
 
-/* A kernel that runs for ever, because it waits for one that comes after it, must not be waited for. */
+/* A kernel that runs for ever, because it waits for one that comes after it, must not be waited
+ * for. */
 static void nobody_waits_for_the_end_of_work(void)
 {
     int64_t from;

@@ -1,6 +1,6 @@
-/* A card in virtual time, for bucket_model.c: processes take turns of 2 ms on it, the streams of one
- * process run side by side as far as their widths fit, and a process that has nothing to do costs
- * nobody a turn. Deterministic, and some millions of kernels a second. */
+/* A card in virtual time, for bucket_model_test.c: processes take turns of 2 ms on it, the
+ * streams of one process run side by side as far as their widths fit, and a process that has
+ * nothing to do costs nobody a turn. Deterministic, and some millions of kernels a second. */
 #ifndef MODEL_CARD_H
 #define MODEL_CARD_H
 

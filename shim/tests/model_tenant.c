@@ -129,7 +129,8 @@ static void choose_work(struct host *host)
     if (functions > 1)
         host->time = tenant->kernel / 2 + tenant->kernel * function / (functions - 1);
     if (tenant->spread)
-        host->time += host->time * ((int64_t)chance(host, 2000) - 1000) / 1000 * tenant->spread / 100;
+        host->time +=
+            host->time * ((int64_t)chance(host, 2000) - 1000) / 1000 * tenant->spread / 100;
     if (tenant->graph)
         host->time *= tenant->graph;
     host->stream = (int)(host->launched % (uint64_t)(tenant->streams ? tenant->streams : 1));

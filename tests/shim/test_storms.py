@@ -257,9 +257,29 @@ def test_limits_that_change_while_processes_are_killed(tenant: MakesTenant, gpus
             a.slice.resize(chance.randrange(LIMIT // 8, LIMIT))
             victim = chance.randrange(len(programs))
             programs[victim].kill()
+            time.sleep(chance.uniform(0, 0.02))
+            a.slice.resize(LIMIT)  # below what is held a new process would get no context
             programs[victim] = next_one = a.runs(**CHEAP)
             next_one.storms(chance.randrange(1 << 20), most=40 * MIB)
     gpus.eventually(lambda: a.holds() == 0)
     assert a.peak() <= LIMIT
-    a.slice.resize(LIMIT)
     everything_can_be_had(a, LIMIT)
+
+
+# ---- Under sanitizers -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flavour", ["shim_asan", "shim_tsan"])
+def test_threads_and_processes_under_sanitizers(
+    flavour: str, request: pytest.FixtureRequest, tmp_path: Path
+):
+    build: Build = request.getfixturevalue(flavour)
+    with SimulatedGpus(tmp_path, build=build) as gpus:
+        a = StormTenant("a", build, gpus, Slice(tmp_path / "a", LIMIT))
+        with racing(a, 2) as programs:
+            for number, program in enumerate(programs):
+                program.storms(number, rounds=150, most=60 * MIB, threads=4)
+            stormed = [program.stormed() for program in programs]
+            assert sum(one.refused for one in stormed) > 0
+            assert (a.granted(), a.slice.charged()) == (0, 0)
+        assert LIMIT // 2 < a.peak() <= LIMIT
