@@ -171,8 +171,8 @@ void hami_refund_block(int row, uint64_t bytes)
     hami_refund(row, hami_whole_blocks(bytes));
 }
 
-/* The row too: what a context had is refunded after the driver has taken it back, and another device
- * may have been given the address meanwhile. */
+/* The row too: what a context had is refunded after the driver has taken it back, and the address
+ * may be another device's by then. */
 static uint64_t block_at(int row, uint64_t address)
 {
     return address / HAMI_BLOCK * HAMI_MAX_DEVICES + (uint64_t)(row & (HAMI_MAX_DEVICES - 1));

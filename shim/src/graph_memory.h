@@ -8,8 +8,8 @@
 #include "graph_need.h"
 #include "pools.h"
 
-/* Charge what a graph may make the driver reserve, by row. False: over the limit, nothing is charged.
- * Then the driver's call, then one of the two below. */
+/* Charge what a graph may make the driver reserve, by row; `beside` as of hami_pool_run. False: over
+ * the limit, nothing is charged. Then the driver's call, then one of the two below. */
 bool hami_graph_charge(const struct hami_graph_need *need, const struct hami_pool_beside *beside,
                        uint64_t *ahead);
 /* Charge what the driver did reserve. False: more than fits. */

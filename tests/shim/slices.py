@@ -51,7 +51,8 @@ class Slice:
     def resize(self, *memory: int) -> None:
         fd = os.open(self.folder / "limits", os.O_RDWR)
         try:
-            assert update(fd, self._limits(memory)) == "updated"
+            found = update(fd, self._limits(memory))
+            assert found == "updated", found
         finally:
             os.close(fd)
 

@@ -151,7 +151,8 @@ static void interrupted(const char *microseconds)
                                .it_value.tv_nsec = 1000};
     timer_t timer;
 
-    if (sigaction(SIGALRM, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, NULL, &timer) != 0 ||
+    if (sigaction(SIGALRM, &action, NULL) != 0 ||
+        timer_create(CLOCK_MONOTONIC, NULL, &timer) != 0 ||
         timer_settime(timer, 0, &every, NULL) != 0)
         exit(3);
 }

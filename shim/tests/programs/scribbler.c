@@ -37,7 +37,8 @@ static void put(int fd, uint64_t offset, uint64_t value)
 
 static bool is_locked(int fd, uint64_t slot)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)slot, .l_len = 1};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)slot,
+                         .l_len = 1};
 
     return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
