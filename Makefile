@@ -33,7 +33,7 @@ test: $(STAMP) ## run the tests on all cores
 	$(BIN)/pytest -n auto
 
 test-shim: ## build and run the C tests (skipped where there is no C compiler)
-	@$(MAKE) --no-print-directory -C shim test
+	@$(MAKE) --no-print-directory -C shim -j"$$(nproc)" test
 
 # SIMULATED=1: on a simulated GPU; QUICK=1: in half a minute, which proves less; WRITE=1: a table into
 # docs/benchmarks; PYTORCH=...: the Python that has PyTorch.

@@ -86,9 +86,11 @@ static struct hami_stream *listed(struct hami_compute *compute, unsigned int n, 
                                                                                        : NULL;
 }
 
+#define NO_END INT64_MIN /* no stream of the device is listed */
+
 static int64_t last_end(struct hami_compute *compute, uint64_t key)
 {
-    int64_t last = INT64_MIN;
+    int64_t last = NO_END;
 
     for (unsigned int n = 0; n < HAMI_STREAMS_LISTED; n++) {
         const struct hami_stream *stream = listed(compute, n, key);
@@ -100,16 +102,24 @@ static int64_t last_end(struct hami_compute *compute, uint64_t key)
     return last;
 }
 
+static int64_t in_proportion(const struct hami_work *work, int64_t later)
+{
+    return (int64_t)((__int128)later * work->charged / work->estimate);
+}
+
 int64_t hami_stream_restate(struct hami_compute *compute, const struct hami_work *work,
                             int64_t later)
 {
-    int64_t before, moved;
+    int64_t before, after, moved;
 
     if (atomic_load_explicit(&work->stream->key, memory_order_relaxed) != work->stream_key)
-        return (int64_t)((__int128)later * work->charged / work->estimate);
+        return in_proportion(work, later);
     before = last_end(compute, work->stream_key);
     atomic_fetch_add_explicit(&work->stream->end, later, memory_order_relaxed);
-    moved = last_end(compute, work->stream_key) - before;
+    after = last_end(compute, work->stream_key);
+    if (before == NO_END || after == NO_END) /* another thread destroyed it meanwhile */
+        return in_proportion(work, later);
+    moved = after - before;
     /* Other threads launch meanwhile, and pay for that themselves. */
     if (later < 0)
         return moved < later ? later : moved < 0 ? moved : 0;
