@@ -18,6 +18,14 @@ static bool is_plain(const void *handle, const void *descriptor)
     return !hami_counting() || !handle || !descriptor;
 }
 
+static uint64_t flat_bytes(size_t width, size_t height, CUarray_format format,
+                           unsigned int channels)
+{
+    return hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
+        .Width = width, .Height = height, .Format = format, .NumChannels = channels,
+    });
+}
+
 /* The driver made an array: on record, or undone. */
 static CUresult array_made(CUresult result, struct hami_entry *entry, CUarray made, CUarray *array)
 {
@@ -42,10 +50,8 @@ HAMI_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTO
     if (is_plain(array, descriptor))
         return hami_real()->cuArrayCreate_v2(array, descriptor);
     result = hami_request(HAMI_KIND_ARRAY,
-                          hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
-                              .Width = descriptor->Width, .Height = descriptor->Height,
-                              .Format = descriptor->Format, .NumChannels = descriptor->NumChannels,
-                          }),
+                          flat_bytes(descriptor->Width, descriptor->Height, descriptor->Format,
+                                     descriptor->NumChannels),
                           &entry);
     if (result != CUDA_SUCCESS)
         return result;
@@ -62,10 +68,8 @@ HAMI_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v
     if (is_plain(array, descriptor))
         return hami_real()->cuArrayCreate(array, descriptor);
     result = hami_request(HAMI_KIND_ARRAY,
-                          hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
-                              .Width = descriptor->Width, .Height = descriptor->Height,
-                              .Format = descriptor->Format, .NumChannels = descriptor->NumChannels,
-                          }),
+                          flat_bytes(descriptor->Width, descriptor->Height, descriptor->Format,
+                                     descriptor->NumChannels),
                           &entry);
     if (result != CUDA_SUCCESS)
         return result;

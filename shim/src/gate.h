@@ -38,8 +38,6 @@ struct hami_gate {
 #define HAMI_GATE_YIELDS 16
 extern _Atomic uint64_t hami_gates;
 
-bool hami_gate_absent_now(uint64_t *rows);
-
 /* Whether launches of this process are none of our business now: a few loads. If they are, `rows`
  * are those of hami_gates, or 0 where that is not known yet. */
 bool hami_gate_absent_now(uint64_t *rows);

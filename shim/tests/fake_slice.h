@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "expect.h"
 #include "log.h"
 #include "slice.h"
 
@@ -21,15 +22,6 @@ struct hami_process hami_process[1];
 static struct hami_limits fake_limits;
 static const struct hami_observed *fake_observed;
 static int fake_region = -1; /* never locked through this one: each process opens its own */
-static int failures;
-
-#define EXPECT(what)                                                                               \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                     \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
 
 const struct hami_limits *hami_limits(void)
 {

@@ -5,18 +5,10 @@
 #include <string.h>
 
 #include "account.h"
+#include "expect.h"
 #include "map.h"
 
 struct hami_process hami_process[1];
-static int failures;
-
-#define EXPECT(what)                                                                               \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                     \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
 
 /* What was refunded, by row; as blocks from the upper half. */
 static _Atomic uint64_t refunded[2 * HAMI_MAX_DEVICES];

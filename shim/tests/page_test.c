@@ -1,19 +1,11 @@
 /* What a reader of the limits page takes and what it leaves. */
 #include <stdlib.h>
 
+#include "expect.h"
 #include "sample.h"
 
 static struct hami_limits_page page;
 static union hami_limits_copy last;
-static int failures;
-
-#define EXPECT(what)                                                                               \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                     \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
 
 static void start(uint64_t revision)
 {
