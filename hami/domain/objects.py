@@ -113,6 +113,7 @@ class PodSpec(Lean, frozen=True):
     priority_class_name: str = ""
     preemption_policy: str | None = None
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
     overhead: dict[str, str] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
 
@@ -132,6 +133,7 @@ class ContainerStatus(Lean, frozen=True):
 
 class PodStatus(Lean, frozen=True):
     phase: str = ""
+    start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 
 

@@ -8,7 +8,7 @@ existing objects are changed by patches.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -124,6 +124,23 @@ class Namespace(Lean, frozen=True):
     metadata: Metadata = Metadata()
 
 
+class DisruptionBudgetSpec(Lean, frozen=True):
+    selector: dict[str, Any] | None = None
+
+
+class DisruptionBudgetStatus(Lean, frozen=True):
+    """``disrupted_pods`` were evicted and count in ``disruptions_allowed`` already."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] | None = None
+
+
+class DisruptionBudget(Lean, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
 class _ReadContainer(Container, frozen=True):
     """Without its environment, which is most of a pod and matters at admission alone."""
 
@@ -165,5 +182,12 @@ LEASES = Resource(
     plural="leases",
     kind="Lease",
     type=Lease,
+    namespaced=True,
+)
+DISRUPTION_BUDGETS = Resource(
+    group_version="policy/v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    type=DisruptionBudget,
     namespaced=True,
 )

@@ -98,7 +98,8 @@ class SlotC(ctypes.LittleEndianStructure):
         ("start_time", _u64),
         ("pid_namespace", _u64),
         ("generation", _u64),
-        ("reserved", _u64 * 4),
+        ("found_dead_at", _u64),
+        ("reserved", _u64 * 3),
     )
 
 

@@ -7,7 +7,7 @@ restart rebuilds it from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -93,16 +93,24 @@ class ClusterTable:
     def node_names(self) -> Iterable[str]:
         return self._nodes.keys()
 
-    def devices(self, name: str) -> NodeDevices:
+    def devices(self, name: str, without: Collection[PodUid] = ()) -> NodeDevices:
         """A node's devices as they are now, for the exact fit.
+
+        ``without``: as they would be if these pods were released; those that are not charged on
+        this node change nothing.
 
         Raises:
             KeyError: there is no such node.
         """
         entry = self._nodes[name]
+        here = self._on_node.get(name, {})
+        gone = {uid: self._charges[uid] for uid in without if uid in here}
         return NodeDevices(
             entry.node,
-            {k: [r.state() for r in shelf.records] for k, shelf in entry.shelves.items()},
+            {
+                k: [r.state_without(gone) for r in shelf.records]
+                for k, shelf in entry.shelves.items()
+            },
         )
 
     def device_states(self, name: str, vendor: VendorKey) -> Sequence[DeviceState]:
@@ -422,6 +430,15 @@ class _Record:
             grants = tuple(grant for held in self.grants.values() for grant in held)
             self._state = DeviceState(self.device, self.usage, grants, known=not self.unknown)
         return self._state
+
+    def state_without(self, gone: Mapping[PodUid, _Charge]) -> DeviceState:
+        """As it would be after these pods' release; nothing is released."""
+        if not gone:
+            return self.state()
+        left = replace(self, grants=dict(self.grants), unknown=set(self.unknown))
+        for uid, charge in gone.items():
+            left.release(uid, charge)
+        return left.state()
 
 
 @dataclass(slots=True, eq=False)

@@ -30,6 +30,8 @@ from hami.wire.extender import (
     ExtenderBindingArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
 )
 
 _JSON = "application/json"
@@ -44,6 +46,8 @@ class ExtenderPort(Protocol):
     """What kube-scheduler asks; bad input is answered in the ``error`` field, never raised."""
 
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult: ...
+
+    async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult: ...
 
     async def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult: ...
 
@@ -81,7 +85,7 @@ class Limits:
 
 
 def extender_app(extender: ExtenderPort, health: Health, limits: Limits = Limits()) -> FastAPI:
-    """``/filter``, ``/bind`` and health."""
+    """``/filter``, ``/preempt``, ``/bind`` and health."""
     app = _bare_app()
     _add_extender(app, extender, health, limits)
     _add_health(app, health)
@@ -176,6 +180,7 @@ async def _refused_body(_: Request, error: Exception) -> Response:
 def _add_extender(app: App, extender: ExtenderPort, health: Health, limits: Limits) -> None:
     bodies = Bodies(limits, limits.body)
     app.add_hot_route("/filter", bodies.read_by(_filter_route(extender, health)))
+    app.add_route("/preempt", bodies.read_by(_preempt_route(extender, health)), ["POST"])
     app.add_hot_route("/bind", bodies.read_by(_bind_route(extender, health)))
 
 
@@ -199,6 +204,30 @@ async def _filter(
     if missing := health.missing():
         return ExtenderFilterResult(error=_not_ready(missing))
     return await extender.filter(args)
+
+
+def _preempt_route(extender: ExtenderPort, health: Health) -> BodyHandler:
+    async def preempt_route(body: bytes) -> Response:
+        args = decode_body(body, ExtenderPreemptionArgs)
+        if isinstance(args, BadBody):
+            return PlainTextResponse(f"{args}\n", 400)
+        try:
+            result = await _preempt(extender, health, args)
+        except Exception as error:  # noqa: BLE001 -- kube-scheduler shows the status on the pod
+            return PlainTextResponse(f"{_bug('preempt', error)}\n", 500)
+        return Response(msgspec.json.encode(result), media_type=_JSON)
+
+    return preempt_route
+
+
+async def _preempt(
+    extender: ExtenderPort, health: Health, args: ExtenderPreemptionArgs
+) -> ExtenderPreemptionResult:
+    """The answer has no field for an error; without a node nobody is evicted."""
+    if missing := health.missing():
+        structlog.get_logger().info("preemption not judged", error=_not_ready(missing))
+        return ExtenderPreemptionResult()
+    return await extender.preempt(args)
 
 
 def _bind_route(extender: ExtenderPort, health: Health) -> BodyHandler:

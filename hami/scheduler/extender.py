@@ -1,6 +1,6 @@
-"""What kube-scheduler asks: which nodes take this pod, and bind it there.
+"""What kube-scheduler asks: which nodes take this pod, whom to evict for it, and bind it there.
 
-From a filter's body only the pod's uid and the node names are believed; everything else is read
+From a body only uids and node names are believed; everything else is read
 from the informer's pod, so that whoever reaches the port cannot have a forged request reserved,
 bound and signed. No call to the API server is made while filtering.
 """
@@ -8,7 +8,7 @@ bound and signed. No call to the API server is made while filtering.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,7 +21,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.leadership import Leadership
 from hami.policy.asking import parse_pod
-from hami.scheduler import answers
+from hami.scheduler import answers, veto
 from hami.scheduler.binding import Binder
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.simulation import Simulator
@@ -32,10 +32,13 @@ from hami.wire.extender import (
     ExtenderBindingArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    MetaVictims,
 )
 
 PATIENCE = 1.0
-"""Seconds that a filter waits for the informer to show a pod that kube-scheduler knows already."""
+"""Seconds that an answer waits for the informer to show a pod that kube-scheduler knows already."""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -68,7 +71,7 @@ def _on(nodes: Sequence[str], outcome: str) -> Filtered:
 
 
 class Extender:
-    """Answers filter and bind; never raises for what a caller sends."""
+    """Answers filter, preempt and bind; never raises for what a caller sends."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Extender:
 
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         begin = time.perf_counter()
-        head = _head(args)
+        head = _head(args.pod)
         done = await self._filter(args, head)
         seconds = time.perf_counter() - begin
         self._metrics.filtered(seconds, done.outcome, done.words)
@@ -104,6 +107,27 @@ class Extender:
             node=next(iter(done.result.node_names or ())) if done.outcome == "placed" else None,
             reasons=done.words or None,
             error=done.result.error or None,
+            ms=round(seconds * 1000, 2),
+        )
+        return done.result
+
+    async def preempt(self, args: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        """The nodes where evicting these victims makes the pod's devices fit."""
+        begin = time.perf_counter()
+        head = _head(args.pod)
+        asked = veto.victims_of(args)
+        done = await self._judge(asked, head)
+        seconds = time.perf_counter() - begin
+        self._metrics.preempted(seconds, done.outcome, done.words)
+        self._log.info(
+            "preemption judged",
+            pod=f"{head.namespace}/{head.name}",
+            uid=head.uid,
+            outcome=done.outcome,
+            nodes=len(asked or ()),
+            kept=len(done.kept),
+            reasons=done.words or None,
+            error=done.error or None,
             ms=round(seconds * 1000, 2),
         )
         return done.result
@@ -129,16 +153,34 @@ class Extender:
             return _failed("extender args missing pod")
         if args.has_nodes:
             return await self._simulate(args)
-        if not self._leadership.leading:
-            return _failed(f"this replica does not lead; {self._leadership.holder or 'none'} does")
-        if args.node_names is None:
+        if args.node_names is None and self._leadership.leading:
             return _failed("extender args missing NodeNames; set nodeCacheCapable: true")
+        pod = await self._pod(head)
+        if isinstance(pod, str):
+            return _failed(pod)
+        return self._place(pod, args.node_names or ())
+
+    async def _pod(self, head: _Identity) -> Pod | str:
+        """The informer's pod, of a leader that has it; or why not."""
+        if not self._leadership.leading:
+            return f"this replica does not lead; {self._leadership.holder or 'none'} does"
         pod = await self._state.expected_pod(PodUid(head.uid), PATIENCE)
         if pod is None:
-            return _failed(f"pod {head.namespace}/{head.name} ({head.uid}) is not seen yet")
+            return f"pod {head.namespace}/{head.name} ({head.uid}) is not seen yet"
         if not self._leadership.leading:
-            return _failed("this replica has just stopped to lead")
-        return self._place(pod, args.node_names)
+            return "this replica has just stopped to lead"
+        return pod
+
+    async def _judge(self, asked: Mapping[str, MetaVictims] | None, head: _Identity) -> veto.Judged:
+        if asked is None:
+            return veto.unknown("extender args missing the victims by node")
+        pod = await self._pod(head)
+        if isinstance(pod, str):
+            return veto.unknown(pod)
+        done = await veto.judge(self._state, pod, self._policy(), asked)
+        if not self._leadership.leading:
+            return veto.unknown("this replica has just stopped to lead")
+        return done
 
     def _place(self, pod: Pod, candidates: Sequence[str]) -> Filtered:
         """Decide and reserve, in one turn of the loop."""
@@ -185,8 +227,8 @@ class Extender:
         return Filtered(result=answer, outcome="simulated", words={})
 
 
-def _head(args: ExtenderArgs) -> _Identity:
+def _head(pod: msgspec.Raw) -> _Identity:
     try:
-        return msgspec.json.decode(args.pod, type=_PodHead).metadata
+        return msgspec.json.decode(pod, type=_PodHead).metadata
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _Identity()

@@ -73,6 +73,14 @@ class Metrics:
         self._filters = self._histogram(
             "filter_duration_seconds", "Time until a filter request was answered.", "outcome"
         )
+        self._preempts = self._histogram(
+            "preempt_duration_seconds", "Time until a preempt request was answered.", "outcome"
+        )
+        self._vetoes = self._counter(
+            "preempt_vetoes",
+            "Nodes that preempt requests offered in vain, by reason; a node may have several.",
+            "reason",
+        )
         self._binds = self._histogram(
             "bind_duration_seconds",
             "Time until a bind request was answered, its call to the API server included.",
@@ -156,6 +164,14 @@ class Metrics:
         self._filters.labels(outcome).observe(seconds)
         for reason, nodes in reasons.items():
             self._refusals.labels(reason).inc(nodes)
+
+    def preempted(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
+        """``outcome``: kept (some node), vetoed (every node), passed (no devices asked), error or
+        bound_already. ``reasons``: nodes left out, by the reason's word.
+        """
+        self._preempts.labels(outcome).observe(seconds)
+        for reason, nodes in reasons.items():
+            self._vetoes.labels(reason).inc(nodes)
 
     def bound(self, seconds: float, outcome: str) -> None:
         """``outcome``: bound, refused, unknown or error."""

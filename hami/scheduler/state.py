@@ -26,6 +26,7 @@ from hami.policy.filter import Placed, Refused, decide
 from hami.policy.quota import QuotaLedger
 from hami.scheduler.charges import Charge, blocked, noted
 from hami.scheduler.decision import FIRST_GENERATION
+from hami.scheduler.holds import Hold, Holds
 from hami.scheduler.reservations import Phase, Reservation
 from hami.scheduler.room import Room, grew, room_on
 from hami.scheduler.waiting import WaitingPods
@@ -46,7 +47,8 @@ class Problem:
 class Surroundings:
     """What the state needs from outside. ``clock`` gives monotonic seconds.
 
-    ``bind_seen`` is told the seconds from a bind until the informer showed it.
+    ``bind_seen`` is told the seconds from a bind until the informer showed it. ``hold``: seconds
+    for which what a preemption freed waits for its claimant.
     """
 
     clock: Callable[[], float]
@@ -54,6 +56,7 @@ class Surroundings:
     signer: Callable[[], Signer]
     report: Callable[[Problem], None]
     bind_seen: Callable[[float], None]
+    hold: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,10 +86,13 @@ class ClusterState:
         self.quotas: dict[tuple[str, str], ResourceQuota] = {}
         self.reservations: dict[PodUid, Reservation] = {}
         self.charges: dict[PodUid, Charge] = {}
+        self.holds = Holds(self, clock=around.clock, patience=around.hold)
         self.waiting = WaitingPods(vendors)
         self.scheduler_name = ""
         self.following = True
         self.freed = asyncio.Event()
+        self.claims = asyncio.Event()
+        self.change = 0
         self.unjudged: dict[PodUid, Unjudged] = {}
         self.to_judge = asyncio.Event()
         self.usage_changed: Callable[[str], None] = _nobody
@@ -110,6 +116,7 @@ class ClusterState:
         self._resources = _resource_names(vendors)
         self.table = ClusterTable(vendors, alive=self._around.alive)
         self.ledger = QuotaLedger(vendors)
+        self.holds.forget()
         for quota in self.quotas.values():
             self._set_quota(quota)
         for name in self.nodes:
@@ -321,8 +328,39 @@ class ClusterState:
         self.unjudged.pop(uid, None)
         self._waits_no_more(uid)
         self._drop_reservation(uid)
+        self.end_hold(uid)
         if (charge := self.charges.pop(uid, None)) is not None:
-            self._release(charge.pod, charge.account.allocation.node)
+            self._has_left(charge)
+
+    def _has_left(self, charge: Charge) -> None:
+        """A bound pod is gone; what it had is free, or held for whom it was evicted for."""
+        node = charge.account.allocation.node
+        if (hold := self.holds.keeps(charge.pod, charge.account.running)) is None:
+            self._release(charge.pod, node)
+            return
+        self._freed_on(node)
+        self._allowed_in(hold.claimant.namespace)
+
+    # Holds.
+
+    def charge(self, pod: Pod, allocation: PodAllocation) -> None:
+        """Devices and quota, whatever the limits say."""
+        self.table.charge(pod.uid, allocation)
+        self.ledger.charge(pod, allocation)
+
+    def discharge(self, pod: Pod) -> None:
+        self.table.release(pod.uid)
+        self.ledger.release(pod.uid)
+
+    def end_hold(self, claimant: PodUid) -> None:
+        """What was freed for this pod is free for everybody. Idempotent."""
+        for left in self.holds.end(claimant):
+            self._freed(left.pod, left.allocation.node)
+
+    def end_holds(self) -> None:
+        """Another replica decides from now on."""
+        for claimant in list(self.holds.holds):
+            self.end_hold(claimant)
 
     # Reservations.
 
@@ -334,21 +372,25 @@ class ClusterState:
         pod = request.pod
         former = self.reservations.pop(pod.uid, None)
         if former is not None:
-            self.table.release(pod.uid)
-            self.ledger.release(pod.uid)
-        outcome = decide(self.table, request, self.ledger.gate(pod), candidates)
-        if isinstance(outcome, Placed):
-            refusals = self.ledger.reserve(pod, outcome.allocation)
-            if not refusals:
-                allocation = outcome.allocation
-                self._promise(pod, allocation)
-                if former is not None and former.allocation != allocation:
-                    self._freed(pod, former.allocation.node)
-                return allocation
-            outcome = _over_quota(candidates, [str(refusal) for refusal in refusals])
-        if former is not None:
+            self.discharge(pod)
+        with self.holds.lifted(pod.uid):
+            outcome = self._decided(request, candidates)
+            if isinstance(outcome, PodAllocation):
+                self.end_hold(pod.uid)
+                self._promise(pod, outcome)
+        if former is not None and former.allocation != outcome:
             self._freed(pod, former.allocation.node)
         return outcome
+
+    def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
+        """Charged to the quotas, if it is an allocation."""
+        outcome = decide(self.table, request, self.ledger.gate(request.pod), candidates)
+        if not isinstance(outcome, Placed):
+            return outcome
+        refusals = self.ledger.reserve(request.pod, outcome.allocation)
+        if refusals:
+            return _over_quota(candidates, [str(refusal) for refusal in refusals])
+        return outcome.allocation
 
     def _promise(self, pod: Pod, allocation: PodAllocation) -> None:
         self.table.charge(pod.uid, allocation)
@@ -395,6 +437,13 @@ class ClusterState:
         if reservation and pod and not pod.spec.node_name and not pod.finished:
             self._waits(pod)
 
+    def expire_holds(self) -> Sequence[Hold]:
+        """Give up what was held for claimants that do not come."""
+        overdue = self.holds.overdue()
+        for hold in overdue:
+            self.end_hold(hold.claimant.uid)
+        return overdue
+
     def expire(self, age: float) -> Sequence[Reservation]:
         """Give up what was promised longer than ``age`` seconds ago and never came to a bind."""
         oldest = self._around.clock() - age
@@ -412,8 +461,7 @@ class ClusterState:
             self._release(reservation.pod, reservation.allocation.node)
 
     def _release(self, pod: Pod, node: str) -> None:
-        self.table.release(pod.uid)
-        self.ledger.release(pod.uid)
+        self.discharge(pod)
         self._freed(pod, node)
 
     # What others want to know.
@@ -432,6 +480,7 @@ class ClusterState:
             self._allowed_in(namespace)
 
     def _usage_changed(self, namespace: str) -> None:
+        self.change += 1
         if self._is_limited(namespace):
             self.usage_changed(namespace)
 

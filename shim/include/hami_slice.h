@@ -128,14 +128,18 @@ enum hami_slot_flags {
     HAMI_SLOT_IMPORTS = 4, /* it imported memory of another process */
 };
 
-/* Written by the slot's holder alone, relaxed but for `generation`. */
+/* Written by the slot's holder alone, relaxed but for `generation`; `found_dead_at` by whoever holds
+ * its lock after that. */
 struct hami_slot {
     _Atomic uint32_t pid;           /* in the holder's pid namespace; 0: never used */
     _Atomic uint32_t flags;         /* bits of enum hami_slot_flags */
     _Atomic uint64_t start_time;    /* of the process, as /proc/<pid>/stat says (field 22) */
     _Atomic uint64_t pid_namespace; /* inode of /proc/self/ns/pid: pids of another cannot be compared */
     _Atomic uint64_t generation;    /* of the slot: one more with every holder */
-    uint64_t reserved[4];
+    /* CLOCK_MONOTONIC of the container, in nanoseconds: when the holder was first found dead. The
+     * driver may take a moment to take its memory back, so its charge stays as long. 0: alive. */
+    _Atomic uint64_t found_dead_at;
+    uint64_t reserved[3];
 };
 
 /* One token bucket per device, shared by all processes of the container; compare-and-swap on each
@@ -224,7 +228,8 @@ HAMI_AT(hami_slot, flags, 4);
 HAMI_AT(hami_slot, start_time, 8);
 HAMI_AT(hami_slot, pid_namespace, 16);
 HAMI_AT(hami_slot, generation, 24);
-HAMI_AT(hami_slot, reserved, 32);
+HAMI_AT(hami_slot, found_dead_at, 32);
+HAMI_AT(hami_slot, reserved, 40);
 HAMI_SIZE(hami_slot, 64);
 
 HAMI_AT(hami_bucket, level, 0);

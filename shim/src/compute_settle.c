@@ -97,11 +97,27 @@ static int64_t ahead(const struct hami_share *share, int64_t now)
     return horizon > 0 ? horizon : 0;
 }
 
-void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
-                        struct hami_bucket *bucket, int64_t now, uint64_t heartbeat,
-                        uint64_t utilisation)
+static void use(struct hami_compute *compute, struct hami_share *share, struct hami_bucket *bucket,
+                int64_t now, const struct hami_sight *sight)
 {
-    if (heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed)) {
+    struct hami_reading reading = {
+        .now = now,
+        .heartbeat = sight->heartbeat,
+        .utilisation = sight->utilisation,
+        .in_force = atomic_load_explicit(&share->in_force, memory_order_relaxed),
+        .ahead = ahead(share, now),
+        .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
+    };
+
+    hami_correction_use(&share->correction, bucket, &reading);
+}
+
+void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
+                        struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight)
+{
+    bool same = sight->revision == atomic_load_explicit(&share->revision, memory_order_relaxed);
+
+    if (same && sight->heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed)) {
         atomic_store_explicit(&share->in_force,
                               atomic_load_explicit(&bucket->correction, memory_order_relaxed),
                               memory_order_relaxed);
@@ -109,21 +125,14 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     }
     if (!hami_lock_try(&share->correcting))
         return;
-    if (heartbeat == 0) {
+    if (sight->heartbeat == 0)
         hami_correction_drop(&share->correction, bucket);
-    } else {
-        struct hami_reading reading = {
-            .now = now,
-            .heartbeat = heartbeat,
-            .utilisation = utilisation,
-            .in_force = atomic_load_explicit(&share->in_force, memory_order_relaxed),
-            .ahead = ahead(share, now),
-            .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
-        };
-
-        hami_correction_use(&share->correction, bucket, &reading);
-    }
-    atomic_store_explicit(&share->heartbeat, heartbeat, memory_order_relaxed);
+    else if (!same)
+        hami_correction_restart(&share->correction, sight->heartbeat);
+    else
+        use(compute, share, bucket, now, sight);
+    atomic_store_explicit(&share->heartbeat, sight->heartbeat, memory_order_relaxed);
+    atomic_store_explicit(&share->revision, sight->revision, memory_order_relaxed);
     hami_unlock(&share->correcting);
 }
 

@@ -91,6 +91,8 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
         return;
     }
     busy = passed / 10000 * (int64_t)(reading->utilisation < 10000 ? reading->utilisation : 10000);
+    if (correction->passed == 0) /* there is no period before the first */
+        correction->previous = counted;
     if (correction->counted * KEPT_OF_10 / 10 < FEWEST * reading->launch)
         kept = 10;
     gather(&correction->passed, kept, passed);
@@ -109,6 +111,11 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
     } else {
         publish(correction, bucket);
     }
+}
+
+void hami_correction_restart(struct hami_correction *correction, uint64_t heartbeat)
+{
+    *correction = (struct hami_correction){.heartbeat = heartbeat};
 }
 
 void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket)

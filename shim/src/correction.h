@@ -34,6 +34,10 @@ struct hami_reading {
 void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,
                          const struct hami_reading *reading);
 
+/* The limits are others: what the monitor sees from here on is compared with what is charged from
+ * here on. The correction that was found stays. */
+void hami_correction_restart(struct hami_correction *correction, uint64_t heartbeat);
+
 /* There is no monitor, or no longer: its figures say nothing about now. */
 void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket);
 

@@ -164,6 +164,7 @@ static CUresult settled(CUresult result)
 
     if (hami_mode() == HAMI_MODE_SLICE && hami_current_row(&row) == CUDA_SUCCESS) {
         hami_memory_settle(row);
+        hami_launch_settle();
         hami_correct();
     }
     return result;
@@ -185,6 +186,7 @@ HAMI_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
     if (hami_mode() == HAMI_MODE_SLICE &&
         hami_real()->cuCtxGetDevice_v2(&device, context) == CUDA_SUCCESS) {
         hami_memory_settle(hami_row_of_ordinal(device));
+        hami_launch_settle();
         hami_correct();
     }
     return result;

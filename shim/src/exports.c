@@ -32,7 +32,8 @@ void hami_exports_reset(void)
     slab.free = NULL;
 }
 
-/* Under a descriptor's number there may be another file by now. */
+/* Under a descriptor's number there may be another file by now. All that a driver exports are the
+ * same file, of its device: of those only who got the number last is known. */
 static bool is_open(const struct exported *record)
 {
     struct stat now;
@@ -40,6 +41,27 @@ static bool is_open(const struct exported *record)
     return record->type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
            fstat(record->fd, &now) == 0 && now.st_dev == record->device &&
            now.st_ino == record->inode && now.st_rdev == record->special;
+}
+
+/* What had the same number has been closed: nothing may hold its memory any more. */
+static void end_same(const struct exported *made)
+{
+    struct exported **place = &exports;
+    struct exported *old;
+    struct hami_physical *physical;
+
+    while (*place && ((*place)->type != made->type || (*place)->fd != made->fd ||
+                      memcmp((*place)->fabric, made->fabric, FABRIC_BYTES) != 0))
+        place = &(*place)->next;
+    old = *place;
+    if (!old)
+        return;
+    physical = old->physical;
+    *place = old->next;
+    hami_slab_give(&slab, old);
+    physical->exports--;
+    hami_physical_use(physical);
+    hami_physical_unuse(physical);
 }
 
 void hami_export_add(struct hami_physical *physical, const void *shareable,
@@ -67,13 +89,13 @@ void hami_export_add(struct hami_physical *physical, const void *shareable,
         record->inode = found.st_ino;
         record->special = found.st_rdev;
     }
+    end_same(record);
     record->next = exports;
     exports = record;
     physical->exports++;
 }
 
-/* A descriptor is passed by value where a pointer is expected. The newest first: an older record of
- * the same number is of one that was closed. */
+/* A descriptor is passed by value where a pointer is expected. */
 struct hami_physical *hami_export_source(const void *shareable, CUmemAllocationHandleType type)
 {
     for (struct exported *record = exports; record; record = record->next) {

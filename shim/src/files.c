@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -111,6 +112,19 @@ void hami_files_close(struct hami_region *region)
     *region = (struct hami_region){.fd = -1};
 }
 
+/* All of the file's blocks at once, because a full disk would be a SIGBUS later; and none where the
+ * program may not have so large a file, because that is a signal too. */
+static bool allocated(int fd, size_t size)
+{
+    struct rlimit most;
+
+    errno = EFBIG;
+    if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur < size)
+        return false;
+    errno = posix_fallocate(fd, 0, (off_t)size);
+    return errno == 0;
+}
+
 /* A whole, empty region in an open file. Its mode is set afterwards: the umask belongs to the
  * program. */
 static bool filled(int fd)
@@ -127,7 +141,7 @@ static bool filled(int fd)
     const size_t length = offsetof(struct hami_usage, reserved);
 
     _Static_assert(offsetof(struct hami_usage, reserved) == 8 + sizeof(head.words), "the header");
-    return ftruncate(fd, sizeof(struct hami_usage)) == 0 &&
+    return allocated(fd, sizeof(struct hami_usage)) &&
            pwrite(fd, &head, length, 0) == (ssize_t)length && fchmod(fd, 0666) == 0;
 }
 
@@ -144,7 +158,7 @@ static bool named(const char *temporary, const char *path)
 static bool make(const char *path)
 {
     char temporary[PATH_MAX];
-    int fd = -1;
+    int fd = -1, kept;
     bool made;
 
     /* Whoever was killed in the middle has left a file behind, and its pid may be ours today. */
@@ -160,8 +174,10 @@ static bool make(const char *path)
     if (fd < 0)
         return false;
     made = filled(fd) && named(temporary, path);
+    kept = errno;
     close(fd);
     unlink(temporary);
+    errno = kept;
     return made;
 }
 

@@ -119,17 +119,15 @@ static void look(struct hami_gate *gate, struct process *process, struct hami_te
 {
     const struct hami_limits *limits = hami_limits();
     const struct hami_observed *observed = hami_observed();
-    uint64_t heartbeat = 0;
-    uint64_t utilisation = 0;
+    struct hami_sight sight = {.revision = limits->revision};
 
     if (observed) {
-        heartbeat = atomic_load_explicit(&observed->heartbeat, memory_order_acquire);
-        utilisation = atomic_load_explicit(&observed->devices[gate->row].utilisation,
-                                           memory_order_relaxed);
+        sight.heartbeat = atomic_load_explicit(&observed->heartbeat, memory_order_acquire);
+        sight.utilisation = atomic_load_explicit(&observed->devices[gate->row].utilisation,
+                                                 memory_order_relaxed);
     }
     *now_holds = terms(limits, observed, gate->row);
-    hami_share_observe(&process->compute, gate->work.share, gate->work.bucket, now, heartbeat,
-                       utilisation);
+    hami_share_observe(&process->compute, gate->work.share, gate->work.bucket, now, &sight);
 }
 
 /* ---- Going through it ------------------------------------------------------------------------ */
@@ -147,6 +145,11 @@ static struct process *make_own(void)
         return made;
     munmap(made, sizeof(*made));
     return found;
+}
+
+static bool is_measuring(const struct hami_share *share)
+{
+    return atomic_load_explicit(&share->measuring, memory_order_relaxed) > 0;
 }
 
 /* Once around: how long to wait before the next time, or 0 when the launch may go. */
@@ -195,7 +198,8 @@ static void report_debt(unsigned int row)
                  row, (int)(HAMI_BUCKET_DEBT / HAMI_SECOND));
 }
 
-static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, uint64_t stream_key)
+static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, uint64_t stream_key,
+                                                       bool known)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     int saved = errno;
@@ -209,6 +213,10 @@ static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, u
         .share = &process->compute.shares[gate->row],
         .unmeasurable = !gate->measurable,
     };
+    /* A launch that nothing is known of is charged a guess, which may be far too little: what could
+     * be known by now comes first. */
+    if (!known && is_measuring(gate->work.share))
+        hami_samples_poll(&process->samples, &process->compute, hami_now());
     wait_for_turn(gate, process);
     if (gate->state == HAMI_GATE_COUNTED) {
         if (gate->work.forgiven)
@@ -234,6 +242,7 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
     uint64_t stream_key = hami_stream_key(stream == CU_STREAM_LEGACY ? 0 : (uintptr_t)stream, row,
                                           own_stream ? &launcher : NULL);
     struct hami_estimate *entry;
+    bool known;
 
     gate->row = row;
     gate->per_thread = per_thread;
@@ -245,9 +254,10 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
     gate->what.context = size == HAMI_ESTIMATE_GRAPH ? 0 : row + 1;
     gate->what.size = size;
     if (!process)
-        return enter_slowly(gate, stream_key);
+        return enter_slowly(gate, stream_key, false);
     entry = hami_estimate_find(&process->compute.estimates, hami_what_key(&gate->what));
-    if (entry && hami_estimate_known(&process->compute.estimates, entry)) {
+    known = entry && hami_estimate_known(&process->compute.estimates, entry);
+    if (known) {
         gate->estimate = atomic_load_explicit(&entry->mean, memory_order_relaxed);
         if (hami_admit_quickly(&launcher, stream_key, gate->estimate) ||
             hami_admit_beside(&process->compute, &launcher, row, stream_key, gate->estimate)) {
@@ -255,7 +265,7 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
             return CUDA_SUCCESS;
         }
     }
-    return enter_slowly(gate, stream_key);
+    return enter_slowly(gate, stream_key, known);
 }
 
 CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
@@ -303,6 +313,19 @@ void hami_gate_left(struct hami_gate *gate, CUresult result)
 }
 
 /* ---- What goes ------------------------------------------------------------------------------- */
+
+void hami_launch_settle(void)
+{
+    struct process *process = atomic_load_explicit(&own, memory_order_acquire);
+    int saved = errno;
+
+    for (unsigned int row = 0; process && row < HAMI_MAX_DEVICES; row++)
+        if (is_measuring(&process->compute.shares[row])) {
+            hami_samples_poll(&process->samples, &process->compute, hami_now());
+            break;
+        }
+    errno = saved;
+}
 
 void hami_launch_forget_module(CUmodule module)
 {

@@ -141,10 +141,15 @@ static struct graph_exec *recall(CUgraphExec exec)
 {
     struct hami_entry entry;
 
-    if (atomic_load_explicit(&execs, memory_order_acquire) == 0 ||
-        !hami_map_get(HAMI_KIND_EXEC, (uintptr_t)exec, &entry))
+    if (!hami_map_get(HAMI_KIND_EXEC, (uintptr_t)exec, &entry))
         return NULL;
     return (struct graph_exec *)(uintptr_t)entry.extra;
+}
+
+/* Whether one may be on record. Not in a forked child, where the map may be locked by nobody. */
+static bool any_execs(void)
+{
+    return atomic_load_explicit(&execs, memory_order_acquire) != 0 && hami_counting();
 }
 
 void hami_graph_updated(CUgraphExec exec, CUgraph graph)
@@ -221,13 +226,16 @@ static struct hami_pool_beside beside_of(const struct graph_exec *record, bool a
 CUresult hami_graph_before_launch(struct hami_graph_launch *launch, CUgraphExec exec,
                                   CUstream stream, bool per_thread)
 {
-    struct graph_exec *record = recall(exec);
+    struct graph_exec *record;
     struct hami_pool_beside beside;
     bool alone = true;
 
     launch->exec = exec;
     launch->memory = false;
-    if (__builtin_expect(!record, 1) || !hami_counting() || hami_capturing(stream, per_thread))
+    if (__builtin_expect(!any_execs(), 1))
+        return CUDA_SUCCESS;
+    record = recall(exec);
+    if (!record || hami_capturing(stream, per_thread))
         return CUDA_SUCCESS;
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         if (record->need.bytes[row] != 0 && !in_one_stream(row, identity(stream, per_thread)))
@@ -286,8 +294,7 @@ HAMI_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 HAMI_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     struct hami_entry entry;
-    bool known = atomic_load_explicit(&execs, memory_order_acquire) != 0 &&
-                 hami_map_take(HAMI_KIND_EXEC, (uintptr_t)exec, &entry);
+    bool known = any_execs() && hami_map_take(HAMI_KIND_EXEC, (uintptr_t)exec, &entry);
     CUresult result;
 
     /* Before the driver's call: the handle may be another graph's right after it. */

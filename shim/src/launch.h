@@ -10,6 +10,9 @@
 /* Whether a stream captures now. While no capture is open in the process this is one load. */
 bool hami_capturing(CUstream stream, bool per_thread);
 
+/* The program has waited for the device. What was measured is charged now: no launch may follow. */
+void hami_launch_settle(void);
+
 /* A module or library, a graph exec, a stream, a context goes: forget what was measured. */
 void hami_launch_forget_module(CUmodule module);
 void hami_launch_forget_exec(CUgraphExec exec);

@@ -18,7 +18,7 @@ static int asked_for(const char *text)
     return text[0] - '0';
 }
 
-int hami_log_level(void)
+static int level_asked_for(void)
 {
     static _Atomic int level = -1;
     int known = atomic_load_explicit(&level, memory_order_relaxed);
@@ -34,13 +34,13 @@ int hami_log_level(void)
  * program, which may hold its locks, and without touching its errno. */
 void hami_log(enum hami_level level, const char *format, ...)
 {
-    static const char *const words[] = {"", "error", "warning", "info", "debug"};
+    static const char *const words[] = {"", "error", "warning", "info"};
     int saved = errno, length;
     char line[LONGEST];
     va_list arguments;
     size_t used;
 
-    if ((int)level > hami_log_level())
+    if ((int)level > level_asked_for())
         return;
     length = snprintf(line, sizeof(line), "[hami %d] %s: ", (int)getpid(), words[level]);
     used = length > 0 ? (size_t)length : 0;

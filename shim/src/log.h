@@ -1,10 +1,9 @@
-/* Off unless LIBCUDA_LOG_LEVEL asks: 1 errors, 2 warnings, 3 what is done, 4 every decision. */
+/* Off unless LIBCUDA_LOG_LEVEL asks: 1 errors, 2 warnings, 3 what is done. */
 #ifndef HAMI_LOG_H
 #define HAMI_LOG_H
 
-enum hami_level { HAMI_ERROR = 1, HAMI_WARNING = 2, HAMI_INFO = 3, HAMI_DEBUG = 4 };
+enum hami_level { HAMI_ERROR = 1, HAMI_WARNING = 2, HAMI_INFO = 3 };
 
 void hami_log(enum hami_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int hami_log_level(void);
 
 #endif

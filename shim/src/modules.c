@@ -256,15 +256,14 @@ HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
 HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
     struct hami_entry entry;
-    CUmodule module;
     CUresult result;
     bool known;
 
     if (!hami_counting())
         return hami_real()->cuLibraryUnload(library);
     known = hami_map_take(HAMI_KIND_LIBRARY, (uintptr_t)library, &entry);
-    if (hami_real()->cuLibraryGetModule(&module, library) == CUDA_SUCCESS)
-        hami_launch_forget_module(module);
+    /* To ask the driver for its module would load it into the current context. */
+    hami_launch_forget_module(NULL);
     result = hami_real()->cuLibraryUnload(library);
     if (known && result == CUDA_SUCCESS)
         hami_entry_refund(&entry);

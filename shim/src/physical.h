@@ -22,7 +22,7 @@ struct hami_physical {
     uint32_t exports;              /* descriptors */
     int16_t row;
     bool orphan; /* nothing but descriptors hold it */
-    bool import; /* of another process (imports.h) */
+    bool import; /* perhaps of another process (imports.h) */
 };
 
 /* All below with the lock. */

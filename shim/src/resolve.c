@@ -41,27 +41,33 @@ HAMI_EARLY static const struct hami_hook *hook_asked_for(const char *name)
     return may_be_ours(name) ? hami_hook_named(name) : NULL;
 }
 
-/* What stands before the driver is not for the driver itself, nor for us. */
+/* What stands before the driver is not for the driver itself, nor for us. The C library forgets an
+ * earlier error with each name that it finds, so we do. */
 static struct hami_way way_to(const struct hami_hook *hook, const void *caller)
 {
+    dlerror();
     if (hami_image_ours(caller) || hami_image_of_driver(caller))
         return (struct hami_way){.answer = hami_hook_real(hook)};
     return (struct hami_way){.answer = hook->hook};
 }
 
-/* The driver is not in the process, or is too old to have the function: what is found then must not
- * be us, who only stand in front of nothing. From here RTLD_NEXT means: behind us. */
-static void *without_us(dlsym_function *ask, void *handle, const char *name)
+/* By the handle of a library. One that has a function of its own by this name keeps it, and where
+ * neither we nor the driver is behind the handle nothing is found. */
+static struct hami_way in_library(dlsym_function *ask, void *handle, const struct hami_hook *hook,
+                                  const void *caller)
 {
-    void *found = NULL;
+    void *found = ask(handle, hook->name);
 
-    if (handle != RTLD_NEXT && handle != RTLD_DEFAULT)
-        found = ask(handle, name);
-    else
-        return ask(RTLD_NEXT, name);
-    return hami_image_ours(found) ? ask(RTLD_NEXT, name) : found;
+    if (!found || !(hami_image_ours(found) || hami_image_of_driver(found)))
+        return (struct hami_way){.answer = found};
+    if (hami_hook_is_there(hook))
+        return way_to(hook, caller);
+    return (struct hami_way){.answer = hami_image_ours(found) ? ask(RTLD_NEXT, hook->name) : found};
 }
 
+/* RTLD_DEFAULT and RTLD_NEXT find us wherever the driver is. Where it is not in the process, or is
+ * too old to have the function, what is found must not be us, who only stand in front of nothing:
+ * from here RTLD_NEXT means behind us. */
 HAMI_EARLY struct hami_way hami_dlsym_way(void *handle, const char *name, const void *caller)
 {
     const struct hami_hook *hook = hook_asked_for(name);
@@ -69,9 +75,11 @@ HAMI_EARLY struct hami_way hami_dlsym_way(void *handle, const char *name, const 
 
     if (!hook || !ask)
         return (struct hami_way){.jump = (void *)ask};
+    if (handle != RTLD_NEXT && handle != RTLD_DEFAULT)
+        return in_library(ask, handle, hook, caller);
     if (hami_hook_is_there(hook))
         return way_to(hook, caller);
-    return (struct hami_way){.answer = without_us(ask, handle, name)};
+    return (struct hami_way){.answer = ask(RTLD_NEXT, name)};
 }
 
 HAMI_EARLY struct hami_way hami_dlvsym_way(void *handle, const char *name, const char *version,

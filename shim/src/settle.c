@@ -49,26 +49,24 @@ void hami_memory_reset(void)
     hami_imports_reset();
 }
 
+static CUresult waited(CUresult result)
+{
+    hami_memory_settle(HAMI_ROW_NONE);
+    hami_launch_settle();
+    return result;
+}
+
 HAMI_EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
-    CUresult result = hami_real()->cuStreamSynchronize(stream);
-
-    hami_memory_settle(HAMI_ROW_NONE);
-    return result;
+    return waited(hami_real()->cuStreamSynchronize(stream));
 }
 
 HAMI_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    CUresult result = hami_real()->cuStreamSynchronize_ptsz(stream);
-
-    hami_memory_settle(HAMI_ROW_NONE);
-    return result;
+    return waited(hami_real()->cuStreamSynchronize_ptsz(stream));
 }
 
 HAMI_EXPORT CUresult cuEventSynchronize(CUevent event)
 {
-    CUresult result = hami_real()->cuEventSynchronize(event);
-
-    hami_memory_settle(HAMI_ROW_NONE);
-    return result;
+    return waited(hami_real()->cuEventSynchronize(event));
 }

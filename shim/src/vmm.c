@@ -175,9 +175,10 @@ struct hami_physical *hami_mapped_in(uint64_t *start, uint64_t end)
     return mapping->value;
 }
 
-/* With the lock. Another handle of the same memory, or one more reference to the same. NULL: of
- * another process, whose import is now one of what the record stands for. */
-static bool add_handle(struct hami_physical *physical, CUmemGenericAllocationHandle handle)
+/* With the lock. Another handle of the same memory, or one more reference to the same; NULL: of
+ * another process. `import`: it may be of another process whatever it looks like. */
+static bool add_handle(struct hami_physical *physical, CUmemGenericAllocationHandle handle,
+                       bool import)
 {
     struct hami_physical *known = hami_physical_of(handle), *added;
 
@@ -191,7 +192,8 @@ static bool add_handle(struct hami_physical *physical, CUmemGenericAllocationHan
     if (added && physical) {
         added->backing = physical;
         hami_physical_use(physical);
-    } else if (added) {
+    }
+    if (added && import) {
         added->import = true;
         hami_import_begins();
     }
@@ -221,7 +223,7 @@ HAMI_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
         return result;
     hami_physical_lock();
     if (result == CUDA_SUCCESS)
-        known = add_handle(physical, *handle);
+        known = add_handle(physical, *handle, false);
     hami_physical_unuse(physical);
     hami_physical_unlock();
     if (!known) {
@@ -255,7 +257,9 @@ HAMI_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
     return result;
 }
 
-/* Memory of another process is charged to that process. Our own, come back, is held by one more. */
+/* Memory of another process is charged to that process. Our own, come back, is held by one more;
+ * but a descriptor that looks like our own export may be one that another process sent, under the
+ * number of ours (exports.c). */
 HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
                                                     void *shareable,
                                                     CUmemAllocationHandleType type)
@@ -276,7 +280,7 @@ HAMI_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     result = hami_real()->cuMemImportFromShareableHandle(&made, shareable, type);
     hami_physical_lock();
     if (result == CUDA_SUCCESS)
-        known = add_handle(source, made);
+        known = add_handle(source, made, type != CU_MEM_HANDLE_TYPE_FABRIC || !source);
     if (source)
         hami_physical_unuse(source);
     hami_physical_unlock();

@@ -505,6 +505,16 @@ static void a_monitor_that_sees_nothing_corrects_nothing(void)
     EXPECT(corrected_after(12, 500 * MS, 0) == 0);
 }
 
+static void observe(struct hami_share *share, int64_t now, int heartbeat, uint64_t utilisation,
+                    uint64_t revision)
+{
+    struct hami_sight sight = {.heartbeat = (uint64_t)heartbeat,
+                               .utilisation = utilisation,
+                               .revision = revision};
+
+    hami_share_observe(compute, share, &bucket, now, &sight);
+}
+
 static void without_a_monitor_nothing_is_corrected(void)
 {
     struct hami_share *share;
@@ -514,12 +524,39 @@ static void without_a_monitor_nothing_is_corrected(void)
     share = &compute->shares[0];
     for (int i = 1; i < 12; i++) {
         hami_bucket_charge(&bucket, 600 * MS, true);
-        hami_share_observe(compute, share, &bucket, i * S, (uint64_t)i, 3000);
-        hami_share_observe(compute, share, &bucket, i * S + MS, (uint64_t)i, 3000);
+        observe(share, i * S, i, 3000, 1);
+        observe(share, i * S + MS, i, 3000, 1);
     }
     EXPECT(bucket.correction > 0 && bucket.correction < HAMI_CORRECTION_ONE * 6 / 10);
-    hami_share_observe(compute, share, &bucket, 13 * S, 0, 0);
+    observe(share, 13 * S, 0, 0, 1);
     EXPECT(bucket.correction == 0);
+}
+
+static bool is_about_one(uint64_t correction)
+{
+    return correction > HAMI_CORRECTION_ONE * 95 / 100 &&
+           correction < HAMI_CORRECTION_ONE * 105 / 100;
+}
+
+/* While there was no limit nothing was charged, and the monitor saw a busy device: that says nothing
+ * of what charges are worth. */
+static void what_was_free_corrects_nothing(void)
+{
+    struct hami_share *share;
+
+    fresh();
+    memset((void *)&bucket, 0, sizeof(bucket));
+    share = &compute->shares[0];
+    for (int i = 1; i < 20; i++) {
+        hami_bucket_charge(&bucket, 300 * MS, true);
+        observe(share, i * S, i, 3000, 1);
+    }
+    EXPECT(is_about_one(bucket.correction));
+    for (int i = 22; i < 30; i++) {
+        hami_bucket_charge(&bucket, 300 * MS, true);
+        observe(share, i * S, i, i < 24 ? 10000 : 3000, 2);
+        EXPECT(is_about_one(bucket.correction));
+    }
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -543,7 +580,7 @@ static void *launch_many(void *argument)
             hami_admit_unmeasured(&work);
         }
         if (i % 100 == 0)
-            hami_share_observe(compute, work.share, &bucket, S, (uint64_t)i, 3000);
+            observe(work.share, S, i, 3000, 1);
         if (i % 500 == 0) {
             struct hami_work other = work_of(7, 1000 + (uint64_t)i);
 
@@ -598,6 +635,7 @@ int main(void)
     charges_are_corrected_by_what_the_monitor_sees();
     a_monitor_that_sees_nothing_corrects_nothing();
     without_a_monitor_nothing_is_corrected();
+    what_was_free_corrects_nothing();
     threads_pay_once();
     free(compute);
     return failures != 0;

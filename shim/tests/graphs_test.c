@@ -1,4 +1,7 @@
 /* Graphs that allocate. links: src/graphs.c src/graph_instantiate.c src/graph_need.c src/graph_nodes.c src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "fake_driver.h"
 
 #define NODES 64
@@ -537,6 +540,43 @@ static void a_captured_launch_allocates_nothing_now(void)
     EXPECT(fake_charged[0] == 0);
 }
 
+static CUgraphExec inherited;
+
+/* With the lock of a part of the map, as another thread may have it when a program forks. */
+static bool fork_here(struct hami_entry *entry, void *argument)
+{
+    struct hami_graph_launch call;
+    int status = -1;
+    pid_t child = failures == 0 ? fork() : -1;
+
+    (void)entry;
+    (void)argument;
+    if (child == 0) {
+        atomic_store(&hami_process->mode, HAMI_MODE_UNKNOWN); /* its page is wiped */
+        alarm(5);
+        if (hami_graph_before_launch(&call, inherited, NULL, false) == CUDA_SUCCESS)
+            hami_graph_after_launch(&call, CUDA_ERROR_NOT_INITIALIZED);
+        cuGraphExecDestroy(inherited);
+        _exit(0);
+    }
+    EXPECT(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    return false;
+}
+
+static void a_forked_child_waits_for_no_lock_of_its_parents(void)
+{
+    CUcontext context = (CUcontext)0x40;
+
+    start(100 * MIB);
+    add(0, 0, 0, 10 * MIB);
+    inherited = instantiate(0);
+    for (uint64_t key = 1; key <= 128; key++) /* in every part of the map */
+        EXPECT(hami_map_put(&(struct hami_entry){
+            .key = key << 9, .context = context, .kind = HAMI_KIND_LINEAR}));
+    hami_map_visit(context, fork_here, NULL);
+    EXPECT(cuGraphExecDestroy(inherited) == CUDA_SUCCESS);
+}
+
 int main(void)
 {
     fake_real.cuGraphGetNodes = fake_cuGraphGetNodes;
@@ -566,5 +606,6 @@ int main(void)
     a_graph_without_allocations_costs_nothing();
     handles_of_destroyed_graphs_are_forgotten();
     a_captured_launch_allocates_nothing_now();
+    a_forked_child_waits_for_no_lock_of_its_parents();
     return report();
 }

@@ -235,6 +235,91 @@ static void another_file_under_a_descriptors_number_is_not_the_export(void)
     close(other);
 }
 
+/* As a driver's descriptors are, which are all of one device. */
+static int export_as_one_of_many(CUmemGenericAllocationHandle handle)
+{
+    struct object *object = &objects[handle - 0x100];
+    struct stat now;
+
+    fake_real.cuMemExportToShareableHandle = fake_export_as_device;
+    object->fd = export(handle);
+    EXPECT(fstat(object->fd, &now) == 0);
+    object->exported = now.st_ino;
+    return object->fd;
+}
+
+static void the_next_export_under_a_descriptors_number_ends_the_last(void)
+{
+    CUmemGenericAllocationHandle one, two;
+    int fd;
+
+    fake_vmm_start(100 * MIB);
+    one = create(60 * MIB);
+    two = create(30 * MIB);
+    fd = export_as_one_of_many(one);
+    EXPECT(cuMemRelease(one) == CUDA_SUCCESS && fake_charged[0] == 90 * MIB);
+    close(fd);
+    EXPECT(export_as_one_of_many(two) == fd);
+    objects[one - 0x100].exported = 0;
+    hami_memory_settle(0);
+    EXPECT(fake_charged[0] == 30 * MIB && charged_is_given());
+    EXPECT(cuMemRelease(two) == CUDA_SUCCESS && fake_charged[0] == 30 * MIB);
+    close(fd);
+    hami_memory_settle(0);
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
+}
+
+/* Its sender may die: what it had stays charged as long as somebody says that he imports. */
+static void what_another_process_sent_may_have_the_number_of_our_own_export(void)
+{
+    CUmemGenericAllocationHandle own, other;
+    int fd;
+
+    fake_vmm_start(100 * MIB);
+    own = create(60 * MIB);
+    fd = export_as_one_of_many(own);
+    close(fd);
+    objects[own - 0x100].exported = 0;
+    EXPECT(open("/dev/null", O_RDWR | O_CLOEXEC) == fd); /* as received */
+    fake_flags = 0;
+    other = import(fd);
+    EXPECT(other != own && fake_flags == HAMI_SLOT_IMPORTS);
+    EXPECT(cuMemRelease(other) == CUDA_SUCCESS && fake_flags == 0);
+    EXPECT(cuMemRelease(own) == CUDA_SUCCESS);
+    close(fd);
+    hami_memory_settle(0);
+    EXPECT(fake_charged[0] == 0);
+}
+
+static uint64_t memory_of_this_process(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    EXPECT(file && fscanf(file, "%*u %lu", &pages) == 1);
+    if (file)
+        fclose(file);
+    return (uint64_t)pages * 4096;
+}
+
+static void exporting_again_and_again_takes_no_more_memory(void)
+{
+    CUmemGenericAllocationHandle handle;
+    unsigned char fabric[64];
+    uint64_t before;
+
+    fake_vmm_start(100 * MIB);
+    handle = create(2 * MIB);
+    before = memory_of_this_process();
+    for (int i = 0; i < 100000; i++) {
+        close(export(handle));
+        EXPECT(cuMemExportToShareableHandle(fabric, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0) ==
+               CUDA_SUCCESS);
+    }
+    EXPECT(memory_of_this_process() - before < 4 * MIB);
+    EXPECT(cuMemRelease(handle) == CUDA_SUCCESS && fake_charged[0] == 0);
+}
+
 static void our_own_export_come_back_holds_the_memory(void)
 {
     CUmemGenericAllocationHandle handle, back;
@@ -247,7 +332,7 @@ static void our_own_export_come_back_holds_the_memory(void)
         fd = export(handle);
         fake_flags = 0;
         back = import(fd);
-        EXPECT(fake_flags == 0 && (back == handle) == (same != 0));
+        EXPECT(fake_flags == (same ? 0 : HAMI_SLOT_IMPORTS) && (back == handle) == (same != 0));
         EXPECT(cuMemRelease(handle) == CUDA_SUCCESS);
         close(fd);
         hami_memory_settle(0);
@@ -467,6 +552,9 @@ int main(void)
     a_mapping_whose_end_was_not_seen_ends_with_the_next_one_there();
     an_open_descriptor_holds_memory_as_a_handle_does();
     another_file_under_a_descriptors_number_is_not_the_export();
+    the_next_export_under_a_descriptors_number_ends_the_last();
+    what_another_process_sent_may_have_the_number_of_our_own_export();
+    exporting_again_and_again_takes_no_more_memory();
     our_own_export_come_back_holds_the_memory();
     memory_of_another_process_is_not_charged();
     an_export_to_a_fabric_is_no_reference_but_its_import_is();

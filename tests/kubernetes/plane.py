@@ -283,6 +283,7 @@ def extender(url: str, **fields: Any) -> Object:
     return {
         "urlPrefix": url,
         "filterVerb": "filter",
+        "preemptVerb": "preempt",
         "bindVerb": "bind",
         "nodeCacheCapable": True,
         "weight": 1,

@@ -12,11 +12,16 @@ import aiohttp
 from hami.scheduler.app import Limits, extender_app, public_app
 from hami.scheduler.binds import Bind
 from hami.scheduler.server import Listener, serving
-from hami.wire.extender import ExtenderBindingResult, ExtenderFilterResult
+from hami.wire.extender import (
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+)
 
 HERE = Bind(host="127.0.0.1", port=0)
 PLACED = ExtenderFilterResult(node_names=["n1"])
 BOUND = ExtenderBindingResult()
+VETOED = ExtenderPreemptionResult()
 USUAL = Limits()
 
 
@@ -26,10 +31,14 @@ class Answering:
 
     filtering: Any = PLACED
     binding: Any = BOUND
+    preempting: Any = VETOED
     asked: list[Any] = field(default_factory=list)
 
     async def filter(self, args):
         return self._answer(args, self.filtering)
+
+    async def preempt(self, args):
+        return self._answer(args, self.preempting)
 
     async def bind(self, args):
         return self._answer(args, self.binding)

@@ -1,4 +1,4 @@
-"""Whoever reaches ``/filter`` and ``/bind`` gains nothing by lying: what is reserved, bound and
+"""Whoever reaches ``/filter``, ``/preempt`` and ``/bind`` gains nothing by lying: what is reserved, bound and
 signed is what the API server's pod asks for.
 """
 
@@ -96,6 +96,23 @@ async def test_what_a_body_says_of_its_pod_is_not_believed(world, signing, lie):
         allocation_of(bound),
         bound["metadata"]["annotations"]["hami.io/allocation-signature"],
     ) == Verified(1)
+    await world.agree(service)
+
+
+@pytest.mark.parametrize("lie", NOTHING_GAINED)
+async def test_a_lie_about_a_pod_gets_nobody_evicted_for_it(world, signing, lie):
+    service, _ = signing
+    await world.set_quota("limit", gpu=5, mem=30000, cores=90)
+    low = await world.place(service, "low", gpu=1, mem=5000)
+    node = world.pod("low")["spec"]["nodeName"]
+    other = await world.add_pod("other", gpu=1, mem=6000)
+    assert (await world.filter(service, other, node)).node == node
+    pod = await world.add_pod("p", gpu=1, mem=11000)
+    forged = copy.deepcopy(pod)
+    lie(forged)
+    assert await world.preempt(service, forged, **{node: [low]}) == []
+    assert await world.preempt(service, forged, **{node: [low, other]}) == [node]
+    await world.bind(service, other, node)
     await world.agree(service)
 
 

@@ -1,4 +1,4 @@
-"""What kube-scheduler gets from ``/filter`` and ``/bind``, over real connections."""
+"""What kube-scheduler gets from ``/filter``, ``/preempt`` and ``/bind``, over real connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from hami.scheduler import server as servers
 from hami.scheduler.app import Limits
-from hami.wire.extender import ExtenderBindingResult, ExtenderFilterResult
+from hami.wire.extender import (
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+    MetaPod,
+    MetaVictims,
+)
 
 from .http_builders import (
     Answering,
@@ -29,6 +35,11 @@ from .http_builders import (
 
 POD = {"metadata": {"name": "p", "namespace": "ml", "uid": "u"}}
 FILTER = {"Pod": POD, "Nodes": None, "NodeNames": ["n1", "n2"]}
+PREEMPT = {
+    "Pod": POD,
+    "NodeNameToVictims": None,
+    "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 1}},
+}
 BIND = {"PodName": "p", "PodNamespace": "ml", "PodUID": "u", "Node": "n1"}
 
 
@@ -71,6 +82,34 @@ async def test_a_bind_is_answered_in_hamis_bytes(error):
     assert [(a.pod_name, a.pod_uid, a.node) for a in extender.asked] == [("p", "u", "n1")]
 
 
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        pytest.param(
+            ExtenderPreemptionResult(
+                node_name_to_meta_victims={
+                    "n1": MetaVictims(pods=[MetaPod(uid="v")], num_pdb_violations=1)
+                }
+            ),
+            '{"NodeNameToMetaVictims":{"n1":{"Pods":[{"UID":"v"}],"NumPDBViolations":1}}}',
+            id="a node where it helps",
+        ),
+        pytest.param(
+            ExtenderPreemptionResult(), '{"NodeNameToMetaVictims":null}', id="none where it would"
+        ),
+    ],
+)
+async def test_a_preemption_is_answered_as_kube_scheduler_reads_it(result, text):
+    extender = Answering(preempting=result)
+    app = an_extender_app(extender)
+    async with calling(app) as client, client.post("/preempt", json=PREEMPT) as answer:
+        assert (answer.status, await answer.text()) == (200, text)
+        assert answer.content_type == "application/json"
+    (args,) = extender.asked
+    assert json.loads(bytes(args.pod)) == POD
+    assert args.node_name_to_meta_victims["n1"].pods == [MetaPod(uid="v")]
+
+
 async def test_the_extender_is_given_the_names_and_the_undecoded_pod():
     extender = Answering()
     async with calling(an_extender_app(extender)) as client:
@@ -86,10 +125,10 @@ async def test_the_extender_is_given_the_names_and_the_undecoded_pod():
 # Bad bodies.
 
 
-@pytest.mark.parametrize("path", ["/filter", "/bind"])
+@pytest.mark.parametrize("path", ["/filter", "/preempt", "/bind"])
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b'"x"', b"null", b"\xff\xfe", b'{"NodeNames": 7, "PodName": 7}', b"[" * 100_000],
+    [b"", b"{", b"[]", b'"x"', b"null", b"\xff\xfe", b'{"NodeNames": 7, "PodName": 7, "NodeNameToMetaVictims": 7}', b"[" * 100_000],
     ids=["nothing", "half", "a list", "a text", "null", "no UTF-8", "wrong types", "deep"],
 )  # fmt: skip
 async def test_a_malformed_body_gets_400_and_a_text(path, body):
@@ -109,7 +148,22 @@ async def test_no_bytes_at_all_make_the_extender_fail():
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["Pod", "Nodes", "NodeNames", "PodUID", "Node", "metadata"]), inner
+                st.sampled_from(
+                    [
+                        "Pod",
+                        "Nodes",
+                        "NodeNames",
+                        "PodUID",
+                        "Node",
+                        "metadata",
+                        "Pods",
+                        "UID",
+                        "NodeNameToVictims",
+                        "NodeNameToMetaVictims",
+                        "NumPDBViolations",
+                    ]
+                ),
+                inner,
             )
         ),
         max_leaves=8,
@@ -119,7 +173,7 @@ async def test_no_bytes_at_all_make_the_extender_fail():
 
         async def statuses(body: bytes) -> set[int]:
             found = set()
-            for path in ("/filter", "/bind"):
+            for path in ("/filter", "/preempt", "/bind"):
                 async with client.post(path, data=body) as answer:
                     await answer.read()
                     found.add(answer.status)
@@ -285,7 +339,18 @@ async def test_before_it_is_ready_the_extender_says_so_and_is_not_asked():
         for path, body in (("/filter", FILTER), ("/bind", BIND)):
             async with client.post(path, json=body) as answer:
                 assert (answer.status, (await answer.json())["Error"]) == (200, text)
+        async with client.post("/preempt", json=PREEMPT) as answer:
+            assert (answer.status, await answer.json()) == (200, {"NodeNameToMetaVictims": None})
     assert extender.asked == []
+
+
+async def test_a_bug_in_a_preemption_is_an_error_which_stops_it(logged):
+    bug = ZeroDivisionError("division by zero")
+    app = an_extender_app(Answering(preempting=bug))
+    async with calling(app) as client, client.post("/preempt", json=PREEMPT) as answer:
+        assert answer.status == 500
+        assert "failed at /preempt: ZeroDivisionError" in await answer.text()
+    assert [(e["route"], e["exc_info"]) for e in logged] == [("preempt", True)]
 
 
 async def test_a_bug_is_named_in_the_error_field_and_logged_with_its_traceback(logged):
@@ -312,6 +377,7 @@ async def test_a_bug_is_named_in_the_error_field_and_logged_with_its_traceback(l
     ("method", "path", "status"),
     [
         ("GET", "/filter", 405),
+        ("GET", "/preempt", 405),
         ("PUT", "/bind", 405),
         ("POST", "/healthz", 405),
         ("GET", "/nothing", 404),

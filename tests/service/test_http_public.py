@@ -176,7 +176,9 @@ async def test_the_api_is_described_and_nothing_else_is():
             assert set((await answer.json())["paths"]) == {"/api/v1/nodes"}
 
 
-@pytest.mark.parametrize("path", ["/filter", "/bind", "/docs", "/redoc", "/openapi.json", "/"])
+@pytest.mark.parametrize(
+    "path", ["/filter", "/preempt", "/bind", "/docs", "/redoc", "/openapi.json", "/"]
+)
 async def test_the_public_listener_takes_no_extender_calls_and_shows_no_pages(path):
     async with calling(a_public_app(Reviewing(ALLOWED))) as client:
         for method in ("GET", "POST"):
@@ -202,7 +204,7 @@ ANYWHERE = {
     "public_bind": "127.0.0.1:0",
     "metrics_bind_address": "127.0.0.1:0",
 }
-PATHS = ("/filter", "/bind", "/webhook", "/metrics", "/healthz", "/readyz")
+PATHS = ("/filter", "/preempt", "/bind", "/webhook", "/metrics", "/healthz", "/readyz")
 
 
 async def served_paths(config: SchedulerConfig) -> dict[str, set[str]]:
@@ -227,7 +229,7 @@ HEALTH = {"/healthz", "/readyz"}
 
 async def test_extender_and_public_and_metrics_have_listeners_of_their_own():
     assert await served_paths(SchedulerConfig(**ANYWHERE)) == {
-        "extender http": {"/filter", "/bind", *HEALTH},
+        "extender http": {"/filter", "/preempt", "/bind", *HEALTH},
         "public http": {"/webhook", "/metrics", *HEALTH},
         "metrics http": {"/metrics", *HEALTH},
     }

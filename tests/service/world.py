@@ -203,6 +203,16 @@ class World:
         await until("a node is found", placed, story=lambda: f"{found}\n{service.last_lines()}")
         return found[0]
 
+    async def preempt(self, service: Service, pod: Json, **victims: list[Json]) -> list[str]:
+        """The nodes where evicting these victims would help the pod."""
+        named = {
+            node: {"Pods": [{"UID": victim["metadata"]["uid"]} for victim in pods]}
+            for node, pods in victims.items()
+        }
+        body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
+        answer = await self._post(service, "preempt", body)
+        return sorted(answer["NodeNameToMetaVictims"] or ())
+
     async def bind(self, service: Service, pod: Json, node: str) -> str:
         """The error; empty when it is bound."""
         about = pod["metadata"]

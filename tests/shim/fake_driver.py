@@ -65,7 +65,7 @@ def _functions(names: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
 def _driver(without: Sequence[str], aliases: Mapping[str, str]) -> str:
     hooks = [hook for hook in HOOKS if hook.name not in without]
     names = [hook.name for hook in hooks if hook.name not in _PROC]
-    names += [name for name in CALLS if name not in without]
+    names += [name for name in (*CALLS, "cuDriverGetVersion") if name not in without]
     rows = [
         f'{{"{hook.base}", {hook.since}, {int(hook.per_thread)}, (void *){hook.name}}},'
         for hook in hooks

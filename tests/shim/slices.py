@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from hami.node.files import MalformedFile
-from hami.node.layout import LimitsPageC
+from hami.node.layout import LimitsPageC, ObservedC, ObservedDeviceC
 from hami.node.page import PAGE_SIZE, DeviceLimit, Limits, Policy, encode, update
 from hami.node.usage import Usage, empty_region, read_usage
 
@@ -16,9 +16,13 @@ def uuid_of(gpu: int) -> str:
     return f"GPU-{(0x48414D49 + gpu * 0x01010101) & 0xFFFFFFFF:08x}-5349-4d00-a000-{gpu + 1:012x}"
 
 
+OTHERS, HIGHER = 1, 2
+"""``enum hami_contention``."""
+
+
 class Slice:
-    """``memory`` in bytes, by device of the simulator; ``reserve``: of a context, on all of them;
-    ``cores`` of each in percent.
+    """``memory`` in bytes, by device of the simulator from ``first`` on; ``reserve``: of a context,
+    on all of them; ``cores`` of each in percent.
     """
 
     def __init__(
@@ -28,9 +32,13 @@ class Slice:
         reserve: int = 0,
         cores: int = 0,
         policy: Policy = "default",
+        priority: int = 1,
+        first: int = 0,
     ) -> None:
         self.folder = path
+        self._first = first
         self._reserve, self._cores, self._policy = reserve, cores, policy
+        self.priority = priority
         path.mkdir()
         (path / "limits").write_bytes(encode(self._limits(memory)))
         (path / "usage").write_bytes(empty_region())
@@ -44,9 +52,18 @@ class Slice:
                 cores=self._cores,
                 context_reserve_bytes=self._reserve,
             )
-            for gpu, limit in enumerate(memory)
+            for gpu, limit in enumerate(memory, start=self._first)
         )
-        return Limits(generation=1, devices=devices, policy=self._policy)
+        return Limits(generation=1, devices=devices, policy=self._policy, priority=self.priority)
+
+    @property
+    def cores(self) -> int:
+        return self._cores
+
+    def share(self, cores: int, *memory: int) -> None:
+        """From now on so many percent of each device's time."""
+        self._cores = cores
+        self.resize(*memory)
 
     def resize(self, *memory: int) -> None:
         fd = os.open(self.folder / "limits", os.O_RDWR)
@@ -77,6 +94,20 @@ class Slice:
                 seen.slot_generation[slot.slot] = slot.generation
             seen.heartbeat += 1
             os.pwrite(fd, bytes(seen), observed.offset)
+        finally:
+            os.close(fd)
+
+    def observe_time(self, hundredths: int, contention: int) -> None:
+        """As the monitor, once a period: how busy this slice kept its first GPU, in 1/100
+        percent; who else is on it.
+        """
+        fd = os.open(self.folder / "limits", os.O_RDWR)
+        at = LimitsPageC.observed.offset
+        try:
+            seen = ObservedDeviceC(utilisation=hundredths, contention=contention)
+            os.pwrite(fd, bytes(seen), at + ObservedC.devices.offset)
+            beat = int.from_bytes(os.pread(fd, 8, at + ObservedC.heartbeat.offset), "little") + 1
+            os.pwrite(fd, beat.to_bytes(8, "little"), at + ObservedC.heartbeat.offset)
         finally:
             os.close(fd)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .builds import Build
-from .hook_list import HOOKS, NVML_HOOKS
+from .builds import SHIM, Build
+from .hook_list import CALLS, HOOKS, NVML_CALLS, NVML_HOOKS
 
 OWN_TOO = {"dlsym", "dlvsym"}
 
@@ -32,6 +32,11 @@ def test_it_exports_what_hooks_def_lists_and_nothing_else(library: Path) -> None
     exported = {line.split()[-1]: line.split()[-2] for line in lines}
     assert set(exported) == {hook.name for hook in HOOKS} | set(NVML_HOOKS) | OWN_TOO
     assert set(exported.values()) == {"T"}
+
+
+def test_every_function_that_is_looked_up_is_called() -> None:
+    code = "".join(path.read_text() for path in (SHIM / "src").glob("*.[ch]"))
+    assert [name for name in (*CALLS, *NVML_CALLS) if not re.search(rf"\b{name}\b", code)] == []
 
 
 def test_dlsym_is_exported_without_a_version(library: Path) -> None:

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -273,6 +273,7 @@ def limited(
     path: Path,
     count: int = 8,
     killed: tuple[int, ...] = (),
+    before: Sequence[str] = (),
     **env: str,
 ) -> list[tuple[int, tuple[int, ...]]]:
     """So many programs at once in a container without a slice of ours: how each ended, what it said."""
@@ -284,7 +285,7 @@ def limited(
         "LD_PRELOAD": str(shim.library),
         **env,
     }
-    command = [shim.program("guest"), "none"]
+    command = [*before, str(shim.program("guest")), "none"]
     programs = [subprocess.Popen(command, env=around, stdout=subprocess.PIPE) for _ in range(count)]
     for number in killed:
         time.sleep(0.001 * number)
@@ -340,6 +341,29 @@ def test_something_else_in_the_regions_place_gives_nothing(
     for status, words in limited(shim, gpus, tmp_path, 2):
         assert (status, words[:3]) == (0, (SUCCESS, OUT_OF_MEMORY, 0))
     assert gpus.held("a").peak == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk that is full")
+def test_a_full_disk_gives_nothing_and_kills_nobody(
+    shim: Build, gpus: SimulatedGpus, tmp_path: Path
+):
+    full = tmp_path / "full"
+    full.mkdir()
+    mounts = 'mount -t tmpfs -o size=8k tmpfs "$0" && exec "$@"'
+    alone = ["unshare", "-m", "sh", "-c", mounts, str(full)]
+    [(status, words)] = limited(
+        shim, gpus, tmp_path, 1, before=alone, CUDA_DEVICE_MEMORY_SHARED_CACHE=str(full / "cache")
+    )
+    assert (status, words[:3]) == (0, (SUCCESS, OUT_OF_MEMORY, 0))
+
+
+def test_a_program_that_may_not_have_such_a_file_is_given_nothing_and_not_killed(
+    shim: Build, gpus: SimulatedGpus, tmp_path: Path
+):
+    small = ["sh", "-c", 'ulimit -f 10 && exec "$@"', "sh"]
+    [(status, words)] = limited(shim, gpus, tmp_path, 1, before=small)
+    assert (status, words[:3]) == (0, (SUCCESS, OUT_OF_MEMORY, 0))
+    assert not list(tmp_path.glob("cache*"))
 
 
 HARMLESS = {

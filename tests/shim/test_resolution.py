@@ -137,6 +137,25 @@ def test_other_names_are_answered_as_without_us(place: Place, way: str) -> None:
     assert place.answers(way, names) == place.answers(way, names, preload=[])
 
 
+def test_an_older_error_is_forgotten_with_what_is_found(place: Place) -> None:
+    names = [hook.name for hook in HOOKS]
+    preload = [str(place.build.library), str(place.driver / DRIVER)]
+    for way in WAYS:
+        answers = place.answers(way, names, preload=preload, PROBE_AFTER="cuNotThere")
+        assert answers == {name: f"{OURS} {name}" for name in names}
+
+
+def test_a_library_keeps_what_it_has_by_such_a_name(place: Place) -> None:
+    way = f"library={place.programs / 'forwarder.so'}"
+    names = ["cuMemAlloc_v2", "cuMemFree_v2", "nvmlDeviceGetMemoryInfo"]
+    driver = str(place.driver / DRIVER)
+    free = place.answers(way, names, preload=[driver])
+    assert free["cuMemAlloc_v2"] == "forwarder.so cuMemAlloc_v2"
+    assert "undefined symbol: cuMemFree_v2" in free["cuMemFree_v2"]
+    for preload in ([str(place.build.library), driver], [driver, str(place.build.library)]):
+        assert place.answers(way, names, preload=preload) == free
+
+
 @pytest.mark.parametrize("library", [DRIVER, "libnvidia-other.so.1", "libcudadebugger.so.1"])
 def test_the_driver_itself_gets_what_it_asks_for(place: Place, library: str) -> None:
     path = place.driver / library if library == DRIVER else place.programs / library

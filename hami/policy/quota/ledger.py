@@ -6,7 +6,7 @@ all that count the pod must admit it, and deleting one never lifts another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
@@ -28,6 +28,14 @@ class _Account:
     def add(self, charge: Mapping[str, int], sign: int) -> None:
         for resource, amount in charge.items():
             self.used[resource] = self.used.get(resource, 0) + sign * amount
+
+    def used_without(self, gone: Iterable[_Entry]) -> Mapping[str, int]:
+        """By resource that is limited; ``gone`` are entries of the constraint's namespace."""
+        freed = [entry.charge for entry in gone if self.constraint.scopes.match(entry.pod)]
+        return {
+            resource: self.used.get(resource, 0) - sum(charge.get(resource, 0) for charge in freed)
+            for resource in self.constraint.limits
+        }
 
 
 @dataclass(slots=True, eq=False)
@@ -92,8 +100,11 @@ class QuotaLedger:
 
     # Pods.
 
-    def gate(self, pod: Pod) -> PodGate | None:
-        """What quota lets this pod have, its own charge not counted; None without any limit."""
+    def gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
+        """What quota lets this pod have, its own charge not counted; None without any limit.
+
+        ``without``: as if these pods were charged nothing either.
+        """
         accounts = [
             account
             for account in self._accounts.get(pod.namespace, {}).values()
@@ -101,14 +112,9 @@ class QuotaLedger:
         ]
         if not accounts:
             return None
-        held = self._entries.get(pod.uid)
-        own = held.charge if held and held.pod.namespace == pod.namespace else {}
-        books = []
-        for account in accounts:
-            mine = own if held and account.constraint.scopes.match(held.pod) else {}
-            used = {r: account.used.get(r, 0) - mine.get(r, 0) for r in account.constraint.limits}
-            books.append((account.constraint, used))
-        return PodGate(books)
+        here = self._pods.get(pod.namespace, {})
+        gone = [self._entries[uid] for uid in {pod.uid, *without} if uid in here]
+        return PodGate([(a.constraint, a.used_without(gone)) for a in accounts])
 
     def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[QuotaRefusal, ...]:
         """Check and charge in one step; what the pod was charged before is replaced.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hami.domain.selectors import holds, object_selector
 from hami.sim.api.refusals import Refusal
-from hami.sim.api.selectors import holds, object_selector
 from hami.sim.api.storage import Item, Record, Storage
 from hami.sim.api.times import now
 

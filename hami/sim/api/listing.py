@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hami.domain.selectors import Selector, holds
 from hami.sim.api.fields import supported
 from hami.sim.api.refusals import Cause, Refusal, bad_request, expired, invalid_option
 from hami.sim.api.request import Request
-from hami.sim.api.selectors import Selector, field_selector, holds, label_selector
+from hami.sim.api.selectors import field_selector, label_selector
 from hami.sim.api.storage import Item, Key, Storage
 
 _MOST_SNAPSHOTS = 64

@@ -1,47 +1,16 @@
-"""Label and field selectors, as query parameters and as LabelSelector objects."""
+"""Label and field selectors, as query parameters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection
 
+from hami.domain.selectors import Requirement, Selector
 from hami.sim.api.refusals import bad_request
-
-Labels = Mapping[str, str]
 
 _SET = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*")
 _EQUAL = re.compile(r"\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*")
 _PRESENT = re.compile(r"\s*(!?)\s*([^\s!=,()]+)\s*")
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition; ``operator`` as a LabelSelector calls it."""
-
-    key: str
-    operator: str
-    values: frozenset[str] = frozenset()
-
-    def holds(self, labels: Labels) -> bool:
-        match self.operator:
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":
-                return labels.get(self.key) not in self.values
-            case "Exists":
-                return self.key in labels
-            case _:
-                return self.key not in labels
-
-
-Selector = tuple[Requirement, ...]
-
-
-def holds(selector: Selector, labels: Labels) -> bool:
-    """Whether every requirement does."""
-    return all(requirement.holds(labels) for requirement in selector)
 
 
 def label_selector(text: str) -> Selector:
@@ -109,18 +78,3 @@ def field_selector(text: str, supported: Collection[str]) -> Selector:
             raise bad_request(f"field label not supported: {key}")
         found.append(Requirement(key, operator, frozenset({value})))
     return tuple(found)
-
-
-def object_selector(selector: Any) -> Selector:
-    """A LabelSelector object; ``None`` and ``{}`` select everything."""
-    if not selector:
-        return ()
-    equal = [
-        Requirement(key, "In", frozenset({value}))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    rest = [
-        Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
-        for each in selector.get("matchExpressions") or ()
-    ]
-    return (*equal, *rest)

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from hami.domain.selectors import Selector, holds, object_selector
 from hami.sim.api.kinds import Kind
 from hami.sim.api.refusals import Refusal
 from hami.sim.api.request import Request
-from hami.sim.api.selectors import Selector, holds, object_selector
 from hami.sim.api.storage import Storage
 
 Json = dict[str, Any]

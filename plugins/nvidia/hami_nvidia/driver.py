@@ -14,6 +14,7 @@ from hami_nvidia.driver_session import Session
 from hami_nvidia.driver_watch import DriverWatch
 from hami_nvidia.nvml import (
     Ancestor,
+    Capability,
     Gpu,
     GpuInstance,
     InstanceProfile,
@@ -91,7 +92,7 @@ class DriverNvml:
         with self._on(gpu, "set its MIG mode") as (api, handle):
             wanted = api.NVML_DEVICE_MIG_ENABLE if enabled else api.NVML_DEVICE_MIG_DISABLE
             status = api.nvmlDeviceSetMigMode(handle, wanted)
-            if status != api.NVML_SUCCESS:
+            if status not in (api.NVML_SUCCESS, api.NVML_ERROR_RESET_REQUIRED):
                 raise api.NVMLError(status)
 
     def instance_profiles(self, gpu: DeviceId) -> Sequence[InstanceProfile]:
@@ -165,6 +166,8 @@ class DriverNvml:
                     pci_bus_id=text(api.nvmlDeviceGetPciInfo(handle).busId),
                     memory_bytes=_memory_bytes(api, handle),
                     mig=_mig_mode(api, handle),
+                    cores=_if_told(api, api.nvmlDeviceGetNumGpuCores, handle),
+                    capability=_capability(api, handle),
                 )
         except NvmlAway:
             raise
@@ -180,6 +183,11 @@ def text(value: str | bytes) -> str:
 def _memory_bytes(api: Any, handle: Any) -> int | None:
     memory = _unless_unsupported(api, api.nvmlDeviceGetMemoryInfo, handle)
     return None if memory is None else int(memory.total)
+
+
+def _capability(api: Any, handle: Any) -> Capability | None:
+    found = _if_told(api, api.nvmlDeviceGetCudaComputeCapability, handle)
+    return None if found is None else Capability(*found)
 
 
 def _mig_mode(api: Any, handle: Any) -> MigMode | None:
@@ -235,3 +243,14 @@ def _unless_unsupported(api: Any, ask: Any, handle: Any) -> Any:
         if error.value in (api.NVML_ERROR_NOT_SUPPORTED, api.NVML_ERROR_FUNCTION_NOT_FOUND):
             return None
         raise
+
+
+def _if_told(api: Any, ask: Any, handle: Any) -> Any:
+    """The answer, or None whatever the driver has against it: of facts that can be done without.
+
+    A driver or GPU that is gone says so when it is asked for anything else.
+    """
+    try:
+        return ask(handle)
+    except api.NVMLError:
+        return None

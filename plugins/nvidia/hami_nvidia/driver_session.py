@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hami_nvidia.nvml import GpuLost, NotSupported, NvmlAway, NvmlFailed
+from hami_nvidia.nvml import GpuLost, InUse, NotSupported, NvmlAway, NvmlFailed
 
 SONAME = "libnvidia-ml.so.1"
 
@@ -44,6 +44,12 @@ _REMEDIES = (
 )
 """NVML's errors that mean it cannot be used at all, with what they mean and who must act."""
 
+_LOST = (
+    ("NVML_ERROR_GPU_IS_LOST", "it fell off the bus; reboot the node"),
+    ("NVML_ERROR_RESET_REQUIRED", "reset it with nvidia-smi --gpu-reset, or reboot the node"),
+)
+"""Errors of a GPU that cannot be used until somebody has acted."""
+
 
 class Session:
     """NVML initialised once for everybody, and again after the driver went away.
@@ -63,7 +69,7 @@ class Session:
         self._stale = False
         self._broken = ""
         self._away = {getattr(self.api, name): text for name, text in _REMEDIES}
-        self._lost = (self.api.NVML_ERROR_GPU_IS_LOST, self.api.NVML_ERROR_RESET_REQUIRED)
+        self._lost = {getattr(self.api, name): text for name, text in _LOST}
         self._unsupported = (
             self.api.NVML_ERROR_NOT_SUPPORTED,
             self.api.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -128,7 +134,10 @@ class Session:
                 self._stale, self._broken = True, text
             return NvmlAway(text)
         if error.value in self._lost:
-            return GpuLost(text)
+            return GpuLost(f"{text}: {self._lost[error.value]}")
+        if error.value == self.api.NVML_ERROR_IN_USE:
+            # The module has no words for it.
+            return InUse(f"NVML: {what}: In use by another client (NVML error {error.value})")
         return NotSupported(text) if error.value in self._unsupported else NvmlFailed(text)
 
     def _told(self, error: Any) -> str:

@@ -163,7 +163,7 @@ def _shared_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:
         return locked.with_limits(base, slice, settings, chosen)
     base = prepared.device_edits(ids, hardware)
     _record(slice, EnforcedRecord(library=str(chosen.path)))
-    return prepared.with_limits(base, slice, settings, chosen)
+    return prepared.with_limits(base, slice, hardware, chosen)
 
 
 def _mig_edits(slice: Slice, hardware: Hardware) -> ContainerEdits:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 
+from hami_nvidia.context_reserves import ContextReserves
 from hami_nvidia.instances import Instances
 from hami_nvidia.made_instances import MadeInstances
 from hami_nvidia.node_config import NodeSettings
@@ -17,14 +18,15 @@ from hami_nvidia.places import Places, places
 class Hardware:
     """``report`` takes what a person should know and nobody must act upon at once.
 
-    ``instances`` and ``made`` remember; they live as long as ``nvml``. ``writing_specs`` is held by
-    whoever writes CDI specs.
+    ``instances``, ``made`` and ``contexts`` remember; they live as long as ``nvml``.
+    ``writing_specs`` is held by whoever writes CDI specs.
     """
 
     settings: NodeSettings
     nvml: Nvml
     instances: Instances
     made: MadeInstances
+    contexts: ContextReserves
     report: Callable[[str], None]
     writing_specs: Lock = field(default_factory=Lock)
 

@@ -24,6 +24,7 @@ from hami_nvidia.nvml import (
     Gpu,
     GpuInstance,
     InstanceProfile,
+    InUse,
     Nvml,
     NvmlAway,
     NvmlFailed,
@@ -265,9 +266,16 @@ class Instances:
         if used or self._is_busy(gpu):
             reports.append(f"{gpu} is in use, so MIG is turned on later")
             return False
-        if not mode.pending:
+        try:
+            # Also one that is pending: what had the GPU open the last time may have ended.
             self._nvml.set_mig(gpu, enabled=True)
-            mode = self._nvml.mig_mode(gpu)
+        except InUse as failed:
+            reports.append(
+                f"{failed}: something has it open that does not compute, as monitors do (DCGM); "
+                f"MIG is turned on when that has ended, or by a reset"
+            )
+            return False
+        mode = self._nvml.mig_mode(gpu)
         if mode is None or not mode.enabled:
             reports.append(f"{gpu} needs a reset to turn MIG on: nvidia-smi --gpu-reset, or reboot")
             return False

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from hami.domain.slices import PageSettings, Slice
+from hami.domain.units import DeviceId, MemoryMiB
 from hami_nvidia.node_config import NodeSettings
 
 CORE_POLICY = "GPU_CORE_UTILIZATION_POLICY"
@@ -54,8 +55,10 @@ def control_disabled(slice: Slice) -> bool:
     return slice.container_env.get(DISABLE_CONTROL) in _TRUE
 
 
-def page_settings(slice: Slice, settings: NodeSettings) -> PageSettings:
-    """When compute is limited, and who goes first.
+def page_settings(
+    slice: Slice, settings: NodeSettings, reserves: Mapping[DeviceId, MemoryMiB]
+) -> PageSettings:
+    """When compute is limited, who goes first, and what a context is charged (``reserves``).
 
     The node's word counts before the configuration's, that before the container's own.
     """
@@ -64,7 +67,7 @@ def page_settings(slice: Slice, settings: NodeSettings) -> PageSettings:
         policy = _POLICIES.get(slice.container_env.get(CORE_POLICY, ""), "default")
     if settings.disable_core_limit:
         policy = "disable"
-    return PageSettings(policy=policy, priority=_priority(slice))
+    return PageSettings(policy=policy, priority=_priority(slice), context_reserve_mib=reserves)
 
 
 def _priority(slice: Slice) -> int:

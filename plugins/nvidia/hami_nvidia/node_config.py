@@ -86,6 +86,17 @@ def _found(value: object) -> object:
     return value
 
 
+def _reserve(value: object) -> object:
+    """MiB, or ``auto``; a flag brings either as a text."""
+    if value in ("auto", ""):
+        return None
+    if isinstance(value, str):
+        if not value.isascii() or not value.isdigit():
+            raise ValueError("write a whole number of MiB, or auto")
+        return int(value)
+    return value
+
+
 def _set(value: object) -> object:
     return frozenset(value) if isinstance(value, list) else value
 
@@ -93,6 +104,7 @@ def _set(value: object) -> object:
 _Path = Annotated[Path, BeforeValidator(_path)]
 _OptionalPath = Annotated[Path | None, BeforeValidator(_optional_path)]
 _Scale = Annotated[float, Field(gt=0, le=100)]
+_Reserve = Annotated[Annotated[int, Field(ge=0, le=1 << 24)] | None, BeforeValidator(_reserve)]
 _CDI_KIND = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"
 
 
@@ -106,6 +118,7 @@ class NodeSettings:
     """What this node's configuration says, every value checked. Memory in MiB, times in seconds.
 
     Each field is also a key, by its alias; a key that is no field is for somebody else.
+    ``context_reserve_mib`` is None where it follows from the GPU.
     """
 
     node_name: str = Field("", validation_alias="node.name")
@@ -154,6 +167,7 @@ class NodeSettings:
         "", validation_alias="gpuCorePolicy"
     )
     disable_core_limit: bool = Field(default=False, validation_alias="disableCoreLimit")
+    context_reserve_mib: _Reserve = Field(None, validation_alias="contextReserveMiB")
     list_strategies: Annotated[tuple[ListStrategy, ...], BeforeValidator(_strategies)] = Field(
         ("envvar",), validation_alias="deviceListStrategy"
     )

@@ -12,6 +12,7 @@ from hami.domain.options import NodeOption
 from hami.domain.slices import ContainerEdits, HealthChange, Slice
 from hami.hookspecs import PluginConfig, hookimpl
 from hami_nvidia import discovery, enforce
+from hami_nvidia.context_reserves import ContextReserves
 from hami_nvidia.driver import DriverNvml
 from hami_nvidia.hardware import Hardware
 from hami_nvidia.health import HealthWatch
@@ -62,6 +63,7 @@ class _Opened:
             nvml=nvml,
             instances=Instances(nvml),
             made=MadeInstances(),
+            contexts=ContextReserves(nvml),
             report=report,
         )
 

@@ -8,6 +8,7 @@ HamiError
 └── NvmlFailed         one request failed
     ├── NvmlAway       there is no driver to ask; it may come back, so asking again is right
     ├── GpuLost        the GPU does not answer any more
+    ├── InUse          somebody has the device open
     └── NotSupported   this GPU or driver cannot answer this; asking again is useless
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hami.domain.errors import HamiError
 from hami.domain.units import DeviceId, MemoryMiB
@@ -38,12 +39,23 @@ class GpuLost(NvmlFailed):
     """The GPU does not answer: it fell off the bus or needs a reset."""
 
 
+class InUse(NvmlFailed):
+    """Somebody has the device open: a program that computes, or one that only looks at it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigMode:
     """Whether a GPU is cut into instances, now and after its next reset."""
 
     enabled: bool
     pending: bool
+
+
+class Capability(NamedTuple):
+    """CUDA's name for a generation of GPUs: 9.0 is Hopper."""
+
+    major: int
+    minor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +65,8 @@ class Gpu:
     ``memory_bytes`` is None where the GPU has no memory of its own (it shares the host's), ``mig``
     where it cannot be cut. ``minor`` names its file: ``/dev/nvidia<minor>``; ``pci_bus_id`` as
     NVML says it, ``00000000:0A:00.0``. ``numa`` is None where NVML does not know: sysfs does.
+    ``cores`` and ``capability`` are None where the driver does not say, ``cores`` on a GPU that is
+    cut.
     """
 
     uuid: DeviceId
@@ -63,6 +77,8 @@ class Gpu:
     memory_bytes: int | None
     mig: MigMode | None = None
     numa: int | None = None
+    cores: int | None = None
+    capability: Capability | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +213,11 @@ class Nvml(Protocol):
         """None: this GPU cannot be cut."""
 
     def set_mig(self, gpu: DeviceId, *, enabled: bool) -> None:
-        """Change the mode; whether it is in force at once is for :meth:`mig_mode` to say."""
+        """Change the mode; whether it is in force at once is for :meth:`mig_mode` to say.
+
+        One that only a reset can bring into force is no failure. After :class:`InUse` it is
+        pending too, and asking again when nobody has the GPU open brings it into force.
+        """
 
     def instance_profiles(self, gpu: DeviceId) -> Sequence[InstanceProfile]:
         """Every kind of instance that this GPU can be cut into; empty while MIG is off."""

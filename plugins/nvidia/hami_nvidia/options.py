@@ -227,6 +227,12 @@ _OURS = (
         _NUMBER,
     ),
     _option(
+        "contextReserveMiB",
+        "--context-reserve-mib NVIDIA_CONTEXT_RESERVE_MIB",
+        "Memory that each CUDA context is charged for itself, in MiB; auto: by the GPU's size.",
+        "auto",
+    ),
+    _option(
         "library",
         "--library NVIDIA_LIBRARY",
         "The libvgpu.so that the agent puts onto the node; the packaged one if not given.",

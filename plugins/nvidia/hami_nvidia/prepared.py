@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from hami.domain.slices import ContainerEdits, Mount, Slice
 from hami.domain.units import DeviceId
+from hami_nvidia.context_reserves import too_small
 from hami_nvidia.extras import extra_files, extra_mounts
 from hami_nvidia.handed import (
     GPU_KIND,
@@ -29,7 +30,6 @@ from hami_nvidia.limits import (
     page_settings,
 )
 from hami_nvidia.node_cdi import node_spec
-from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.node_specs import write_gpu_spec
 
 
@@ -70,7 +70,7 @@ def device_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
 
 
 def with_limits(
-    base: ContainerEdits, slice: Slice, settings: NodeSettings, library: Library
+    base: ContainerEdits, slice: Slice, hardware: Hardware, library: Library
 ) -> ContainerEdits:
     """``base``, and what holds the limits; the core adds the limits page and the usage region.
 
@@ -79,6 +79,7 @@ def with_limits(
     named by its limits, for whoever makes it first decides about them: two containers that share
     a volume at /tmp must not meet in it.
     """
+    settings = hardware.settings
     env = limits_environment(slice, settings)
     if len(slice.grants) > 1:
         env |= each_compute_limit(slice)
@@ -87,11 +88,14 @@ def with_limits(
     seen_at = str(settings.library_dir / NAME)
     env["CUDA_REDIRECT"] = seen_at
     mounts = [Mount(host_path=str(library.path), container_path=seen_at)]
+    reserves = hardware.contexts.of([grant.device_id for grant in slice.grants], settings)
     if not control_disabled(slice):
+        if problem := too_small(slice, reserves):
+            hardware.report(problem)
         mounts.append(Mount(host_path=str(library.preload), container_path="/etc/ld.so.preload"))
     return replace(
         base,
         env={**base.env, **env},
         mounts=(*base.mounts, *mounts),
-        page=page_settings(slice, settings),
+        page=page_settings(slice, settings, reserves),
     )

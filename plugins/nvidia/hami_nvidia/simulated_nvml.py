@@ -19,6 +19,7 @@ from hami_nvidia.nvml import (
     GpuInstance,
     GpuLost,
     InstanceProfile,
+    InUse,
     MigDevice,
     MigMode,
     NotSupported,
@@ -55,7 +56,7 @@ class SimulatedNvml:
         return [
             Unreadable(index=known.gpu.index, problem=f"GPU {known.gpu.index}: {lost}")
             if (lost := state.gpu(known.gpu.uuid).lost)
-            else replace(known.gpu, mig=self._mode(state, known))
+            else self._gpu(state, known)
             for known in self._gpus.values()
         ]
 
@@ -81,8 +82,14 @@ class SimulatedNvml:
                 raise NotSupported(f"NVML: {gpu}: set its MIG mode: Not Supported")
             own = state.gpu(gpu)
             own.mig_pending = enabled
-            if not own.resets_late and gpu not in state.busy:
+            late = own.resets_late or self._mode(state, self._gpus[gpu]) == MigMode(
+                enabled=enabled, pending=enabled
+            )
+            held = gpu in (*state.busy, *state.held_open)
+            if not late and not held:
                 own.mig, own.instances = enabled, []
+        if not late and held:
+            raise InUse(f"NVML: {gpu}: set its MIG mode: In use by another client")
 
     def instance_profiles(self, gpu: DeviceId) -> Sequence[InstanceProfile]:
         state = self._asked("instance_profiles", gpu)
@@ -140,14 +147,14 @@ class SimulatedNvml:
             if not found:
                 raise NvmlFailed(f"{what}: Not Found")
             if found[0].uuid in state.busy:
-                raise NvmlFailed(f"{what}: In use by another client")
+                raise InUse(f"{what}: In use by another client")
             whole.compute = [part for part in whole.compute if part.id != compute]
 
     def destroy_instance(self, gpu: DeviceId, instance: int) -> None:
         with self._changing("destroy_instance", gpu) as state:
             whole = self._instance(state, gpu, instance)
             if whole.compute:
-                raise NvmlFailed(f"NVML: {gpu}: destroy MIG instance {instance}: In use")
+                raise InUse(f"NVML: {gpu}: destroy MIG instance {instance}: In use")
             own = state.gpu(gpu)
             own.instances = [each for each in own.instances if each is not whole]
 
@@ -178,6 +185,12 @@ class SimulatedNvml:
 
     def close(self) -> None:
         """There is no driver to let go of."""
+
+    def _gpu(self, state: SimulatedState, known: SimulatedGpu) -> Gpu:
+        """As NVML, it does not count the cores of a GPU that is cut."""
+        mode = self._mode(state, known)
+        cut = mode is not None and mode.enabled
+        return replace(known.gpu, mig=mode, cores=None if cut else known.gpu.cores)
 
     def _state(self, request: str) -> SimulatedState:
         state = self.state.read()

@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.units import MIB, DeviceId, MemoryMiB
-from hami_nvidia.nvml import Gpu, InstanceProfile, MigMode, NvLink, Span
+from hami_nvidia.nvml import Capability, Gpu, InstanceProfile, MigMode, NvLink, Span
 
 _ITEM = re.compile(r"(?P<model>[A-Za-z0-9._-]+?)(?:x(?P<count>\d{1,3}))?")
 _MOST = 64
@@ -65,10 +65,15 @@ class SimulatedProfile(_Written):
 
 
 class SimulatedModel(_Written):
-    """A product; ``memory_mib`` of None stands for a GPU that shares the host's memory."""
+    """A product; ``memory_mib`` of None stands for a GPU that shares the host's memory.
+
+    ``cores`` and ``capability`` of None: its driver does not say.
+    """
 
     name: StrictStr
     memory_mib: PositiveInt | None
+    cores: PositiveInt | None = None
+    capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
     nvlinks: Annotated[int, Field(ge=0, le=18)] = 0
     linked_to: Literal["peers", "switch"] = "peers"
     mig: tuple[SimulatedProfile, ...] = ()
@@ -225,9 +230,15 @@ def _gpu(
             memory_bytes=None if memory is None else memory * MIB,
             mig=MigMode(enabled=item.mig, pending=item.mig) if model.mig else None,
             numa=int(2 * index >= total),
+            cores=model.cores,
+            capability=_capability(model.capability),
         ),
         profiles=tuple(profile.as_profile() for profile in model.mig),
     )
+
+
+def _capability(text: str | None) -> Capability | None:
+    return None if text is None else Capability(*map(int, text.split(".")))
 
 
 def _linked(board: list[SimulatedGpu], model: SimulatedModel) -> list[SimulatedGpu]:

@@ -69,13 +69,14 @@ class SimulatedState(msgspec.Struct, rename="camel"):
     """Everything that changes. ``failing``: requests by name, with what NVML says to them.
 
     ``away`` says why there is no driver; ``busy`` holds the UUIDs of GPUs and MIG devices on which
-    a process runs.
+    a process runs, ``held_open`` those of GPUs that a program has open which computes nothing.
     """
 
     away: str = ""
     gpus: dict[DeviceId, SimulatedGpuState] = {}
     failing: dict[str, str] = {}
     busy: list[DeviceId] = []
+    held_open: list[DeviceId] = []
     events: list[SimulatedXid] = []
     event_count: int = 0
 

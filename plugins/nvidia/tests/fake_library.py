@@ -17,7 +17,16 @@ from types import ModuleType
 from typing import Any
 
 from hami_nvidia.driver import DriverNvml
-from hami_nvidia.nvml import GpuLost, NotSupported, NvmlAway, NvmlFailed, Recovery, Span, Unreadable
+from hami_nvidia.nvml import (
+    GpuLost,
+    InUse,
+    NotSupported,
+    NvmlAway,
+    NvmlFailed,
+    Recovery,
+    Span,
+    Unreadable,
+)
 from hami_nvidia.simulated_nvml import SimulatedNvml
 
 _NUMBERS = {
@@ -183,6 +192,16 @@ class FakeLibrary:
             return 3
         memory._obj.total = total
 
+    def nvmlDeviceGetNumGpuCores(self, handle, cores):
+        if (found := self._of(handle).cores) is None:
+            return 3
+        cores._obj.value = found
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle, major, minor):
+        if (found := self._of(handle).capability) is None:
+            return 3
+        major._obj.value, minor._obj.value = found
+
     def nvmlDeviceGetFieldValues(self, handle, count, values):
         recovery = self._nvml.probe(self._gpu(handle))
         value = values._obj[0]
@@ -222,9 +241,14 @@ class FakeLibrary:
         current._obj.value, pending._obj.value = mode.enabled, mode.pending
 
     def nvmlDeviceSetMigMode(self, handle, mode, status):
-        gpu = self._gpu(handle)
-        self._nvml.set_mig(gpu, enabled=bool(mode))
-        status._obj.value = 0
+        """What hinders the activation is said on the side."""
+        try:
+            self._nvml.set_mig(self._gpu(handle), enabled=bool(mode))
+        except InUse as failed:
+            status._obj.value = number_of(failed)
+            return
+        found = self._nvml.mig_mode(self._gpu(handle))
+        status._obj.value = 0 if found.enabled == bool(mode) else 16
 
     def nvmlDeviceGetMaxMigDeviceCount(self, handle, count):
         count._obj.value = 0 if self._of(handle).mig is None else 7

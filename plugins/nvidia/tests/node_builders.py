@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hami_nvidia.context_reserves import ContextReserves
 from hami_nvidia.hardware import Hardware
 from hami_nvidia.instances import Instances
 from hami_nvidia.made_instances import MadeInstances
@@ -61,6 +62,7 @@ def a_node(directory: Path, gpus: Any = "a100-40gx2", **settings: Any) -> Hardwa
         nvml=nvml,
         instances=Instances(nvml),
         made=MadeInstances(),
+        contexts=ContextReserves(nvml),
         report=reports.append,
     )
 

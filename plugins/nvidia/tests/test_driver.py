@@ -15,6 +15,7 @@ from hami_nvidia.health import HealthWatch
 from hami_nvidia.instances import Instances
 from hami_nvidia.nvml import (
     GpuLost,
+    InUse,
     NotSupported,
     NvLink,
     NvmlAway,
@@ -181,8 +182,14 @@ def test_what_an_old_library_does_not_know(nvml, function, ask, expected):
         pytest.param(9, NvmlAway, "load the kernel module", id="driver not loaded"),
         pytest.param(18, NvmlAway, "restart this agent", id="another driver's library"),
         pytest.param(1, NvmlAway, "session", id="uninitialised"),
-        pytest.param(15, GpuLost, "GPU is lost", id="GPU is lost"),
-        pytest.param(16, GpuLost, "restart", id="a reset is required"),
+        pytest.param(15, GpuLost, "GPU is lost.*: it fell off the bus; reboot", id="GPU is lost"),
+        pytest.param(
+            16,
+            GpuLost,
+            "requires restart.*: reset it with nvidia-smi --gpu-reset",
+            id="a reset is required",
+        ),
+        pytest.param(19, InUse, "In use by another client", id="in use"),
         pytest.param(3, NotSupported, "Not Supported", id="not supported"),
         pytest.param(4, NvmlFailed, "Insufficient Permissions", id="no permission"),
         pytest.param(999, NvmlFailed, "Unknown Error", id="unknown"),
@@ -229,18 +236,30 @@ def without_library():
     return api
 
 
-def test_a_refused_mode_is_an_error(nvml):
+def with_activation(nvml, status):
+    """A driver that takes a mode, and says this of its activation."""
     driver, library = driver_over(nvml)
     real = type(library).nvmlDeviceSetMigMode
 
-    class InUse(type(library)):
-        def nvmlDeviceSetMigMode(self, handle, mode, status):
-            real(self, handle, mode, status)
-            status._obj.value = 19
+    class Activating(type(library)):
+        def nvmlDeviceSetMigMode(self, handle, mode, out):
+            real(self, handle, mode, out)
+            out._obj.value = status
 
-    library.__class__ = InUse
-    with pytest.raises(NvmlFailed, match="set its MIG mode"):
-        driver.set_mig(uuids(nvml)[0], enabled=True)
+    library.__class__ = Activating
+    return driver
+
+
+@pytest.mark.parametrize(("status", "expected"), [(19, InUse), (4, NvmlFailed), (15, GpuLost)])
+def test_a_refused_mode_is_an_error(nvml, status, expected):
+    with pytest.raises(NvmlFailed, match="set its MIG mode") as caught:
+        with_activation(nvml, status).set_mig(uuids(nvml)[0], enabled=True)
+    assert type(caught.value) is expected
+
+
+def test_a_mode_that_waits_for_a_reset_is_no_error(nvml):
+    """The GPU is well; ``mig_mode`` says that the mode is not in force."""
+    with_activation(nvml, 16).set_mig(uuids(nvml)[0], enabled=True)
 
 
 # Sessions.

@@ -427,6 +427,23 @@ def test_a_reset_that_is_needed_is_told(tmp_path):
         assert "needs a reset" in report
 
 
+def test_what_only_looks_at_a_gpu_is_waited_for(tmp_path):
+    """The mode is pending then, which is no reason not to try again."""
+    node = Node(tmp_path, "a100-40g")
+    (gpu,) = uuids(node.nvml)
+    for _ in range(2):
+        with node.nvml.state.changing() as state:
+            state.held_open = [gpu]
+        (report,) = reconciled(node)
+        assert "In use by another client" in report
+        assert "DCGM" in report
+        assert not node.nvml.mig_mode(gpu).enabled
+    with node.nvml.state.changing() as state:
+        state.held_open = []
+    assert reconciled(node) == ()
+    assert node.nvml.mig_mode(gpu).enabled
+
+
 def test_a_gpu_that_cannot_be_cut_is_told(tmp_path):
     (report,) = reconciled(Node(tmp_path, "t4"))
     assert "cannot be cut" in report

@@ -9,8 +9,8 @@ from threading import Event
 
 import pytest
 from hami_nvidia.allocations import MIG_ANNOTATION, decode_mig_allocations
+from hami_nvidia.context_reserves import ContextReserves
 from hami_nvidia.enforce import NotEnforced, enforce, reconcile, release, static_edits
-from hami_nvidia.hardware import Hardware
 from hami_nvidia.instances import InstanceRefused, Instances
 from hami_nvidia.made_instances import MadeInstances
 from hami_nvidia.places import NoPlace, places
@@ -102,12 +102,12 @@ def test_the_same_slice_has_the_same_instance_after_an_agent_was_killed(tmp_path
 
 def restarted(node):
     nvml = SimulatedNvml(read_simulation(node.settings.simulated_nvml, "worker-1"))
-    return Hardware(
-        settings=node.settings,
+    return replace(
+        node,
         nvml=nvml,
         instances=Instances(nvml),
         made=MadeInstances(),
-        report=node.report,
+        contexts=ContextReserves(nvml),
     )
 
 

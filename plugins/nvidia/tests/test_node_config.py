@@ -61,6 +61,9 @@ def test_a_key_of_the_section_is_read(section, field, expected):
         pytest.param({"deviceListStrategy": []}, "names no strategy", id="no list strategy"),
         pytest.param({"deviceDiscoveryStrategy": "tegra"}, "Tegra has no NVML and is not supported", id="Tegra"),
         pytest.param({"imexChannelIDs": [1]}, "must be [] or [0]", id="another channel"),
+        pytest.param({"contextReserveMiB": "1 GiB"}, "contextReserveMiB (--context-reserve-mib): '1 GiB': write a whole number of MiB, or auto", id="a reserve in words"),
+        pytest.param({"contextReserveMiB": -1}, "nvidia.contextReserveMiB (--context-reserve-mib): -1", id="a reserve below 0"),
+        pytest.param({"contextReserveMiB": True}, "nvidia.contextReserveMiB (--context-reserve-mib): True", id="a switch is no reserve"),
         pytest.param({"cdiKind": "gpu"}, "nvidia.cdiKind (--cdi-kind): 'gpu'", id="no kind"),
         pytest.param({"enableNumaTopology": "yes"}, "nvidia.enableNumaTopology: 'yes'", id="a text is no switch"),
         pytest.param([], "nvidia: [] is not a section", id="no section"),
@@ -97,6 +100,8 @@ def test_a_wrong_value_is_named_with_its_key(section, told):
         pytest.param({"filterdevices": {"uuid": [], "index": []}}, "filter_uuids", {"GPU-x"}, id="an empty filter was not set"),
         pytest.param({"enablenumatopology": False}, "numa_topology", False, id="false turns off what is on"),
         pytest.param({"preconfigureddevicememory": 0}, "preconfigured_memory_mib", 0, id="0 takes away what is set"),
+        pytest.param({"contextreservemib": 0}, "context_reserve_mib", 0, id="a reserve of 0 is meant"),
+        pytest.param({"contextReserveMiB": "auto"}, "context_reserve_mib", None, id="a figure of the section is left again"),
     ],
 )  # fmt: skip
 def test_an_entry_overrides_the_section(entry, field, expected):
@@ -106,6 +111,7 @@ def test_an_entry_overrides_the_section(entry, field, expected):
         "libCudaLogLevel": "4",
         "enableNumaTopology": True,
         "preConfiguredDeviceMemory": 1024,
+        "contextReserveMiB": 512,
         "filterDevices.uuid": ["GPU-x"],
     }
     assert getattr(settings(section, {"name": "n"} | entry), field) == expected
@@ -162,6 +168,7 @@ def another(option):
     special = {
         "deviceListStrategy": ["cdi-cri"],
         "imexChannelIDs": ["0"],
+        "contextReserveMiB": "512",
         "cdiAnnotationPrefix": "example.com/",
         "cdiKind": "example.com/gpu",
         "disableHealthChecks": "all",

@@ -164,6 +164,13 @@ def hardware(served):
     return [device.model for device in served.devices()]
 
 
+def reserve(served):
+    """What the limits page charges for a context; identity ``lock`` has no page."""
+    slice = a_slice(served.node, a_grant(served.gpus[0]), identity="kubelet")
+    page = served.plugin.hami_enforce(slice=slice, config=served.config).page
+    return dict(page.context_reserve_mib)[served.gpus[0]]
+
+
 @dataclass(frozen=True)
 class Row:
     """``look`` sees ``without`` when the option is not given, and ``with_`` when it is ``value``.
@@ -213,6 +220,7 @@ ROWS = [
     Row("enableHealthChecks", "31", lambda s: s.after_xid(31), True, False),
     Row("enableTopologyScore", "false", lambda s: s.devices()[0].extra.get(PAIR_SCORES) is None, False, True),
     Row("healthRecovery", "17", Served.recovery, 300.0, 17.0),
+    Row("contextReserveMiB", "17", reserve, 442, 17),
     Row("library", "{folder}/libvgpu-other.so", library, None, b"other"),
     Row("cdiKind", "own.io/gpu", lambda s: "of kind own.io/gpu" in refusal(s), False, True, CDI),
     Row("simulatedNVML", "{folder}/other.yaml", hardware, None, ["NVIDIA L4"]),

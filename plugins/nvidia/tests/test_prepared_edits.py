@@ -48,7 +48,8 @@ def test_the_whole_of_a_shared_gpu(tmp_path):
         Mount(host_path=f"{directory}/ld.so.preload", container_path="/etc/ld.so.preload"),
     )
     assert edits.cdi_devices == (f"nvidia.com/gpu={gpu}",)
-    assert (edits.device_nodes, edits.page) == ((), PageSettings())
+    assert edits.device_nodes == ()
+    assert edits.page == PageSettings(context_reserve_mib={gpu: 442})
     assert (edits.annotations, edits.pod_annotations) == ({}, {})
     assert reported(node) == []
 

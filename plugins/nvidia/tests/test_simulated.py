@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from hami_nvidia.nvml import (
+    InUse,
     MigMode,
     NotSupported,
     NvmlAway,
@@ -174,13 +175,39 @@ def test_what_is_used_is_not_destroyed(tmp_path):
         nvml.destroy_instance(gpu, 7)
 
 
-def test_mig_waits_for_a_reset_while_the_gpu_is_used(tmp_path):
+@pytest.mark.parametrize("by", ["busy", "held_open"])
+def test_mig_waits_while_somebody_has_the_gpu(tmp_path, by):
     nvml = simulated(tmp_path, "a100-40g")
     (gpu,) = uuids(nvml)
     with nvml.state.changing() as state:
+        setattr(state, by, [gpu])
+    with pytest.raises(InUse, match="In use by another client"):
+        nvml.set_mig(gpu, enabled=True)
+    assert nvml.mig_mode(gpu) == MigMode(enabled=False, pending=True)
+    with nvml.state.changing() as state:
+        setattr(state, by, [])
+    nvml.set_mig(gpu, enabled=True)
+    assert nvml.mig_mode(gpu) == MigMode(enabled=True, pending=True)
+
+
+def test_mig_may_wait_for_a_reset(tmp_path):
+    nvml = simulated(tmp_path, "a100-40g")
+    (gpu,) = uuids(nvml)
+    with nvml.state.changing() as state:
+        state.gpu(gpu).resets_late = True
+    for _ in range(2):
+        nvml.set_mig(gpu, enabled=True)
+        assert nvml.mig_mode(gpu) == MigMode(enabled=False, pending=True)
+
+
+def test_a_mode_that_is_in_force_hurts_nobody(tmp_path):
+    nvml = cut(a100(tmp_path), 0, ("1g.5gb", 0))
+    (gpu,) = uuids(nvml)
+    before = nvml.instances(gpu)
+    with nvml.state.changing() as state:
         state.busy = [gpu]
     nvml.set_mig(gpu, enabled=True)
-    assert nvml.mig_mode(gpu) == MigMode(enabled=False, pending=True)
+    assert nvml.instances(gpu) == before
 
 
 def test_turning_mig_off_destroys_all(tmp_path):

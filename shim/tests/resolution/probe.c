@@ -1,10 +1,11 @@
 /* Resolves names in every way a program can, and prints whose function it got:
  *
  *     probe WAY NAME...     WAY: default, next, handle, self, old, versioned=VERSION,
- *                           inside=LIBRARY (which asks itself), proc=VERSION:FLAGS,
- *                           proc2=VERSION:FLAGS
+ *                           library=LIBRARY (by its handle), inside=LIBRARY (which asks itself),
+ *                           proc=VERSION:FLAGS, proc2=VERSION:FLAGS
  *
- * One line a name: "NAME FILE SYMBOL", or "NAME -" and the error. */
+ * With PROBE_AFTER=NAME each time after asking in vain for that one. One line a name: "NAME FILE
+ * SYMBOL", or "NAME -" and the error. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ static void by_proc(const char *way, char **names, int second)
 
 int main(int argc, char **argv)
 {
-    const char *way = argc > 1 ? argv[1] : "";
+    const char *way = argc > 1 ? argv[1] : "", *before = getenv("PROBE_AFTER");
     void *handle = RTLD_DEFAULT;
 
     if (strncmp(way, "proc=", 5) == 0 || strncmp(way, "proc2=", 6) == 0) {
@@ -82,6 +83,8 @@ int main(int argc, char **argv)
         handle = dlopen("libcuda.so.1", RTLD_NOW);
         if (getenv("PROBE_NVML"))
             handle = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    } else if (strncmp(way, "library=", 8) == 0) {
+        handle = dlopen(way + 8, RTLD_NOW);
     } else if (strcmp(way, "self") == 0) {
         handle = dlopen(NULL, RTLD_NOW);
     } else if (strcmp(way, "next") == 0) {
@@ -91,6 +94,8 @@ int main(int argc, char **argv)
         void *found;
 
         dlerror();
+        if (before)
+            dlsym(handle, before);
         if (strncmp(way, "inside=", 7) == 0)
             found = ((void *(*)(const char *))dlsym(dlopen(way + 7, RTLD_NOW), "asks"))(*name);
         else if (strcmp(way, "old") == 0)

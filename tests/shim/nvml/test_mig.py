@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hami_nvidia.nvml import GpuLost, MigMode, NvmlFailed
+from hami_nvidia.nvml import InUse, MigMode, NvmlFailed
 
 from ..simulated import MIB, SimulatedGpus
 from .driver_calls import (
@@ -26,7 +26,7 @@ def test_turning_mig_on_waits_for_what_runs(node):
     gpu = node.uuids[0]
     busy = node.process("busy")
     busy.run(use_memory, 10)
-    with pytest.raises(NvmlFailed, match="In use"):
+    with pytest.raises(InUse):
         node.nvml.set_mig(gpu, enabled=True)
     assert node.nvml.mig_mode(gpu) == MigMode(enabled=False, pending=True)
     busy.__exit__()
@@ -47,8 +47,7 @@ def test_turning_mig_off_destroys_all(cut_node):
 def test_a_change_of_the_mode_may_wait_for_a_reset(node):
     gpu = node.uuids[1]
     node.gpus.command("resets-late", 1, 1)
-    with pytest.raises(GpuLost, match="NVML error 16"):
-        node.nvml.set_mig(gpu, enabled=True)
+    node.nvml.set_mig(gpu, enabled=True)
     assert node.nvml.mig_mode(gpu) == MigMode(enabled=False, pending=True)
     node.gpus.command("reset", 1)
     assert node.nvml.mig_mode(gpu) == MigMode(enabled=True, pending=True)

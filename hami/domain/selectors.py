@@ -1,0 +1,52 @@
+"""Label selectors: which objects one means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition; ``operator`` as a LabelSelector calls it."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def holds(self, labels: Labels) -> bool:
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case _:
+                return self.key not in labels
+
+
+Selector = tuple[Requirement, ...]
+
+
+def holds(selector: Selector, labels: Labels) -> bool:
+    """Whether every requirement does."""
+    return all(requirement.holds(labels) for requirement in selector)
+
+
+def object_selector(selector: Mapping[str, Any] | None) -> Selector:
+    """A LabelSelector object, as the API server has checked it; None and ``{}`` select all."""
+    if not selector:
+        return ()
+    equal = [
+        Requirement(key, "In", frozenset({value}))
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    rest = [
+        Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
+        for each in selector.get("matchExpressions") or ()
+    ]
+    return (*equal, *rest)

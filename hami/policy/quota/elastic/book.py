@@ -1,0 +1,256 @@
+"""The book of elastic quotas: who may have what, who is over, and what others may claim back.
+
+One writer. Every pod that holds something is in it once, whatever quota counts it or none; so a
+quota that appears later counts at once what already runs. Nothing here looks at all pods to
+answer for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from hami.domain.units import PodUid
+from hami.policy.quota.elastic import sharing
+from hami.policy.quota.elastic.accounts import Account, Accounts
+from hami.policy.quota.elastic.arrangement import ElasticProblem
+from hami.policy.quota.elastic.model import (
+    Amounts,
+    Claim,
+    ElasticRefusal,
+    Leaf,
+    LeafKey,
+    Member,
+    Options,
+    TreeNode,
+)
+from hami.policy.quota.elastic.rules import Rules
+from hami.policy.quota.elastic.trial import Trial
+from hami.policy.quota.elastic.units import Units
+
+CAPACITY_LABEL = "nos.nebuly.com/capacity"
+Capacity = Literal["in-quota", "over-quota"]
+"""The values of nos' pod label."""
+
+_NO_UNITS = Units()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """One resource of all quotas together. ``free`` is what may still be used, ``total`` both."""
+
+    used: int
+    free: int
+
+    @property
+    def total(self) -> int:
+        return self.used + self.free
+
+
+class ElasticBook:
+    """Quotas, the pods that hold quota, and the pods that wait for it."""
+
+    def __init__(self, options: Options, units: Units = _NO_UNITS) -> None:
+        """``units`` only words refusals."""
+        self.options = options
+        self._units = units
+        self._accounts = Accounts(options)
+        self._waiting: dict[PodUid, Claim] = {}
+        self._fresh: dict[LeafKey, set[PodUid]] = {}
+
+    # Quotas.
+
+    def set_quotas(
+        self,
+        leaves: Iterable[Leaf],
+        nodes: Iterable[TreeNode] = (),
+        capacity: Amounts | None = None,
+    ) -> tuple[ElasticProblem, ...]:
+        """All quotas anew, in one step; what runs already counts at once.
+
+        ``capacity``: what the cluster has, for ``pool: capacity``.
+        """
+        problems = self._accounts.arrange(leaves, nodes, capacity)
+        self._fresh = {a.leaf.key: {m.uid for m in a.order.members} for a in self._accounts}
+        return problems
+
+    def set_capacity(self, capacity: Amounts | None) -> None:
+        """The cluster has another size."""
+        self._accounts.resize(capacity)
+
+    @property
+    def leaves(self) -> Sequence[Leaf]:
+        """The quotas that count, by key."""
+        return sorted((account.leaf for account in self._accounts), key=lambda leaf: leaf.key)
+
+    def leaf(self, key: LeafKey) -> Leaf:
+        return self._accounts[key].leaf
+
+    def leaf_of(self, namespace: str) -> Leaf | None:
+        """The quota that counts a namespace's pods; a composite goes before a single one."""
+        account = self._accounts.of(namespace)
+        return account.leaf if account else None
+
+    # Pods that hold quota.
+
+    def put(self, member: Member) -> None:
+        """Charge a pod without asking; what it held before is replaced, and it waits no more."""
+        self._accounts.place(member)
+        self._waiting.pop(member.uid, None)
+        account = self._accounts.of(member.namespace)
+        if account is not None:
+            self._fresh.setdefault(account.leaf.key, set()).add(member.uid)
+
+    def drop(self, uid: PodUid) -> None:
+        """Take back exactly what was charged. Idempotent."""
+        member = self._accounts.remove(uid)
+        account = self._accounts.of(member.namespace) if member else None
+        if account is not None:
+            self._fresh.get(account.leaf.key, set()).discard(uid)
+
+    def member(self, uid: PodUid) -> Member | None:
+        return self._accounts.members.get(uid)
+
+    def members(self, leaf: Leaf) -> Sequence[Member]:
+        """A quota's pods, the first to be in quota first."""
+        return list(self._of(leaf).order.members)
+
+    def trial(self) -> Trial:
+        """``with book.trial() as trial``: see what would be, and have it taken back."""
+        return Trial(self._accounts)
+
+    # Pods that want in.
+
+    def ask(self, claim: Claim) -> None:
+        """A pod waits: ``waterfill`` shares out among those who want."""
+        if claim.uid not in self._accounts.members:
+            self._waiting[claim.uid] = claim
+
+    def withdraw(self, uid: PodUid) -> None:
+        self._waiting.pop(uid, None)
+
+    def refusals(self, claim: Claim) -> tuple[ElasticRefusal, ...]:
+        """Every rule that the pod would break now, its own charge not counted; none: it may."""
+        return self._refusals(claim, ever=False)
+
+    def could_ever(self, claim: Claim) -> tuple[ElasticRefusal, ...]:
+        """Every rule that it would break even if nothing were used; none: it is worth waiting."""
+        return self._refusals(claim, ever=True)
+
+    def _refusals(self, claim: Claim, *, ever: bool) -> tuple[ElasticRefusal, ...]:
+        account = self._accounts.of(claim.namespace)
+        if account is None:
+            return ()
+        own = self._accounts.members.get(claim.uid)
+        if own is not None and own.namespace != claim.namespace:
+            own = None
+        rules = Rules(self._accounts.tree, self.options, self._units)
+        found = list(rules.broken(claim, account, own, ever=ever))
+        if len(found) > 1:
+            found.sort(key=lambda refusal: _ORDER.index(refusal.rule))
+        return tuple(found)
+
+    # What a quota holds and is entitled to.
+
+    def used(self, leaf: Leaf) -> Amounts:
+        """What all its pods hold."""
+        return {r: amount for r, amount in self._of(leaf).node.used.items() if amount}
+
+    def running_used(self, leaf: Leaf) -> Amounts:
+        """What its running pods hold, of the resources in ``min``: nos' ``status.used``."""
+        account = self._of(leaf)
+        return {r: account.running.get(r, 0) for r in account.leaf.min}
+
+    def guarantee(self, leaf: Leaf) -> Amounts:
+        """Its ``min`` for every resource that any quota guarantees; 0 where it says nothing."""
+        own = self._of(leaf).node.own
+        return {resource: own.get(resource, 0) for resource in self._accounts.tree.pool}
+
+    def borrowed(self, leaf: Leaf) -> Amounts:
+        """What it uses beyond its ``min``."""
+        return sharing.borrowed(self._of(leaf).node)
+
+    def lent(self, leaf: Leaf) -> Amounts:
+        """What of its unused ``min`` others use."""
+        return sharing.lends(self._of(leaf).node)
+
+    def share(self, leaf: Leaf) -> Mapping[str, Fraction]:
+        """Its part of what is shared out beyond the guarantees, by resource."""
+        node = self._of(leaf).node
+        return {resource: sharing.share(node, resource) for resource in self._accounts.tree.pool}
+
+    def guaranteed(self, leaf: Leaf, claim: Claim | None = None) -> Amounts:
+        """What it may use beyond its ``min`` before others may take it back (nos' G).
+
+        ``claim``: a pod that wants in but may not have been announced with ``ask``; its
+        resources alone are then answered for.
+        """
+        node, tree = self._of(leaf).node, self._accounts.tree
+        resources = tree.pool if claim is None else tree.pool & claim.vector.keys()
+        mode, found = self.options.fair_share, {}
+        for resource in resources:
+            demand = None
+            if mode == "waterfill":
+                demand = sharing.Demand(tree, resource, self._waiting_for(resource, claim))
+            found[resource] = sharing.guaranteed_over(node, resource, mode, demand)
+        return found
+
+    @property
+    def available(self) -> Amounts:
+        """What of all guarantees is unused and lent, and shared out (nos' O)."""
+        return {r: max(0, amount) for r, amount in self._accounts.tree.root.spare.items()}
+
+    @property
+    def pool(self) -> Mapping[str, Pool]:
+        """All quotas together, for every resource that any of them guarantees."""
+        root = self._accounts.tree.root
+        return {r: Pool(used=root.used.get(r, 0), free=left) for r, left in root.left.items()}
+
+    # Over-quota.
+
+    def over_quota(self, leaf: Leaf) -> Iterator[Member]:
+        """Its over-quota pods, newest first; the book may be changed while this is read."""
+        return self._of(leaf).order.over()
+
+    def is_over(self, uid: PodUid) -> bool:
+        """False for a pod that no quota counts."""
+        member = self._accounts.members.get(uid)
+        account = self._accounts.of(member.namespace) if member else None
+        return member is not None and account is not None and account.order.is_over(member)
+
+    def relabel(self, leaf: Leaf) -> Mapping[PodUid, Capacity]:
+        """What each of its pods is now."""
+        order = self._of(leaf).order
+        return {m.uid: _capacity(over=order.is_over(m)) for m in order.members}
+
+    def moved(self, leaf: Leaf) -> Mapping[PodUid, Capacity]:
+        """The pods that are new or have changed sides since this was last asked, and where."""
+        order = self._of(leaf).order
+        moved = {m.uid: m for m in order.moved()}
+        for uid in self._fresh.pop(leaf.key, ()):
+            moved[uid] = self._accounts.members[uid]
+        return {uid: _capacity(over=order.is_over(member)) for uid, member in moved.items()}
+
+    def _of(self, leaf: Leaf) -> Account:
+        return self._accounts[leaf.key]
+
+    def _waiting_for(self, resource: str, claim: Claim | None) -> dict[LeafKey, int]:
+        claims = list(self._waiting.values())
+        if claim is not None and claim.uid not in self._waiting:
+            claims.append(claim)
+        found: dict[LeafKey, int] = {}
+        for each in claims:
+            account = self._accounts.of(each.namespace)
+            amount = each.vector.get(resource, 0)
+            if account is not None and amount and each.uid not in self._accounts.members:
+                found[account.leaf.key] = found.get(account.leaf.key, 0) + amount
+        return found
+
+
+_ORDER = ("max", "min of non-preemptible pods", "borrow limit", "pool")
+
+
+def _capacity(*, over: bool) -> Capacity:
+    return "over-quota" if over else "in-quota"

@@ -1,0 +1,61 @@
+"""PodDisruptionBudgets: which pods had better not be evicted.
+
+The API server enforces them at each eviction; planners read them so as to choose others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hami.domain.objects import Pod
+from hami.domain.selectors import Selector, holds, object_selector
+from hami.domain.units import PodUid
+from hami.kube.resources import DisruptionBudget
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    selector: Selector
+    allowed: int
+    counted: frozenset[str]
+    """Pods that were evicted and are subtracted from ``allowed`` already."""
+
+
+class Budgets:
+    """All budgets, as the informer shows them."""
+
+    def __init__(self, pod: Callable[[PodUid], Pod | None]) -> None:
+        self._pod = pod
+        self._budgets: dict[str, dict[str, _Budget]] = {}
+
+    def changed(self, new: DisruptionBudget, old: DisruptionBudget | None) -> None:  # noqa: ARG002 -- Handler's signature
+        about, spec, status = new.metadata, new.spec, new.status
+        if spec.selector is None:  # It selects nothing; an empty one selects every pod.
+            self.gone(new)
+            return
+        self._budgets.setdefault(about.namespace, {})[about.name] = _Budget(
+            object_selector(spec.selector),
+            status.disruptions_allowed,
+            frozenset(status.disrupted_pods or ()),
+        )
+
+    def gone(self, last: DisruptionBudget) -> None:
+        self._budgets.get(last.metadata.namespace, {}).pop(last.metadata.name, None)
+
+    def violations(self, victims: Iterable[PodUid]) -> frozenset[PodUid]:
+        """Those of the victims, taken in this order, that a budget does not let go any more."""
+        left: dict[tuple[str, str], int] = {}
+        violating: set[PodUid] = set()
+        for uid in victims:
+            pod = self._pod(uid)
+            if pod is None:
+                continue
+            for name, budget in self._budgets.get(pod.namespace, {}).items():
+                if pod.name in budget.counted or not holds(budget.selector, pod.labels):
+                    continue
+                key = (pod.namespace, name)
+                left[key] = left.get(key, budget.allowed) - 1
+                if left[key] < 0:
+                    violating.add(uid)
+        return frozenset(violating)

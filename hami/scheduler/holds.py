@@ -1,0 +1,129 @@
+"""What the victims of a preemption leave behind, kept for the pod that they were evicted for.
+
+Without it, whoever comes first takes what was freed: the victim's own replacement, as a rule. A
+victim that is gone stays charged, on its devices and against its quotas, until the claimant has
+been given something or too much time has passed. So nothing else needs to know of holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod
+from hami.domain.units import PodUid
+
+USUAL_GRACE = 30
+"""Seconds, as the API server sets them for a pod that does not say."""
+
+
+class Books(Protocol):
+    """Where a pod is charged: its devices and its quotas."""
+
+    def charge(self, pod: Pod, allocation: PodAllocation) -> None: ...
+
+    def discharge(self, pod: Pod) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A victim that is gone, and what it had."""
+
+    pod: Pod
+    allocation: PodAllocation
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """``expected`` are victims that still run, ``until`` is in monotonic seconds."""
+
+    claimant: Pod
+    expected: set[PodUid]
+    until: float
+    left: dict[PodUid, Left] = field(default_factory=dict)
+
+
+class Holds:
+    """One hold per claimant, each victim in one of them."""
+
+    def __init__(self, books: Books, *, clock: Callable[[], float], patience: float) -> None:
+        """``patience``: seconds for the claimant to come after the last victim has gone."""
+        self._books = books
+        self._clock = clock
+        self._patience = patience
+        self._holds: dict[PodUid, Hold] = {}
+        self._of_victim: dict[PodUid, Hold] = {}
+
+    @property
+    def holds(self) -> Mapping[PodUid, Hold]:
+        """By claimant."""
+        return self._holds
+
+    @property
+    def spoken_for(self) -> Collection[PodUid]:
+        """Victims of somebody, gone or not."""
+        return self._of_victim.keys()
+
+    def begin(self, claimant: Pod, victims: Sequence[Pod]) -> None:
+        """Before the first of them is evicted. What others have left for the claimant stays."""
+        graces = [pod.spec.termination_grace_period_seconds for pod in victims]
+        grace = max((USUAL_GRACE if g is None else g for g in graces), default=0)
+        until = self._clock() + grace + self._patience
+        hold = self._holds.setdefault(claimant.uid, Hold(claimant, set(), until))
+        hold.until = until
+        for victim in victims:
+            hold.expected.add(victim.uid)
+            self._of_victim[victim.uid] = hold
+
+    def spares(self, victim: PodUid) -> None:
+        """It was not evicted after all. What others left stays held."""
+        hold = self._of_victim.pop(victim, None)
+        if hold is not None:
+            hold.expected.discard(victim)
+
+    def keeps(self, pod: Pod, allocation: PodAllocation) -> Hold | None:
+        """A pod is gone: its charge stays if it was somebody's victim."""
+        hold = self._of_victim.get(pod.uid)
+        if hold is not None and pod.uid in hold.expected:
+            hold.expected.discard(pod.uid)
+            hold.left[pod.uid] = Left(pod, allocation)
+            hold.until = max(hold.until, self._clock() + self._patience)
+        return hold
+
+    @contextmanager
+    def lifted(self, claimant: PodUid) -> Iterator[None]:
+        """Within it, what is held for this pod is free."""
+        hold = self._holds.get(claimant)
+        left = list(hold.left.values()) if hold else []
+        for each in left:
+            self._books.discharge(each.pod)
+        try:
+            yield
+        finally:
+            if self._holds.get(claimant) is hold:
+                for each in left:
+                    self._books.charge(each.pod, each.allocation)
+
+    def end(self, claimant: PodUid) -> Sequence[Left]:
+        """What was held for it, free from now on. Idempotent."""
+        hold = self._holds.pop(claimant, None)
+        if hold is None:
+            return ()
+        for uid in (*hold.expected, *hold.left):
+            self._of_victim.pop(uid, None)
+        for each in hold.left.values():
+            self._books.discharge(each.pod)
+        return tuple(hold.left.values())
+
+    def forget(self) -> None:
+        """All of them; the books are others now."""
+        self._holds.clear()
+        self._of_victim.clear()
+
+    def overdue(self) -> Sequence[Hold]:
+        """Those whose claimant did not come."""
+        now = self._clock()
+        return [hold for hold in self._holds.values() if hold.until < now]

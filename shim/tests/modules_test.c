@@ -1,0 +1,94 @@
+/* Unloading code. links: src/modules.c src/module_size.c src/settle.c src/pools.c src/pool_table.c src/graphs.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+#include "fake_driver.h"
+
+static bool instantiated; /* a library in the current context, where it was not used */
+static CUresult unloading;
+
+static CUresult fake_cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *options,
+                                       void **values, unsigned int option_count,
+                                       CUlibraryOption *library_options, void **library_values,
+                                       unsigned int library_option_count)
+{
+    (void)image;
+    (void)options;
+    (void)values;
+    (void)option_count;
+    (void)library_options;
+    (void)library_values;
+    (void)library_option_count;
+    *library = (CUlibrary)0x40;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    (void)library;
+    instantiated = true;
+    *module = (CUmodule)0x80;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_cuLibraryUnload(CUlibrary library)
+{
+    (void)library;
+    return unloading;
+}
+
+static CUresult fake_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    (void)attribute;
+    (void)device;
+    *value = 9;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+    *mode = CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+static CUlibrary load(void)
+{
+    CUlibrary library = NULL;
+
+    EXPECT(cuLibraryLoadData(&library, ".version 8.0", NULL, NULL, 0, NULL, NULL, 0) ==
+           CUDA_SUCCESS);
+    return library;
+}
+
+static void a_library_is_not_loaded_into_a_context_to_be_unloaded(void)
+{
+    CUlibrary library;
+
+    fake_start(MIB);
+    instantiated = false;
+    library = load();
+    EXPECT(cuLibraryUnload(library) == CUDA_SUCCESS);
+    EXPECT(!instantiated);
+}
+
+static void a_library_is_charged_until_the_driver_has_unloaded_it(void)
+{
+    CUlibrary library;
+
+    fake_start(MIB);
+    library = load();
+    EXPECT(fake_charged[0] == 4096);
+    unloading = CUDA_ERROR_ILLEGAL_STATE;
+    EXPECT(cuLibraryUnload(library) == CUDA_ERROR_ILLEGAL_STATE && fake_charged[0] == 4096);
+    unloading = CUDA_SUCCESS;
+    EXPECT(cuLibraryUnload(library) == CUDA_SUCCESS && fake_charged[0] == 0);
+}
+
+int main(void)
+{
+    fake_real.cuLibraryLoadData = fake_cuLibraryLoadData;
+    fake_real.cuLibraryGetModule = fake_cuLibraryGetModule;
+    fake_real.cuLibraryUnload = fake_cuLibraryUnload;
+    fake_real.cuDeviceGetAttribute = fake_cuDeviceGetAttribute;
+    fake_real.cuModuleGetLoadingMode = fake_cuModuleGetLoadingMode;
+    a_library_is_not_loaded_into_a_context_to_be_unloaded();
+    a_library_is_charged_until_the_driver_has_unloaded_it();
+    return report();
+}

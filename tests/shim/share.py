@@ -1,0 +1,254 @@
+"""Tenants that share one simulated card, a monitor that watches them, and what each of them got.
+
+The truth is the card's own count of who had it for how long. The monitor sees it only as NVML shows
+it: whole percents of samples, each a little late.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hami.node.page import Policy
+
+from .builds import Build
+from .simulated import SimulatedGpus
+from .slices import HIGHER, OTHERS, Slice
+
+MEMORY = 8 << 30
+"""Of each slice; nothing here asks for more than a context takes."""
+PERIOD = 1.0
+"""Seconds between two rounds of the monitor."""
+SAMPLE = 0.1
+"""Seconds between two samples of the card's."""
+POINTS = 3.0
+"""Percent of the card by which a share may differ from its cap, where kernels are short."""
+STARTS = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One tenant and what its program does (``shim/tests/programs/tenant.c`` knows the options)."""
+
+    cap: int = 0
+    """Percent of the card; 0 and 100 are no limit."""
+    ns: int = 100_000
+    graph: int = 0
+    policy: Policy = "force"
+    priority: int = 1
+    processes: int = 1
+    library: bool = True
+    options: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def launch_ns(self) -> int:
+        return self.ns * max(self.graph, 1)
+
+    def arguments(self) -> list[str]:
+        every = {"ns": self.ns, "graph": self.graph, **self.options}
+        return [f"{name}={value}" for name, value in every.items()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Percent of the card: of its time, and of what it can do in that (narrow kernels do less)."""
+
+    time: float
+    work: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """The card's own count at one moment: nanoseconds of time and of work, by tenant."""
+
+    at: int
+    by: Mapping[str, tuple[int, int]]
+
+    def since(self, before: Used, name: str) -> Share:
+        passed = self.at - before.at
+        time_now, work_now = self.by.get(name, (0, 0))
+        time_then, work_then = before.by.get(name, (0, 0))
+        return Share(
+            time=100 * (time_now - time_then) / passed,
+            work=100 * (work_now - work_then) / passed,
+            seconds=passed / 1e9,
+        )
+
+
+class Tenant:
+    """A container: its slice and the processes in it."""
+
+    def __init__(self, name: str, load: Load, card: Card) -> None:
+        self.name, self.load, self._card = name, load, card
+        self.slice = Slice(
+            card.hall.folder / name,
+            MEMORY,
+            cores=load.cap,
+            policy=load.policy,
+            priority=load.priority,
+            first=card.unit,
+        )
+        self.programs: list[subprocess.Popen[str]] = []
+
+    def prepare(self) -> None:
+        """Its programs are there and have done nothing yet."""
+        self.programs += [self._starts() for _ in range(self.load.processes)]
+        for program in self.programs:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n", f"{self.name}: {program.wait(STARTS)}"
+
+    def _starts(self) -> subprocess.Popen[str]:
+        hall = self._card.hall
+        preload = {"LD_PRELOAD": str(hall.build.library)} if self.load.library else {}
+        return subprocess.Popen(
+            [hall.build.program("tenant"), *self.load.arguments()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **hall.gpus.env(self.name, VISIBLE=self._card.unit),
+                **self.slice.env(),
+                **preload,
+            },
+            text=True,
+        )
+
+    def go(self) -> None:
+        for program in self.programs:
+            assert program.stdin is not None
+            program.stdin.write("\n")
+            program.stdin.flush()
+
+    def starts(self) -> None:
+        """Work with all its programs."""
+        self.prepare()
+        self.go()
+
+    def caps_at(self, cores: int) -> None:
+        """From now on."""
+        self.slice.share(cores, MEMORY)
+
+    def kill(self) -> None:
+        """All its programs."""
+        for program in self.programs:
+            program.kill()
+        for program in self.programs:
+            program.wait(STARTS)
+            for pipe in (program.stdin, program.stdout):
+                assert pipe is not None
+                pipe.close()
+        self.programs.clear()
+
+
+class Card:
+    """One card and who is on it. ``monitored``: whether a monitor looks at it."""
+
+    def __init__(self, hall: Hall, unit: int) -> None:
+        self.hall, self.unit = hall, unit
+        self.tenants: list[Tenant] = []
+        self.monitored = True
+
+    def add(self, load: Load) -> Tenant:
+        """One that does nothing yet."""
+        tenant = Tenant(f"card-{self.unit}-tenant-{len(self.tenants)}", load, self)
+        self.tenants.append(tenant)
+        return tenant
+
+    def publish(self, samples: Sequence[Sample]) -> None:
+        """As the monitor, once a period: what the samples come to."""
+        if not self.monitored:
+            return
+        seen = {
+            tenant.name: sum(sample.get(tenant.name, 0) for sample in samples) / len(samples)
+            for tenant in self.tenants
+        }
+        for tenant in self.tenants:
+            active = [other for other in self.tenants if other is not tenant and seen[other.name]]
+            higher = any(other.load.priority < tenant.load.priority for other in active)
+            contention = OTHERS * bool(active) | HIGHER * higher
+            tenant.slice.observe_time(round(seen[tenant.name] * 100), contention)
+
+
+Sample = Mapping[str, int]
+"""Percent of its card that each tenant used for a moment."""
+
+
+class Hall:
+    """Simulated cards side by side, each with tenants of its own, and one monitor for all."""
+
+    def __init__(self, folder: Path, build: Build, gpus: SimulatedGpus, cards: int) -> None:
+        self.folder, self.build, self.gpus = folder, build, gpus
+        self.cards = [Card(self, unit) for unit in range(cards)]
+        self._published = time.monotonic()
+        self._sampled = 0
+        self._samples: list[Sample] = []
+
+    @property
+    def tenants(self) -> list[Tenant]:
+        return [tenant for card in self.cards for tenant in card.tenants]
+
+    def start(self) -> None:
+        """All tenants, at the same moment."""
+        for tenant in self.tenants:
+            tenant.prepare()
+        for tenant in self.tenants:
+            tenant.go()
+
+    def used(self) -> Used:
+        found = json.loads(self.gpus.command("busy"))
+        return Used(
+            at=found["now_ns"],
+            by={row["tenant"]: (row["wall_ns"], row["sm_ns"]) for row in found["tenants"]},
+        )
+
+    def wait(self, seconds: float) -> None:
+        """The monitor does its work meanwhile."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(SAMPLE / 2, left))
+            self._monitor()
+
+    def watch(self, seconds: float) -> Mapping[Tenant, Share]:
+        """What each tenant gets in so long."""
+        before = self.used()
+        self.wait(seconds)
+        after = self.used()
+        return {tenant: after.since(before, tenant.name) for tenant in self.tenants}
+
+    def _monitor(self) -> None:
+        """Look at each sample once; once a period say what they come to."""
+        board = self.gpus.board()
+        if board["sampled_ns"] != self._sampled:
+            self._sampled = board["sampled_ns"]
+            sample: dict[str, int] = {}
+            for row in board["rows"]:
+                sample[row["tenant"]] = sample.get(row["tenant"], 0) + row["utilisation"]
+            self._samples.append(sample)
+        if self._samples and time.monotonic() - self._published >= PERIOD:
+            self._published = time.monotonic()
+            for card in self.cards:
+                card.publish(self._samples)
+            self._samples.clear()
+
+
+@contextmanager
+def a_hall(folder: Path, build: Build, cards: int = 1) -> Iterator[Hall]:
+    """Who is still on a card at the end, ends."""
+    with SimulatedGpus(folder, build=build, gpus=cards) as gpus:
+        gpus.command("set", "sample_ms", round(SAMPLE * 1000))
+        hall = Hall(folder, build, gpus, cards)
+        try:
+            yield hall
+        finally:
+            for tenant in hall.tenants:
+                tenant.kill()
+
+
+def tolerance(load: Load, seconds: float) -> float:
+    """In percent of the card: what is promised, or two launches where that is more."""
+    return max(POINTS, 200 * load.launch_ns / 1e9 / seconds)

@@ -1,0 +1,172 @@
+"""Who gets how much of a card, in real time: real processes, judged by the card's own count.
+
+Kernels here are long enough for a machine with two processors that other tests use too; shorter
+ones are in the report (``python -m benchmarks share``) and, in virtual time, in
+``shim/tests/bucket_model_test.c``.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from .builds import Build
+from .share import POINTS, Load, Tenant, a_hall, tolerance
+
+MS = 1_000_000
+WARM_UP, WINDOW = 5, 10
+FULL = 95.0
+"""Percent of a card that is used at least where backlogged tenants may use all of it."""
+BESIDE = 0.9
+"""Of its part of the uncapped throughput, what work in several streams gets at least."""
+
+BACKLOGGED: tuple[tuple[Load, ...], ...] = (
+    (Load(cap=30, ns=MS),),
+    (Load(cap=50, ns=200 * MS),),
+    (Load(cap=40, ns=2 * MS, options={"forks": 50}),),
+    (Load(cap=30, ns=2 * MS), Load(cap=70, ns=2 * MS)),
+    (Load(cap=20, ns=MS), Load(cap=30, ns=5 * MS), Load(cap=50, ns=20 * MS)),
+    (Load(cap=30, ns=100_000, graph=50), Load(cap=70, ns=5 * MS, processes=2)),
+)
+"""By card. Each tenant has work all the time, and is to have its cap."""
+STREAMS = {"streams": 8, "width": 125}
+
+
+def test_each_has_its_share(tmp_path: Path, shim: Build) -> None:
+    with a_hall(tmp_path, shim, len(BACKLOGGED) + 3) as hall:
+        *backlogged, uncapped, streams, bursts = hall.cards
+        for card, loads in zip(backlogged, BACKLOGGED, strict=True):
+            for load in loads:
+                card.add(load)
+        whole = uncapped.add(Load(ns=2 * MS, library=False, options=STREAMS))
+        half = streams.add(Load(cap=50, ns=2 * MS, options=STREAMS))
+        steady = bursts.add(Load(cap=40, ns=2 * MS))
+        bursty = bursts.add(Load(cap=60, ns=2 * MS, options={"on": 400, "off": 300}))
+        hall.start()
+        hall.wait(WARM_UP)
+        shares = hall.watch(WINDOW)
+
+        said = {tenant.name: (tenant.load.cap, shares[tenant]) for tenant in hall.tenants}
+        for card in backlogged:
+            for tenant in card.tenants:
+                assert _holds(tenant, shares[tenant].time), (tenant.name, said)
+            if sum(tenant.load.cap for tenant in card.tenants) == 100:
+                assert sum(shares[tenant].time for tenant in card.tenants) >= FULL, said
+        # Side by side without a limit, side by side under one.
+        assert shares[whole].work >= FULL, said
+        assert shares[half].work >= BESIDE * shares[whole].work / 2, said
+        assert _holds(half, shares[half].time), said
+        # Who pauses has less than its cap, and takes nothing from the other.
+        assert _holds(steady, shares[steady].time), said
+        assert 30 < shares[bursty].time <= 60 + POINTS, said
+
+
+def _holds(tenant: Tenant, share: float) -> bool:
+    return abs(share - tenant.load.cap) <= tolerance(tenant.load, WINDOW)
+
+
+def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
+    with a_hall(tmp_path, shim, 3) as hall:
+        by_default, forced, disabled = (
+            card.add(Load(cap=20, ns=2 * MS, policy=policy))
+            for card, policy in zip(hall.cards, ("default", "force", "disable"), strict=True)
+        )
+        hall.start()
+        hall.wait(2.5)  # until the monitor has said who is there
+        alone = hall.watch(2)
+        assert alone[by_default].time > FULL
+        assert abs(alone[forced].time - 20) <= POINTS
+        assert alone[disabled].time > FULL
+
+        neighbours = [card.add(Load(cap=50, ns=2 * MS)) for card in hall.cards]
+        for neighbour in neighbours:
+            neighbour.starts()
+        hall.wait(3)
+        beside = hall.watch(3)
+        assert abs(beside[by_default].time - 20) <= 2 * POINTS
+        assert abs(beside[forced].time - 20) <= 2 * POINTS
+        assert beside[disabled].time > 45
+
+        for neighbour in neighbours:
+            neighbour.kill()
+        hall.wait(2.5)
+        again = hall.watch(1)
+        assert again[by_default].time > FULL
+        assert abs(again[forced].time - 20) <= 2 * POINTS
+
+
+def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim: Build) -> None:
+    with a_hall(tmp_path, shim) as hall:
+        (card,) = hall.cards
+        low = card.add(Load(cap=50, ns=2 * MS, priority=1))
+        high = card.add(Load(cap=50, ns=2 * MS, priority=0))
+        low.starts()
+        hall.wait(2)
+        assert hall.watch(1)[low].time > 40
+        high.starts()
+        hall.wait(2.5)
+        both = hall.watch(2)
+        assert both[low].time < 1
+        assert abs(both[high].time - 50) <= POINTS
+        high.kill()
+        hall.wait(2.5)
+        assert hall.watch(1)[low].time > 40
+
+
+def test_a_limit_changes_while_it_works(tmp_path: Path, shim: Build) -> None:
+    with a_hall(tmp_path, shim, 2) as hall:
+        wider, none = (card.add(Load(cap=20, ns=2 * MS)) for card in hall.cards)
+        hall.start()
+        hall.wait(1)
+        assert abs(hall.watch(1)[wider].time - 20) <= 2 * POINTS
+        wider.caps_at(60)
+        none.caps_at(100)
+        hall.wait(0.3)
+        more = hall.watch(1.5)
+        assert abs(more[wider].time - 60) <= 2 * POINTS
+        assert more[none].time > FULL
+        wider.caps_at(10)
+        none.caps_at(30)
+        hall.wait(0.3)
+        less = hall.watch(1.5)
+        assert abs(less[wider].time - 10) <= 2 * POINTS
+        assert abs(less[none].time - 30) <= 2 * POINTS
+
+
+def test_a_silent_monitor_is_not_believed_for_long(tmp_path: Path, shim: Build) -> None:
+    """What it said last is that one is alone, and that another has to wait."""
+    with a_hall(tmp_path, shim, 2) as hall:
+        lonely, crowded = hall.cards
+        alone = lonely.add(Load(cap=30, ns=2 * MS, policy="default"))
+        low = crowded.add(Load(cap=30, ns=2 * MS, priority=1))
+        crowded.add(Load(cap=50, ns=2 * MS, priority=0))
+        hall.start()
+        hall.wait(3)
+        for card in hall.cards:
+            card.monitored = False
+        said = hall.watch(5)
+        assert said[alone].time > FULL
+        assert said[low].time < 1
+        hall.wait(5.5)
+        left = hall.watch(2)
+        assert abs(left[alone].time - 30) <= 2 * POINTS
+        # Beside another without a monitor it is charged for what it waits as well.
+        assert 5 < left[low].time <= 30 + 2 * POINTS
+
+
+def test_a_debt_outlives_its_maker(tmp_path: Path, shim: Build) -> None:
+    """A container that launches, is killed and comes back has no more than its share."""
+    with a_hall(tmp_path, shim) as hall:
+        (card,) = hall.cards
+        tenant = card.add(Load(cap=20, ns=300 * MS))
+        before = hall.used()
+        began = time.monotonic()
+        while time.monotonic() - began < 6:
+            tenant.starts()
+            hall.wait(0.5)
+            tenant.kill()
+        share = hall.used().since(before, tenant.name)
+        assert share.time <= 20 + 100 * 0.3 / share.seconds
+        tenant.starts()
+        hall.wait(2.1)  # the greatest debt is paid after that
+        assert hall.watch(3)[tenant].time > 10
