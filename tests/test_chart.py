@@ -9,11 +9,14 @@ import pytest
 import yaml
 
 from hami.domain.objects import Metadata, Node
+from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, QUOTA_TREES
 from hami.plugins import load_vendors
+from hami.scheduler.quota_webhook import PATHS
 from hami.wire import keys
 from hami.wire.allocation import allocation_keys
 
 from .kubernetes.chart import CHART, complaints, rendered, values
+from .kubernetes.plane import documented_roles
 
 VENDORS = load_vendors()
 SHIPPED = tuple(key for key in VENDORS if key != "MOCK")
@@ -90,7 +93,73 @@ def test_a_plugin_of_one_s_own_is_a_value():
 
 def test_without_the_policies_the_rights_stay():
     kinds = {o["kind"] for o in rendered({"policies": {"enabled": False}})}
-    assert kinds == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    assert kinds == {"ServiceAccount", *roles}
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_the_scheduler_s_rights_are_the_documented_ones(kind):
+    (documented,) = [role for role in documented_roles() if role["kind"] == kind]
+    assert named(rendered(), kind, "hami-scheduler")["rules"] == documented["rules"]
+    binding = named(rendered(namespace="there"), f"{kind}Binding", "hami-scheduler")
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "hami-scheduler", "namespace": "there"}
+    ]
+
+
+def quota_webhooks(**webhook):
+    objects = rendered({"elasticQuota": {"webhook": webhook}})
+    return [o for o in objects if o["kind"] == "ValidatingWebhookConfiguration"]
+
+
+def test_quotas_are_validated_where_the_api_server_can_trust_the_scheduler():
+    assert quota_webhooks() == []
+    (found,) = quota_webhooks(caBundle="Q0E=")
+    clients = [hook["clientConfig"] for hook in found["webhooks"]]
+    assert [client["service"]["path"] for client in clients] == list(PATHS)
+    assert {(c["caBundle"], c["service"]["name"], c["service"]["namespace"]) for c in clients} == {
+        ("Q0E=", "hami-scheduler", "hami")
+    }
+    (found,) = quota_webhooks(annotations={"cert-manager.io/inject-ca-from": "hami/tls"})
+    assert "caBundle" not in found["webhooks"][0]["clientConfig"]
+    assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "hami/tls"}
+
+
+def test_the_scheduler_may_have_an_address_instead_of_a_service():
+    (found,) = quota_webhooks(caBundle="Q0E=", url="https://10.0.0.1:8443/", failurePolicy="Ignore")
+    clients = [hook["clientConfig"] for hook in found["webhooks"]]
+    assert [c["url"] for c in clients] == [f"https://10.0.0.1:8443{path}" for path in PATHS]
+    assert not any("service" in client for client in clients)
+    assert {hook["failurePolicy"] for hook in found["webhooks"]} == {"Ignore"}
+
+
+@pytest.mark.parametrize("resource", [ELASTIC_QUOTAS, COMPOSITE_QUOTAS, QUOTA_TREES])
+def test_a_definition_is_what_the_program_reads(resource):
+    group, version = resource.group_version.split("/")
+    path = CHART / "crds" / f"{resource.plural}.yaml"
+    spec = yaml.safe_load(path.read_text())["spec"]
+    assert (spec["group"], spec["names"]["plural"], spec["names"]["kind"]) == (
+        group,
+        resource.plural,
+        resource.kind,
+    )
+    assert [v["name"] for v in spec["versions"] if v["served"] and v["storage"]] == [version]
+    assert (spec["scope"] == "Namespaced") is resource.namespaced
+    asked = next(
+        rule["rules"][0]
+        for rule in quota_webhooks(caBundle="Q0E=")[0]["webhooks"]
+        if rule["name"] == f"{resource.plural}.quota.hami.io"
+    )
+    assert (asked["apiGroups"], asked["apiVersions"], asked["resources"]) == (
+        [group],
+        [version],
+        [resource.plural],
+    )
+
+
+def test_helm_itself_deletes_no_definition():
+    """Those of a chart's folder ``crds`` are installed where missing, and then left alone."""
+    assert not [o for o in rendered() if o["kind"] == "CustomResourceDefinition"]
 
 
 def test_two_releases_do_not_share_an_object_of_the_cluster():

@@ -265,3 +265,83 @@ class ResourceQuota(Lean, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name
+
+
+Written = dict[str, str | int | float]
+"""Quantities as custom resources keep them: ``10`` stays a number and ``"10"`` a text."""
+
+
+class _Quota(Lean, frozen=True):
+    """What the namespaced quota objects have in common."""
+
+    metadata: Metadata = Metadata()
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.labels or _NOTHING
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations or _NOTHING
+
+
+class ElasticQuotaSpec(Lean, frozen=True):
+    min: Written | None = None
+    max: Written | None = None
+
+
+class ElasticQuotaStatus(Lean, frozen=True):
+    used: Written | None = None
+
+
+class ElasticQuota(_Quota, frozen=True):
+    """``nos.nebuly.com/v1alpha1``: what its own namespace is guaranteed and may reach."""
+
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()
+    status: ElasticQuotaStatus | None = None
+
+
+class CompositeElasticQuotaSpec(Lean, frozen=True):
+    namespaces: list[str] | None = None
+    min: Written | None = None
+    max: Written | None = None
+
+
+class CompositeElasticQuota(_Quota, frozen=True):
+    """``nos.nebuly.com/v1alpha1``: one quota for several namespaces, wherever the object is."""
+
+    spec: CompositeElasticQuotaSpec = CompositeElasticQuotaSpec()
+    status: ElasticQuotaStatus | None = None
+
+
+class QuotaTreeNode(Lean, frozen=True):
+    name: str = ""
+    parent: str = ""
+    min: Written | None = None
+    max: Written | None = None
+    weight: Written | int | None = None
+    borrow_limit: Written | None = None
+    lend_limit: Written | None = None
+
+
+class QuotaTreeSpec(Lean, frozen=True):
+    nodes: list[QuotaTreeNode] | None = None
+
+
+class QuotaTree(Lean, frozen=True):
+    """``quota.hami.io/v1alpha1``, cluster-scoped: groups of quotas."""
+
+    metadata: Metadata = Metadata()
+    spec: QuotaTreeSpec = QuotaTreeSpec()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name

@@ -59,6 +59,16 @@ def parse(text: str) -> Quantity | BadQuantity:
     return Quantity(-value if sign == "-" else value, binary=bool(binary))
 
 
+def same(one: str | None, other: str | None) -> bool:
+    """Both say the same amount; the API server writes ``3000`` as ``3k``."""
+    if one is None or other is None:
+        return one is other
+    left, right = parse(one), parse(other)
+    if isinstance(left, BadQuantity) or isinstance(right, BadQuantity):
+        return one == other
+    return left.value == right.value
+
+
 def _plain(text: str) -> int | None:
     """Digits, and perhaps thousands: nearly all are, and exact fractions cost ten times as much."""
     digits = text.removesuffix("k")

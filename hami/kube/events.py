@@ -15,11 +15,30 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
+from hami.domain.objects import (
+    CompositeElasticQuota,
+    ElasticQuota,
+    Metadata,
+    Node,
+    Pod,
+    QuotaTree,
+    ResourceQuota,
+)
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS, ApiError
 from hami.kube.pace import Backoff, TokenBucket
-from hami.kube.resources import EVENTS, Event, EventSource, ObjectReference
+from hami.kube.resources import (
+    COMPOSITE_QUOTAS,
+    ELASTIC_QUOTAS,
+    EVENTS,
+    QUOTA_TREES,
+    Event,
+    EventSource,
+    ObjectReference,
+)
+
+Subject = Pod | Node | ResourceQuota | ElasticQuota | CompositeElasticQuota | QuotaTree
+"""What an event may be about."""
 
 Key = tuple[str, str, str, str, str]
 """Kind, uid (or name), reason, message, type."""
@@ -97,7 +116,7 @@ class EventRecorder:
         self._serial = 0
 
     def record(
-        self, about: Pod | Node | ResourceQuota, reason: str, message: str, *, warning: bool
+        self, about: Subject, reason: str, message: str, *, warning: bool
     ) -> None:
         """Say that ``reason`` happened to ``about``; a repetition raises the first one's count."""
         reference = _reference(about)
@@ -254,7 +273,8 @@ class EventRecorder:
         )
 
 
-def _reference(about: Pod | Node | ResourceQuota) -> ObjectReference:
+def _reference(about: Subject) -> ObjectReference:
+    version = "v1"
     match about:
         case Pod():
             kind, namespace = "Pod", about.namespace
@@ -262,11 +282,16 @@ def _reference(about: Pod | Node | ResourceQuota) -> ObjectReference:
             kind, namespace = "Node", ""
         case ResourceQuota():
             kind, namespace = "ResourceQuota", about.namespace
+        case ElasticQuota() | CompositeElasticQuota():
+            resource = ELASTIC_QUOTAS if isinstance(about, ElasticQuota) else COMPOSITE_QUOTAS
+            version, kind, namespace = resource.group_version, resource.kind, about.namespace
+        case QuotaTree():
+            version, kind, namespace = QUOTA_TREES.group_version, QUOTA_TREES.kind, ""
         case _:
             assert_never(about)
     return ObjectReference(
         kind=kind,
-        api_version="v1",
+        api_version=version,
         namespace=namespace,
         name=about.metadata.name,
         uid=about.metadata.uid,

@@ -14,13 +14,16 @@ from urllib.parse import quote
 import msgspec
 
 from hami.domain.objects import (
+    CompositeElasticQuota,
     Container,
+    ElasticQuota,
     EnvVar,
     Lean,
     Metadata,
     Node,
     Pod,
     PodSpec,
+    QuotaTree,
     ResourceQuota,
 )
 
@@ -190,4 +193,25 @@ DISRUPTION_BUDGETS = Resource(
     kind="PodDisruptionBudget",
     type=DisruptionBudget,
     namespaced=True,
+)
+ELASTIC_QUOTAS = Resource(
+    group_version="nos.nebuly.com/v1alpha1",
+    plural="elasticquotas",
+    kind="ElasticQuota",
+    type=ElasticQuota,
+    namespaced=True,
+)
+COMPOSITE_QUOTAS = Resource(
+    group_version="nos.nebuly.com/v1alpha1",
+    plural="compositeelasticquotas",
+    kind="CompositeElasticQuota",
+    type=CompositeElasticQuota,
+    namespaced=True,
+)
+QUOTA_TREES = Resource(
+    group_version="quota.hami.io/v1alpha1",
+    plural="quotatrees",
+    kind="QuotaTree",
+    type=QuotaTree,
+    namespaced=False,
 )

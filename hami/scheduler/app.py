@@ -7,23 +7,31 @@ has to say goes into the extender's own ``Error`` field, which kube-scheduler sh
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 from fastapi import APIRouter, FastAPI
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hami import __version__
-from hami.domain.errors import HamiError
 from hami.scheduler.answers import encoded
+from hami.scheduler.bodies import (
+    TOO_BUSY,
+    USUAL,
+    Bodies,
+    BodyHandler,
+    BodyRefused,
+    Handler,
+    Limits,
+)
 from hami.scheduler.filter_args import read_args
+from hami.scheduler.quota_webhook import PATHS, QuotaWebhook
 from hami.scheduler.webhook import Webhook
+from hami.wire.admission import AdmissionReview
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.extender import (
     ExtenderArgs,
@@ -35,11 +43,7 @@ from hami.wire.extender import (
 )
 
 _JSON = "application/json"
-_TOO_BUSY = 503
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
-
-Handler = Callable[[Request], Awaitable[Response]]
-BodyHandler = Callable[[bytes], Awaitable[Response]]
 
 
 class ExtenderPort(Protocol):
@@ -69,22 +73,7 @@ class MetricsText(Protocol):
     def pieces(self) -> AsyncIterator[bytes]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """``body`` and ``review`` are bytes of one request, to the extender and to the webhook.
-
-    ``body_seconds``: until all of it is there. ``held``: bytes of all requests together to the
-    extender, and as many to the webhook, that are not answered yet. The API server stores 1.5 MiB
-    per object, and a review has two at most.
-    """
-
-    body: int = 16 * 1024 * 1024
-    review: int = 4 * 1024 * 1024
-    body_seconds: float = 60.0
-    held: int = 64 * 1024 * 1024
-
-
-def extender_app(extender: ExtenderPort, health: Health, limits: Limits = Limits()) -> FastAPI:
+def extender_app(extender: ExtenderPort, health: Health, limits: Limits = USUAL) -> FastAPI:
     """``/filter``, ``/preempt``, ``/bind`` and health."""
     app = _bare_app()
     _add_extender(app, extender, health, limits)
@@ -97,16 +86,21 @@ def public_app(
     health: Health,
     metrics: MetricsText,
     api_router: APIRouter | None = None,
-    limits: Limits = Limits(),
+    limits: Limits = USUAL,
+    *,
+    quota_webhook: QuotaWebhook | None = None,
 ) -> App:
-    """``/webhook``, health, metrics and the read-only API, whose description is its OpenAPI.
+    """The webhooks, health, metrics and the read-only API, whose description is its OpenAPI.
 
     Without a webhook it is the listener for metrics.
     """
     app = _bare_app(described=api_router is not None)
+    bodies = Bodies(limits, limits.review)
     if webhook is not None:
-        bodies = Bodies(limits, limits.review)
         app.add_route("/webhook", bodies.read_by(_webhook_route(webhook)), ["POST"])
+    if quota_webhook is not None:
+        for path in PATHS:
+            app.add_route(path, bodies.read_by(_quota_webhook_route(quota_webhook)), ["POST"])
     _add_health(app, health)
     app.add_route("/metrics", _metrics_route(metrics), ["GET"])
     if api_router is not None:
@@ -120,10 +114,12 @@ def whole_app(
     health: Health,
     metrics: MetricsText,
     api_router: APIRouter | None = None,
-    limits: Limits = Limits(),
+    limits: Limits = USUAL,
+    *,
+    quota_webhook: QuotaWebhook | None = None,
 ) -> App:
     """Everything on one listener, as HAMi has it."""
-    app = public_app(webhook, health, metrics, api_router, limits)
+    app = public_app(webhook, health, metrics, api_router, limits, quota_webhook=quota_webhook)
     _add_extender(app, extender, health, limits)
     return app
 
@@ -172,7 +168,7 @@ def _bare_app(*, described: bool = False) -> App:
 async def _refused_body(_: Request, error: Exception) -> Response:
     status, text = error.args
     headers = {"connection": "close"}
-    if status == _TOO_BUSY:
+    if status == TOO_BUSY:
         headers["retry-after"] = "1"
     return PlainTextResponse(f"{text}\n", status, headers)
 
@@ -266,14 +262,27 @@ def _bug(route: str, error: Exception) -> str:
 def _webhook_route(webhook: Webhook) -> BodyHandler:
     async def webhook_route(body: bytes) -> Response:
         try:
-            answer = webhook.review(body)
+            return _reviewed(webhook.review(body))
         except Exception as error:  # noqa: BLE001 -- the webhook's failurePolicy decides on a bug
             return PlainTextResponse(f"{_bug('webhook', error)}\n", 500)
-        if isinstance(answer, BadBody):
-            return PlainTextResponse(f"{answer}\n", 400)
-        return Response(msgspec.json.encode(answer), media_type=_JSON)
 
     return webhook_route
+
+
+def _quota_webhook_route(webhook: QuotaWebhook) -> BodyHandler:
+    async def quota_webhook_route(body: bytes) -> Response:
+        try:
+            return _reviewed(await webhook.review(body))
+        except Exception as error:  # noqa: BLE001 -- the webhook's failurePolicy decides on a bug
+            return PlainTextResponse(f"{_bug('validate', error)}\n", 500)
+
+    return quota_webhook_route
+
+
+def _reviewed(answer: AdmissionReview | BadBody) -> Response:
+    if isinstance(answer, BadBody):
+        return PlainTextResponse(f"{answer}\n", 400)
+    return Response(msgspec.json.encode(answer), media_type=_JSON)
 
 
 def _add_health(app: FastAPI, health: Health) -> None:
@@ -296,101 +305,3 @@ def _metrics_route(metrics: MetricsText) -> Handler:
         return StreamingResponse(metrics.pieces(), headers={"content-type": _METRICS})
 
     return metrics_route
-
-
-class BodyRefused(HamiError):
-    """A body that will not be read to its end: the HTTP status, and a text for the caller.
-
-    The answer closes the connection, so that the rest need not be read.
-    """
-
-
-class Bodies:
-    """Reads the bodies of requests of one kind; ``most`` bytes each, ``held`` all together.
-
-    Each kind has its own: whoever fills up the webhook's does not keep kube-scheduler out.
-    """
-
-    def __init__(self, limits: Limits, most: int) -> None:
-        self.held = 0
-        self._limits = limits
-        self._most = most
-
-    def read_by(self, handler: BodyHandler) -> Handler:
-        """The route that hands the whole body to ``handler``."""
-
-        async def route(request: Request) -> Response:
-            part = _Part(self)
-            try:
-                return await handler(await self._read(request, part))
-            finally:
-                part.let_go()
-
-        return route
-
-    async def _read(self, request: Request, part: _Part) -> bytes:
-        """The whole body, whether or not its length was announced.
-
-        One that is not taken is read on and thrown away up to four times the limit: a connection
-        that is closed while its other side still writes is reset, and the answer lost.
-
-        Raises:
-            BodyRefused: 413 when it is too long, 408 when it comes too slowly, 400 when it ends
-                early, 503 when too many others are being answered.
-        """
-        too_long = BodyRefused(413, f"the body is longer than {self._most} bytes")
-        patience = 4 * self._most
-        announced = request.headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > patience:
-            raise too_long
-        refusal: BodyRefused | None = None
-        length = 0
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                async for block in request.stream():
-                    length += len(block)
-                    if length > patience:
-                        raise too_long
-                    if refusal is None:
-                        refusal = too_long if length > self._most else self._take(part, block)
-                    if refusal is not None:
-                        part.let_go()
-        except TimeoutError:
-            text = f"the body was not there within {self._limits.body_seconds:g} seconds"
-            raise BodyRefused(408, text) from None
-        except ClientDisconnect:
-            raise BodyRefused(400, "the caller went away") from None
-        if refusal is not None:
-            raise refusal
-        return part.whole()
-
-    def _take(self, part: _Part, block: bytes) -> BodyRefused | None:
-        if self.held + len(block) > self._limits.held:
-            text = f"requests of {self.held} bytes wait for their answers; try again later"
-            return BodyRefused(_TOO_BUSY, text)
-        part.take(block)
-        return None
-
-
-class _Part:
-    """One body and its share of what is held."""
-
-    def __init__(self, bodies: Bodies) -> None:
-        self._first = b""
-        self._more = bytearray()
-        self._bodies = bodies
-
-    def take(self, block: bytes) -> None:
-        if self._first:
-            self._more += block
-        else:
-            self._first = block
-        self._bodies.held += len(block)
-
-    def whole(self) -> bytes:
-        """The body; it is not copied when it came in one block, as most do."""
-        return self._first + self._more if self._more else self._first
-
-    def let_go(self) -> None:
-        self._bodies.held -= len(self._first) + len(self._more)
-        self._first, self._more = b"", bytearray()

@@ -12,6 +12,7 @@ from hami.domain.objects import Pod
 from hami.domain.selectors import Selector, holds, object_selector
 from hami.domain.units import PodUid
 from hami.kube.resources import DisruptionBudget
+from hami.policy.quota.elastic import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,12 @@ class Budgets:
     def gone(self, last: DisruptionBudget) -> None:
         self._budgets.get(last.metadata.namespace, {}).pop(last.metadata.name, None)
 
-    def violations(self, victims: Iterable[PodUid]) -> frozenset[PodUid]:
+    def violations(self, victims: Iterable[Member]) -> frozenset[PodUid]:
         """Those of the victims, taken in this order, that a budget does not let go any more."""
         left: dict[tuple[str, str], int] = {}
         violating: set[PodUid] = set()
-        for uid in victims:
-            pod = self._pod(uid)
+        for victim in victims:
+            pod = self._pod(victim.uid)
             if pod is None:
                 continue
             for name, budget in self._budgets.get(pod.namespace, {}).items():
@@ -57,5 +58,5 @@ class Budgets:
                 key = (pod.namespace, name)
                 left[key] = left.get(key, budget.allowed) - 1
                 if left[key] < 0:
-                    violating.add(uid)
+                    violating.add(pod.uid)
         return frozenset(violating)

@@ -118,7 +118,7 @@ class Extender:
         asked = veto.victims_of(args)
         done = await self._judge(asked, head)
         seconds = time.perf_counter() - begin
-        self._metrics.preempted(seconds, done.outcome, done.words)
+        self._metrics.preemption_judged(seconds, done.outcome, done.words)
         self._log.info(
             "preemption judged",
             pod=f"{head.namespace}/{head.name}",

@@ -67,6 +67,11 @@ class Holds:
         """Victims of somebody, gone or not."""
         return self._of_victim.keys()
 
+    def awaits(self, claimant: PodUid) -> bool:
+        """Some victim of this pod still runs."""
+        hold = self._holds.get(claimant)
+        return hold is not None and bool(hold.expected)
+
     def begin(self, claimant: Pod, victims: Sequence[Pod]) -> None:
         """Before the first of them is evicted. What others have left for the claimant stays."""
         graces = [pod.spec.termination_grace_period_seconds for pod in victims]

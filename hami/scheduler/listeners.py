@@ -15,6 +15,7 @@ from hami.scheduler.app import (
     whole_app,
 )
 from hami.scheduler.config import SchedulerConfig
+from hami.scheduler.quota_webhook import QuotaWebhook
 from hami.scheduler.server import Listener
 from hami.scheduler.tls import TlsFiles
 from hami.scheduler.webhook import Webhook
@@ -32,13 +33,21 @@ class Served:
     health: Health
     metrics: MetricsText
     api_router: APIRouter | None = None
+    quota_webhook: QuotaWebhook | None = None
 
 
 def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
     """The listeners that this configuration asks for."""
     s = served
     if config.http_bind:
-        app = whole_app(s.extender, s.webhook, s.health, s.metrics, s.api_router)
+        app = whole_app(
+            s.extender,
+            s.webhook,
+            s.health,
+            s.metrics,
+            s.api_router,
+            quota_webhook=s.quota_webhook,
+        )
         bind = config.bind("http_bind")
         listeners = [Listener(name=PUBLIC, bind=bind, app=app, tls=_tls(config))]
     else:
@@ -52,7 +61,13 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
             Listener(
                 name=PUBLIC,
                 bind=config.bind("public_bind"),
-                app=public_app(s.webhook, s.health, s.metrics, s.api_router),
+                app=public_app(
+                    s.webhook,
+                    s.health,
+                    s.metrics,
+                    s.api_router,
+                    quota_webhook=s.quota_webhook,
+                ),
                 tls=_tls(config),
             ),
         ]

@@ -105,6 +105,11 @@ class Metrics:
             "Filter requests refused for quota.",
             "namespace",
         )
+        self._preemptions = self._counter(
+            "quota_preemptions",
+            "Pods evicted so that another fits: reclaim, fair, own or priority.",
+            "reason",
+        )
         self._wakes = self._counter(
             "pods_woken", "Waiting pods touched so that kube-scheduler tries them again."
         )
@@ -165,7 +170,7 @@ class Metrics:
         for reason, nodes in reasons.items():
             self._refusals.labels(reason).inc(nodes)
 
-    def preempted(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
+    def preemption_judged(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
         """``outcome``: kept (some node), vetoed (every node), passed (no devices asked), error or
         bound_already. ``reasons``: nodes left out, by the reason's word.
         """
@@ -189,6 +194,10 @@ class Metrics:
 
     def quota_refused(self, namespace: str) -> None:
         self._quota_refusals.labels(namespace).inc()
+
+    def preempted(self, kind: str) -> None:
+        """A pod was evicted by this kind of plan."""
+        self._preemptions.labels(kind).inc()
 
     def api_called(self, call: ApiCall) -> None:
         self._api_calls.labels(call.verb, call.resource, str(call.status)).inc()

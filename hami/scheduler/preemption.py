@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
-from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
-from hami.domain.requests import Invalid, PodRequest
+from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
 from hami.kube.leadership import Leadership
 from hami.policy.asking import parse_pod
-from hami.policy.fit import fit_pod
-from hami.policy.quota.elastic import Amounts, Budgets, NoPlan, Options, Plan, plan
+from hami.policy.quota.elastic.ground import Budgets
+from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
 from hami.scheduler.kinds import Kind, Waiting, may_come
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.node_sets import ANYWHERE
 from hami.scheduler.state import ClusterState
+from hami.scheduler.state_ground import StateGround
 
 COALESCING = 0.02
 """Seconds in which refusals and changes are gathered before anybody looks for victims."""
@@ -78,7 +78,6 @@ class Preemption:
         budgets: Budgets,
         *,
         policy: Callable[[], SchedulingPolicy],
-        options: Callable[[], Options],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -89,7 +88,6 @@ class Preemption:
         self._events = events
         self._budgets = budgets
         self._policy = policy
-        self._options = options
         self._clock = clock
         self._now = now
         self._rests: dict[bytes, _Rest] = {}
@@ -156,7 +154,7 @@ class Preemption:
             and waiting.offered != ANYWHERE
             and waiting.woken_at is None
             and may_come(waiting.pod)
-            and uid not in self._state.holds.holds
+            and not self._state.holds.awaits(uid)
             and (back_off is None or back_off.until <= self._clock())
         )
 
@@ -179,22 +177,25 @@ class Preemption:
         request = parse_pod(pod, state.vendors, self._policy())
         if isinstance(request, Invalid) or not request.vendors:
             return
-        ground = StateGround(state, request, state.waiting.names(waiting.offered, state.nodes))
-        outcome = plan(
-            state.ledger.elastic,
-            state.ledger.claim(request),
-            ground,
-            self._budgets,
-            self._options(),
-            self._now(),
-        )
+        candidates = state.waiting.names(waiting.offered, state.nodes)
+        with state.holds.lifted(pod.uid), StateGround(state, request, candidates) as ground:
+            book = state.ledger.elastic
+            outcome = plan(
+                book,
+                state.ledger.claim(request),
+                ground,
+                self._budgets,
+                book.options,
+                self._now(),
+                state.holds.spoken_for,
+            )
         if isinstance(outcome, NoPlan):
             self._rests[kind.key] = _Rest(state.change, self._clock())
             self._unplanned[pod.uid] = outcome
             return
         self._rests.pop(kind.key, None)
         self._unplanned.pop(pod.uid, None)
-        victims = [state.pods[uid] for uid in outcome.uids if uid in state.pods]
+        victims = [state.pods[victim.uid] for victim in outcome.victims]
         if victims:
             state.holds.begin(pod, victims)
             task = asyncio.create_task(self._carry_out(pod, outcome, victims))
@@ -213,7 +214,7 @@ class Preemption:
         self._events.record(
             claimant,
             "Preempting",
-            f"evicting {names} so that it fits on {decided.node} ({decided.why})",
+            f"evicting {names} so that it fits on {decided.node} ({decided.kind})",
             warning=False,
         )
         went = await asyncio.gather(*(self._evict(claimant, decided, each) for each in victims))
@@ -243,7 +244,7 @@ class Preemption:
         self._events.record(
             victim,
             "Preempted",
-            f"evicted for pod {claimant.full_name}: {decided.reason(victim.uid)}",
+            f"evicted for pod {claimant.full_name}: {decided.reasons[victim.uid]}",
             warning=False,
         )
         return True
@@ -255,28 +256,3 @@ class Preemption:
         if error.status == TOO_MANY_REQUESTS:
             text = f"pod {victim.full_name} is not evicted for it: {error.message}"
             self._events.record(claimant, "PreemptionHeldUp", text, warning=True)
-
-
-class StateGround:
-    """The cluster as a planner walks over it: where the claimant fits once others are gone."""
-
-    def __init__(self, state: ClusterState, request: PodRequest, candidates: Sequence[str]) -> None:
-        self._state = state
-        self._request = request
-        self._candidates = candidates
-
-    def nodes(self) -> Sequence[str]:
-        return self._candidates
-
-    def members_on(self, node: str) -> Collection[PodUid]:
-        return self._state.table.charged_on(node)
-
-    def fits(self, node: str, without: Collection[PodUid]) -> Amounts | None:
-        """What the claimant is charged there; quotas of the elastic kind are the planner's."""
-        state, request = self._state, self._request
-        gate = state.ledger.hard_gate(request.pod, without)
-        devices = state.table.devices(node, without)
-        found = fit_pod(request, devices, state.vendors, gate)
-        if not isinstance(found, PodAllocation):
-            return None
-        return state.ledger.vector(request.pod, found)

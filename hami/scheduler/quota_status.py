@@ -259,21 +259,10 @@ def status_changes(
     """
     shown = (quota.status.used if quota.status else None) or {}
     changes: dict[str, str | None] = {
-        key: text for key, text in used.items() if not _equal(shown.get(key), text)
+        key: text for key, text in used.items() if not quantity.same(shown.get(key), text)
     }
     for key in shown:
         resource = key.removeprefix(PREFIX)
         if resource != key and vendors.manages(resource) and key not in used:
             changes[key] = None
     return changes
-
-
-def _equal(shown: str | None, text: str) -> bool:
-    if shown is None:
-        return False
-    read, wanted = quantity.parse(shown), quantity.parse(text)
-    return (
-        isinstance(read, quantity.Quantity)
-        and isinstance(wanted, quantity.Quantity)
-        and read.value == wanted.value
-    )

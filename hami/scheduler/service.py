@@ -26,6 +26,7 @@ from hami.kube.resources import NODES, PODS, QUOTAS
 from hami.logs import set_level
 from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
+from hami.policy.quota.elastic.units import Units
 from hami.scheduler.api import api_router
 from hami.scheduler.binding import Binder, BindSettings
 from hami.scheduler.chosen import key_source, lease_of, public_keys, role_label
@@ -38,6 +39,7 @@ from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.quota_status import QuotaStatus
+from hami.scheduler.quota_webhook import ListedQuotas, QuotaWebhook
 from hami.scheduler.scrape import Scrape
 from hami.scheduler.server import serving
 from hami.scheduler.state import ClusterState, Problem, Surroundings
@@ -149,6 +151,11 @@ class Service:
                 self._state, self._metrics, leading=self._leads, legacy=self._config.legacy_metrics
             ),
             api_router=api_router(self._state, leading=self._leads),
+            quota_webhook=QuotaWebhook(
+                others=ListedQuotas(self._client),
+                units=lambda: Units.of(self._state.vendors),
+                metrics=self._metrics,
+            ),
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:

@@ -8,7 +8,7 @@ All of it follows from nodes, pods and quotas, so a restart rebuilds it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -23,9 +23,12 @@ from hami.plugins import Vendors
 from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
-from hami.policy.quota import QuotaLedger
+from hami.policy.quota import ElasticLedger
+from hami.policy.quota.elastic import Amounts, Options
+from hami.scheduler.capacity import capacity_of
 from hami.scheduler.charges import Charge, blocked, noted
 from hami.scheduler.decision import FIRST_GENERATION
+from hami.scheduler.elastic_objects import ElasticObjects, QuotaObject
 from hami.scheduler.holds import Hold, Holds
 from hami.scheduler.reservations import Phase, Reservation
 from hami.scheduler.room import Room, grew, room_on
@@ -38,7 +41,7 @@ from hami.wire import keys
 class Problem:
     """Something wrong with an object, for its owner: becomes a log line and an event."""
 
-    about: Pod | Node | ResourceQuota
+    about: Pod | Node | ResourceQuota | QuotaObject
     reason: str
     text: str
 
@@ -75,17 +78,23 @@ class Unjudged:
 class ClusterState:
     """Nodes, pods, quotas; what is charged and what is promised."""
 
-    def __init__(self, vendors: Vendors, around: Surroundings) -> None:
+    def __init__(
+        self, vendors: Vendors, around: Surroundings, options: Options | None = None
+    ) -> None:
+        """``options`` are about elastic quotas."""
         self._around = around
         self.vendors = vendors
         self._resources = _resource_names(vendors)
         self.table = ClusterTable(vendors, alive=around.alive)
-        self.ledger = QuotaLedger(vendors)
+        self.ledger = ElasticLedger(vendors, options)
+        self.elastic = ElasticObjects()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodUid, Pod] = {}
         self.quotas: dict[tuple[str, str], ResourceQuota] = {}
         self.reservations: dict[PodUid, Reservation] = {}
         self.charges: dict[PodUid, Charge] = {}
+        self.leaving: set[PodUid] = set()
+        """Bound pods that are being deleted, and hold what they have until they are gone."""
         self.holds = Holds(self, clock=around.clock, patience=around.hold)
         self.waiting = WaitingPods(vendors)
         self.scheduler_name = ""
@@ -96,6 +105,8 @@ class ClusterState:
         self.unjudged: dict[PodUid, Unjudged] = {}
         self.to_judge = asyncio.Event()
         self.usage_changed: Callable[[str], None] = _nobody
+        self.quotas_arranged: Callable[[], None] = _nothing
+        self.pod_seen: Callable[[Pod], None] = _nobody_looks
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
         self._told: dict[tuple[str, str], tuple[str, ...]] = {}
 
@@ -115,10 +126,11 @@ class ClusterState:
         self.vendors = vendors
         self._resources = _resource_names(vendors)
         self.table = ClusterTable(vendors, alive=self._around.alive)
-        self.ledger = QuotaLedger(vendors)
+        self.ledger = ElasticLedger(vendors, self.ledger.elastic.options)
         self.holds.forget()
         for quota in self.quotas.values():
             self._set_quota(quota)
+        self.arrange_quotas()
         for name in self.nodes:
             self.reread_node(name)
         for reservation in self.reservations.values():
@@ -184,10 +196,37 @@ class ClusterState:
         self.ledger.remove_quota(quota.namespace, quota.name)
         self._allowed_in(quota.namespace)
 
+    def arrange_quotas(self) -> None:
+        """The elastic quotas have changed: what runs counts against the new ones at once."""
+        leaves, nodes, problems = self.elastic.read(self.ledger.units)
+        problems += self.ledger.set_elastic(leaves, nodes, self._capacity(), self._bound_in)
+        for key, quota in self.elastic.objects.items():
+            told = tuple(str(problem) for problem in problems if problem.quota == key)
+            self._tell(quota, ("elastic quota", key), "MalformedQuota", told)
+        self._allowed_everywhere()
+        self.quotas_arranged()
+
+    def _bound_in(self, namespaces: Collection[str]) -> Iterator[Pod]:
+        for pod in self.pods.values():
+            if pod.namespace in namespaces and pod.spec.node_name and not pod.finished:
+                yield pod
+
+    def _capacity(self) -> Amounts | None:
+        """What the cluster has, where quotas may use all of it."""
+        if self.ledger.elastic.options.pool != "capacity":
+            return None
+        return capacity_of(self.table, self.nodes.values(), self.ledger.units)
+
+    def measure(self) -> None:
+        """Nodes come and go: now and then the pool follows."""
+        self.ledger.elastic.set_capacity(self._capacity())
+
     # Pods, as the informer shows them.
 
     def pod_changed(self, pod: Pod) -> None:
         self.pods[pod.uid] = pod
+        if pod.metadata.deletion_timestamp and pod.spec.node_name and not pod.finished:
+            self.leaving.add(pod.uid)
         if pod.finished:
             self._uses_nothing(pod.uid)
         elif pod.spec.node_name:
@@ -245,6 +284,11 @@ class ClusterState:
 
     def _runs(self, pod: Pod) -> None:
         self._waits_no_more(pod.uid)
+        self._is_charged(pod)
+        self.ledger.seen(pod)
+        self.pod_seen(pod)
+
+    def _is_charged(self, pod: Pod) -> None:
         known = self.charges.get(pod.uid)
         if known is not None and known.reads_alike(pod):
             return
@@ -326,11 +370,15 @@ class ClusterState:
 
     def _uses_nothing(self, uid: PodUid) -> None:
         self.unjudged.pop(uid, None)
+        self.leaving.discard(uid)
         self._waits_no_more(uid)
         self._drop_reservation(uid)
         self.end_hold(uid)
         if (charge := self.charges.pop(uid, None)) is not None:
             self._has_left(charge)
+        elif uid not in self.holds.spoken_for and (member := self.ledger.elastic.member(uid)):
+            self.ledger.release(uid)  # A pod without devices of ours.
+            self._freed_in(member.namespace)
 
     def _has_left(self, charge: Charge) -> None:
         """A bound pod is gone; what it had is free, or held for whom it was evicted for."""
@@ -384,6 +432,9 @@ class ClusterState:
 
     def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
         """Charged to the quotas, if it is an allocation."""
+        # Nobody fits a pod into thousands of nodes to find its quota used up on each.
+        if hopeless := self.ledger.elastic.refusals(self.ledger.claim(request)):
+            return _over_quota(candidates, [str(refusal) for refusal in hopeless])
         outcome = decide(self.table, request, self.ledger.gate(request.pod), candidates)
         if not isinstance(outcome, Placed):
             return outcome
@@ -476,12 +527,20 @@ class ClusterState:
         self.freed.set()
 
     def _freed_in(self, namespace: str) -> None:
-        if self._is_limited(namespace):
+        """Elastic quota that one namespace leaves may be borrowed by any."""
+        if self.ledger.elastic.leaf_of(namespace) is not None:
+            self._allowed_everywhere()
+        elif self._is_limited(namespace):
             self._allowed_in(namespace)
+
+    def _allowed_everywhere(self) -> None:
+        for namespace in {kind.namespace for kind in self.waiting.kinds}:
+            if self.ledger.elastic.leaf_of(namespace) is not None:
+                self._allowed_in(namespace)
 
     def _usage_changed(self, namespace: str) -> None:
         self.change += 1
-        if self._is_limited(namespace):
+        if self._is_limited(namespace) or self.ledger.elastic.leaf_of(namespace) is not None:
             self.usage_changed(namespace)
 
     def _is_limited(self, namespace: str) -> bool:
@@ -494,7 +553,7 @@ class ClusterState:
 
     def _tell(
         self,
-        about: Pod | Node | ResourceQuota,
+        about: Pod | Node | ResourceQuota | QuotaObject,
         key: tuple[str, str],
         reason: str,
         problems: tuple[str, ...],
@@ -509,6 +568,14 @@ class ClusterState:
 
 def _nobody(_namespace: str) -> None:
     """Nobody publishes quota."""
+
+
+def _nothing() -> None:
+    """Nobody publishes elastic quota."""
+
+
+def _nobody_looks(_pod: Pod) -> None:
+    """Nobody keeps labels."""
 
 
 def _known_part(allocation: PodAllocation, vendors: Vendors) -> PodAllocation:

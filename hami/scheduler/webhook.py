@@ -9,32 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import msgspec
 import structlog
 
 from hami.domain.admission import Denied
-from hami.domain.errors import shortened
 from hami.domain.objects import Pod
 from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import QuotaLedger
-from hami.wire.admission import AdmissionRequest, AdmissionReview, allow, deny
+from hami.scheduler.reviews import ReviewMetrics, ReviewRequest, outcome_of, read_question
+from hami.wire.admission import AdmissionReview, allow, deny
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.json_patch import json_patch
 
-_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
-_REVIEW = "AdmissionReview"
 MOST_CONTAINERS = 1000
 """Of one pod, init containers included. Each is shown to every vendor, on the service's loop, by
 whoever reaches the port; the API server stores 1.5 MiB per pod, which ends earlier as a rule."""
-
-
-class ReviewMetrics(Protocol):
-    """Counts reviews; ``outcome`` is ``allowed``, ``patched``, ``denied`` or ``error``."""
-
-    def reviewed(self, seconds: float, outcome: str) -> None: ...
 
 
 class _Containers(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,30 +44,6 @@ class _Counted(msgspec.Struct, frozen=True):
     @property
     def containers(self) -> int:
         return len(self.spec.containers or ()) + len(self.spec.init_containers or ())
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    group: str = ""
-    kind: str = ""
-
-
-class _Request(AdmissionRequest, frozen=True):
-    """The request with what tells a new pod from everything else."""
-
-    kind: _Kind = _Kind()
-    sub_resource: str = ""
-
-    @property
-    def creates_a_pod(self) -> bool:
-        return (
-            self.operation == "CREATE"
-            and not self.sub_resource
-            and self.kind == _Kind(group="", kind="Pod")
-        )
-
-
-class _Question(AdmissionReview, frozen=True):
-    request: _Request | None = None
 
 
 class Webhook:
@@ -102,22 +70,16 @@ class Webhook:
         outcome = "error"
         try:
             answer = self._answer(body)
-            outcome = _outcome(answer)
+            outcome = outcome_of(answer)
             return answer
         finally:
             self._metrics.reviewed(self._clock() - started, outcome)
 
     def _answer(self, body: bytes) -> AdmissionReview | BadBody:
-        review = decode_body(body, _Question)
-        if isinstance(review, BadBody):
-            return BadBody(expected=_REVIEW, problem=review.problem)
-        if review.kind != _REVIEW or review.api_version not in _VERSIONS:
-            said = f"kind {review.kind!r} of apiVersion {review.api_version!r}"
-            known = " or ".join(sorted(_VERSIONS))
-            return BadBody(expected=_REVIEW, problem=f"{shortened(said)}; expected {known}")
-        request = review.request
-        if request is None or not request.uid:
-            return BadBody(expected=_REVIEW, problem="it has no request with a uid")
+        question = read_question(body)
+        if isinstance(question, BadBody):
+            return question
+        review, request = question
         if not request.creates_a_pod:
             return allow(review)
         counted = decode_body(bytes(request.object), _Counted)
@@ -133,7 +95,7 @@ class Webhook:
             return deny(review, text, code=400, reason="BadRequest")
         return self._admit(review, request, pod)
 
-    def _admit(self, review: AdmissionReview, request: _Request, pod: Pod) -> AdmissionReview:
+    def _admit(self, review: AdmissionReview, request: ReviewRequest, pod: Pod) -> AdmissionReview:
         placed = _in_namespace(pod, request.namespace)
         decision = admit(placed, self._vendors(), self._settings(), self._ledger())
         match decision:
@@ -160,11 +122,3 @@ def _in_namespace(pod: Pod, namespace: str) -> Pod:
         return pod
     metadata = msgspec.structs.replace(pod.metadata, namespace=namespace)
     return msgspec.structs.replace(pod, metadata=metadata)
-
-
-def _outcome(answer: AdmissionReview | BadBody) -> str:
-    if isinstance(answer, BadBody) or answer.response is None:
-        return "error"
-    if not answer.response.allowed:
-        return "denied"
-    return "patched" if answer.response.patch else "allowed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ MACHINES = ("x86_64", "aarch64")
 
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow")
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-fvisibility=hidden", *_WARNINGS)
-_SHARED = ("-shared", "-Wl,-z,now", "-Wl,-z,relro", "-s")
+_SHARED = ("-shared", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,-z,relro", "-s")
 _SYSTEM = ("-pthread", "-ldl", "-lm")
 
 
@@ -32,9 +31,9 @@ class Libraries(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel" or version == "editable":
             return
         sources = _sources(Path(self.root))
-        self._made = Path(tempfile.mkdtemp(prefix="hami-nvidia-"))
+        self._made = tempfile.TemporaryDirectory(prefix="hami-nvidia-")
         for machine in MACHINES:
-            for name, path in _build(sources, machine, self._made / machine).items():
+            for name, path in _build(sources, machine, Path(self._made.name) / machine).items():
                 build_data["force_include"][str(path)] = f"hami_nvidia/{name}"
 
     def finalize(
@@ -45,7 +44,7 @@ class Libraries(BuildHookInterface):  # type: ignore[type-arg]
     ) -> None:
         made = getattr(self, "_made", None)
         if made is not None:
-            shutil.rmtree(made)
+            made.cleanup()
 
 
 def _sources(root: Path) -> Path:

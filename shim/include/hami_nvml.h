@@ -275,9 +275,13 @@ typedef struct {
     unsigned long long usedGpuCcProtectedMemory;
 } nvmlProcessDetail_v1_t;
 
+#define NVML_PROCESS_MODE_COMPUTE 0u
+#define NVML_PROCESS_MODE_GRAPHICS 1u
+#define NVML_PROCESS_MODE_MPS 2u
+
 typedef struct {
     unsigned int version;
-    unsigned int mode; /* 0: compute, 1: graphics, 2: MPS */
+    unsigned int mode; /* NVML_PROCESS_MODE_... */
     unsigned int numProcArrayEntries;
     nvmlProcessDetail_v1_t *procArray;
 } nvmlProcessDetailList_v1_t;
@@ -635,6 +639,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info);
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *type);
 nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *architecture);
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);
+nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores);
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node);
 nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device,
                                              nvmlGpuVirtualizationMode_t *mode);

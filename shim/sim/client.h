@@ -12,6 +12,7 @@
 
 #include "board.h"
 #include "hami_cuda.h"
+#include "multiprocessor.h"
 
 #define SIM_MAX_DEVICES 16
 
@@ -61,6 +62,17 @@ struct sim_device {          /* as this process sees it: CUDA_VISIBLE_DEVICES is
     int sms, major, minor;
     bool mig;                /* a MIG instance: uuid is the instance's, memory its share */
 };
+
+/* How many threads can be resident: in one multiprocessor, in all of them. */
+static inline unsigned int sim_device_resident(const struct sim_device *device)
+{
+    return sim_resident_threads(device->major, device->minor);
+}
+
+static inline uint64_t sim_device_threads(const struct sim_device *device)
+{
+    return (uint64_t)device->sms * sim_device_resident(device);
+}
 
 int sim_device_count(void);
 const struct sim_device *sim_device(CUdevice ordinal); /* NULL: no such ordinal */

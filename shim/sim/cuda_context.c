@@ -5,7 +5,6 @@
 #include "modules.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define CONTEXT_MIB 300 /* what a context of a current driver takes on a large card, about */
 #define COREDUMP_FLAGS 0x60u
 
 CUcontext sim_contexts;
@@ -56,6 +55,15 @@ CUresult sim_context_flags(unsigned int flags)
     return CUDA_SUCCESS;
 }
 
+/* About what a context of a current driver takes: by far the most is local memory for the threads
+ * that can be resident, 1 KiB of stack for each and as much again. */
+static uint64_t context_bytes(CUdevice ordinal)
+{
+    uint64_t mib = sim_device_threads(sim_device(ordinal)) / 512 + 10;
+
+    return sim_knob("CONTEXT_MIB", mib) * MIB;
+}
+
 /* The context's own part; a green one has no memory, and its modules are the primary one's. */
 CUresult sim_context_open(CUcontext context, CUdevice ordinal, unsigned int flags)
 {
@@ -68,8 +76,7 @@ CUresult sim_context_open(CUcontext context, CUdevice ordinal, unsigned int flag
     context->attached = 1;
     if (context->root == NULL || context->root == context) {
         context->root = context;
-        result = sim_take(ordinal, sim_knob("CONTEXT_MIB", CONTEXT_MIB) * MIB, SIM_MEMORY_CONTEXT,
-                          &context->memory);
+        result = sim_take(ordinal, context_bytes(ordinal), SIM_MEMORY_CONTEXT, &context->memory);
         if (result != CUDA_SUCCESS)
             return result;
     }

@@ -149,7 +149,6 @@ static const struct {
     { CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 2619000 },
     { CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120 },
     { CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 52428800 },
-    { CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048 },
     { CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3 },
     { CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1 },
     { CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32 },
@@ -198,6 +197,9 @@ SIM_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribut
     pci_of(found, &domain, &bus, &slot, &function);
     switch ((int)attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = found->sms; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+        *value = (int)sim_resident_threads(found->major, found->minor);
+        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = found->major; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = found->minor; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = (int)domain; return CUDA_SUCCESS;

@@ -2,7 +2,6 @@
 #include "modules.h"
 
 #define MAX_THREADS 1024
-#define RESIDENT_THREADS 2048
 #define RESIDENT_BLOCKS 32
 #define SHARED_MOST 232448
 #define SHARED_OF_SM 233472
@@ -160,6 +159,7 @@ SIM_EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute
 static CUresult occupancy(int *blocks, CUfunction function, int block_size, size_t shared)
 {
     CUresult result;
+    int resident;
 
     if (blocks == NULL || block_size <= 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -169,7 +169,8 @@ static CUresult occupancy(int *blocks, CUfunction function, int block_size, size
     *blocks = 0;
     if (block_size > MAX_THREADS || shared > SHARED_MOST)
         return CUDA_SUCCESS;
-    *blocks = RESIDENT_THREADS / ((block_size + 31) / 32 * 32);
+    resident = (int)sim_device_resident(sim_device(function->context->ordinal));
+    *blocks = resident / ((block_size + 31) / 32 * 32);
     if (*blocks > RESIDENT_BLOCKS)
         *blocks = RESIDENT_BLOCKS;
     if (shared > 0 && (size_t)*blocks > SHARED_OF_SM / shared)

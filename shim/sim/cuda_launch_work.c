@@ -6,7 +6,6 @@
 #define MAX_GRID_X 0x7fffffffu
 #define MAX_GRID_YZ 0xffffu
 #define MAX_BLOCK_Z 64u
-#define RESIDENT_THREADS 2048u
 
 CUresult sim_launch_parameter(struct sim_launch *launch, void **parameters, void **extra)
 {
@@ -125,16 +124,18 @@ CUresult sim_launch_fits(CUstream handle, bool per_thread, uint64_t blocks, unsi
 {
     CUstream stream;
     CUresult result = sim_stream_resolve(handle, per_thread, &stream);
+    const struct sim_device *device;
     uint64_t at_once;
 
     if (result != CUDA_SUCCESS)
         return result;
     if (threads == 0 || threads > MAX_THREADS)
         return CUDA_ERROR_INVALID_VALUE;
-    at_once = RESIDENT_THREADS / ((threads + 31) / 32 * 32);
+    device = sim_device(stream->context->ordinal);
+    at_once = sim_device_resident(device) / ((threads + 31) / 32 * 32);
     at_once = at_once > 32 ? 32 : at_once;
     at_once *= stream->context->green != NULL
                    ? stream->context->green->sms
-                   : (unsigned int)sim_device(stream->context->ordinal)->sms;
+                   : (unsigned int)device->sms;
     return blocks <= at_once ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }

@@ -3,7 +3,6 @@
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
-#define RESIDENT_THREADS 2048 /* of one multiprocessor */
 #define MAX_STACK (512 * KIB)
 
 static const size_t defaults[SIM_LIMITS] = {
@@ -45,7 +44,7 @@ CUresult sim_local_grow(CUcontext context, uint64_t bytes_per_thread)
     pthread_mutex_lock(&growing);
     if (bytes_per_thread > included && bytes_per_thread > context->local_bytes) {
         result = sim_take(context->ordinal,
-                          (bytes_per_thread - included) * RESIDENT_THREADS * (uint64_t)device->sms,
+                          (bytes_per_thread - included) * sim_device_threads(device),
                           SIM_MEMORY_INTERNAL, &memory);
         if (result == CUDA_SUCCESS) {
             old = context->local_memory;

@@ -62,6 +62,19 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, 
     return NVML_SUCCESS;
 }
 
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores)
+{
+    struct sim_nvml_device opened;
+    nvmlReturn_t result = open_for(device, cores, &opened);
+
+    if (result)
+        return result;
+    if (opened.is_mig || opened.shown.mig)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *cores = (unsigned int)opened.shown.sms * sim_cores(opened.shown.major, opened.shown.minor);
+    return NVML_SUCCESS;
+}
+
 /* Asks for the node that a card's own memory is, which is so on Grace alone. The node a card is
  * near to is for sysfs to say. */
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)

@@ -8,7 +8,7 @@
 #include "array_size.h"
 #include "real.h"
 #include "request.h"
-#include "vmm.h"
+#include "tiles.h"
 
 #define MAPPED_LATER (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
 
@@ -140,38 +140,44 @@ HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
 }
 
 /* Taken off the record before the driver is asked, like all memory. */
-static CUresult ended(CUresult result, bool known, const struct hami_entry *entry, uint64_t handle)
+static bool take(enum hami_kind kind, uint64_t handle, struct hami_entry *entry,
+                 struct hami_tile **tiles)
 {
-    if (result != CUDA_SUCCESS) {
-        if (known)
-            hami_map_put(entry);
-        return result;
-    }
-    if (known)
+    *tiles = hami_tiles_take(handle);
+    return hami_map_take(kind, handle, entry);
+}
+
+static CUresult ended(CUresult result, bool known, const struct hami_entry *entry,
+                      struct hami_tile *tiles)
+{
+    hami_tiles_taken(tiles, result == CUDA_SUCCESS);
+    if (known && result == CUDA_SUCCESS)
         hami_entry_refund(entry);
-    else
-        hami_vmm_forget_resource(handle);
+    else if (known)
+        hami_map_put(entry);
     return result;
 }
 
 HAMI_EXPORT CUresult cuArrayDestroy(CUarray array)
 {
     struct hami_entry entry;
+    struct hami_tile *tiles;
     bool known;
 
     if (!hami_counting())
         return hami_real()->cuArrayDestroy(array);
-    known = hami_map_take(HAMI_KIND_ARRAY, (uintptr_t)array, &entry);
-    return ended(hami_real()->cuArrayDestroy(array), known, &entry, (uintptr_t)array);
+    known = take(HAMI_KIND_ARRAY, (uintptr_t)array, &entry, &tiles);
+    return ended(hami_real()->cuArrayDestroy(array), known, &entry, tiles);
 }
 
 HAMI_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
     struct hami_entry entry;
+    struct hami_tile *tiles;
     bool known;
 
     if (!hami_counting())
         return hami_real()->cuMipmappedArrayDestroy(array);
-    known = hami_map_take(HAMI_KIND_MIPMAP, (uintptr_t)array, &entry);
-    return ended(hami_real()->cuMipmappedArrayDestroy(array), known, &entry, (uintptr_t)array);
+    known = take(HAMI_KIND_MIPMAP, (uintptr_t)array, &entry, &tiles);
+    return ended(hami_real()->cuMipmappedArrayDestroy(array), known, &entry, tiles);
 }

@@ -175,14 +175,15 @@ HAMI_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t b
                                                .from_pool = true, .per_thread = true});
 }
 
-/* Memory of cuMemAlloc may be freed in stream order too. What is neither is the driver's to judge:
- * memory that a graph left behind, or another process's. */
-static bool take(CUdeviceptr address, struct hami_entry *entry)
+bool hami_memory_take(enum hami_kind likely, CUdeviceptr address, struct hami_entry *entry)
 {
-    return hami_map_take(HAMI_KIND_ASYNC, address, entry) ||
-           hami_map_take(HAMI_KIND_LINEAR, address, entry);
+    return hami_map_take(likely, address, entry) ||
+           hami_map_take(likely == HAMI_KIND_LINEAR ? HAMI_KIND_ASYNC : HAMI_KIND_LINEAR, address,
+                         entry);
 }
 
+/* What is not on record is the driver's to judge: memory that a graph left behind, or another
+ * process's. */
 static CUresult free_async(CUdeviceptr address, CUstream stream, bool per_thread)
 {
     struct hami_entry entry;
@@ -190,7 +191,7 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, bool per_thread
 
     if (!hami_counting() || hami_capturing(stream, per_thread))
         return driver_free(address, stream, per_thread);
-    if (!take(address, &entry)) {
+    if (!hami_memory_take(HAMI_KIND_ASYNC, address, &entry)) {
         hami_graph_left_freed();
         return driver_free(address, stream, per_thread);
     }
@@ -212,16 +213,6 @@ HAMI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 HAMI_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     return free_async(address, stream, true);
-}
-
-bool hami_async_take(CUdeviceptr address, struct hami_entry *entry)
-{
-    return hami_map_take(HAMI_KIND_ASYNC, address, entry);
-}
-
-void hami_async_put_back(const struct hami_entry *entry)
-{
-    hami_map_put(entry);
 }
 
 void hami_async_freed(const struct hami_entry *entry)

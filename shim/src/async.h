@@ -9,11 +9,11 @@
 #include "hami_cuda.h"
 #include "map.h"
 
-/* For cuMemFree, which also ends stream-ordered memory: take the entry out of the map; false: the
- * address is no such memory. Then call the driver, then exactly one of the two below. */
-bool hami_async_take(CUdeviceptr address, struct hami_entry *entry);
-void hami_async_put_back(const struct hami_entry *entry); /* the driver refused */
-void hami_async_freed(const struct hami_entry *entry);    /* the driver freed it, and had waited */
+/* What was allocated at an address, in stream order or not, off the record: each way of freeing ends
+ * both. `likely`: as which it is looked for first. */
+bool hami_memory_take(enum hami_kind likely, CUdeviceptr address, struct hami_entry *entry);
+/* cuMemFree ended stream-ordered memory, and had waited. */
+void hami_async_freed(const struct hami_entry *entry);
 
 /* Over the limit: read what the pools and the graphs of this process hold on the device, give back
  * what they only cache (cuMemPoolTrimTo, cuDeviceGraphMemTrim), refund it. True when anything was

@@ -14,10 +14,11 @@
 #define HAMI_MILLISECOND INT64_C(1000000)
 #define HAMI_SECOND INT64_C(1000000000)
 
-/* A bucket that fills while nobody launches holds so much. A gate that closed opens again only when
- * the level is well above nothing: tenants then take turns on the card in bursts longer than its
- * time slices, and a waiting thread wakes up seldom. */
-#define HAMI_BUCKET_FULL (30 * HAMI_MILLISECOND)
+/* A bucket that fills while nobody launches holds so much: what a program misses because it gets no
+ * processor for a while, or has nothing to do, it may make up for soon after. A gate that closed opens
+ * again only when the level is well above nothing: tenants then take turns on the card in bursts
+ * longer than its time slices, and a waiting thread wakes up seldom. */
+#define HAMI_BUCKET_FULL (100 * HAMI_MILLISECOND)
 #define HAMI_BUCKET_OPEN (10 * HAMI_MILLISECOND)
 /* More debt than this is forgiven: a kernel of minutes must not stop a tenant for hours. */
 #define HAMI_BUCKET_DEBT (2 * HAMI_SECOND)

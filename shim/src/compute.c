@@ -44,18 +44,10 @@ static int64_t give_back(struct hami_launcher *launcher, const struct hami_work 
 static int64_t lease(const struct hami_work *work)
 {
     int64_t ahead = work->estimate * (HAMI_LAUNCHES_AHEAD - 1);
-    int64_t level;
 
-    /* Also for work longer than that: what other threads launch beside it a moment later ends a
-     * moment later. */
-    if (ahead > HAMI_LEASE)
-        ahead = HAMI_LEASE;
-    if (!work->limited)
-        return ahead;
-    level = hami_bucket_level(work->bucket);
-    if (level <= 0)
-        return 0;
-    return hami_bucket_corrected(work->bucket, ahead) < level ? ahead : 0;
+    /* Also for work longer than that: what is launched beside it a moment later ends a moment
+     * later. */
+    return ahead < HAMI_LEASE ? ahead : HAMI_LEASE;
 }
 
 /* ---- Admission ------------------------------------------------------------------------------- */

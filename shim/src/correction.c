@@ -91,8 +91,6 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
         return;
     }
     busy = passed / 10000 * (int64_t)(reading->utilisation < 10000 ? reading->utilisation : 10000);
-    if (correction->passed == 0) /* there is no period before the first */
-        correction->previous = counted;
     if (correction->counted * KEPT_OF_10 / 10 < FEWEST * reading->launch)
         kept = 10;
     gather(&correction->passed, kept, passed);

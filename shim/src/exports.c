@@ -3,8 +3,8 @@
  * closed, so those of memory that nothing else holds are looked at when the process synchronises or
  * is about to be refused.
  *
- * Copies of a descriptor in other processes escape us, as their imports do: memory shared between
- * processes is charged to the one that made it, as long as it holds it. */
+ * Copies of a descriptor escape us, here and in other processes, and so do imports by them: memory
+ * shared between processes is charged to the one that made it, as long as it holds it. */
 #include <string.h>
 #include <sys/stat.h>
 

@@ -79,7 +79,7 @@ static bool usage_check(const struct hami_usage *usage)
 
 static bool usage_of(const char *path, int fd, struct hami_region *region)
 {
-    region->fd = above_standard_streams(fd);
+    region->fd = fd;
     if (region->fd < 0) {
         hami_log(HAMI_ERROR, "%s cannot be opened: %s", path, strerror(errno));
         return false;
@@ -97,10 +97,15 @@ static bool usage_of(const char *path, int fd, struct hami_region *region)
     return false;
 }
 
+int hami_files_open(const char *path)
+{
+    return above_standard_streams(open(path, O_RDWR | CAREFULLY));
+}
+
 bool hami_files_usage(const char *path, struct hami_region *region)
 {
     *region = (struct hami_region){.fd = -1};
-    return usage_of(path, open(path, O_RDWR | CAREFULLY), region);
+    return usage_of(path, hami_files_open(path), region);
 }
 
 void hami_files_close(struct hami_region *region)
@@ -183,7 +188,7 @@ static bool make(const char *path)
 
 bool hami_files_usage_made(const char *path, struct hami_region *region)
 {
-    int fd = open(path, O_RDWR | CAREFULLY);
+    int fd = hami_files_open(path);
 
     *region = (struct hami_region){.fd = -1};
     if (fd < 0 && errno == ENOENT) {
@@ -191,7 +196,7 @@ bool hami_files_usage_made(const char *path, struct hami_region *region)
             hami_log(HAMI_ERROR, "%s cannot be made: %s", path, strerror(errno));
             return false;
         }
-        fd = open(path, O_RDWR | CAREFULLY);
+        fd = hami_files_open(path);
     }
     return usage_of(path, fd, region);
 }

@@ -15,6 +15,8 @@ struct hami_region {
     int fd;                   /* never 0, 1 or 2; closed by exec */
 };
 
+/* Open a file of the container to write it; negative: it cannot be, or is no plain file by name. */
+int hami_files_open(const char *path);
 /* Open and map a usage region; false: logged why. */
 bool hami_files_usage(const char *path, struct hami_region *region);
 /* The same, making the file first where there is none: mode 0666, since any user of the container

@@ -186,24 +186,18 @@ static CUresult end(CUdeviceptr address, CUresult (*free_real)(CUdeviceptr addre
 
     if (!hami_counting())
         return free_real(address);
-    if (hami_map_take(HAMI_KIND_LINEAR, address, &entry)) {
-        result = free_real(address);
-        if (result == CUDA_SUCCESS)
-            hami_entry_refund(&entry);
-        else
-            hami_map_put(&entry);
-        return result;
+    if (!hami_memory_take(HAMI_KIND_LINEAR, address, &entry)) {
+        hami_graph_left_freed();
+        return free_real(address);
     }
-    if (hami_async_take(address, &entry)) {
-        result = free_real(address);
-        if (result == CUDA_SUCCESS)
-            hami_async_freed(&entry);
-        else
-            hami_async_put_back(&entry);
-        return result;
-    }
-    hami_graph_left_freed();
-    return free_real(address);
+    result = free_real(address);
+    if (result != CUDA_SUCCESS)
+        hami_map_put(&entry);
+    else if (entry.kind == HAMI_KIND_ASYNC)
+        hami_async_freed(&entry);
+    else
+        hami_entry_refund(&entry);
+    return result;
 }
 
 HAMI_EXPORT CUresult cuMemFree_v2(CUdeviceptr address)

@@ -110,14 +110,18 @@ HAMI_EXPORT CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
                                                         CUmemAllocationHandleType type,
                                                         unsigned long long flags)
 {
-    CUresult result = hami_real()->cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
+    CUresult result;
 
-    if (result != CUDA_SUCCESS || !hami_counting())
-        return result;
+    if (!hami_counting())
+        return hami_real()->cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
     hami_import_begins();
+    result = hami_real()->cuMemPoolImportFromShareableHandle(pool, handle, type, flags);
     /* Without a record the driver would be asked what it is, with the same outcome: nothing can be
      * allocated from an imported pool. */
-    hami_pool_add(*pool, HAMI_ROW_NONE, false, true);
+    if (result == CUDA_SUCCESS)
+        hami_pool_add(*pool, HAMI_ROW_NONE, false, true);
+    else
+        hami_import_ends();
     return result;
 }
 
@@ -133,9 +137,13 @@ HAMI_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *share, CUdev
 HAMI_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
                                             CUmemPoolPtrExportData *share)
 {
-    CUresult result = hami_real()->cuMemPoolImportPointer(address, pool, share);
+    CUresult result;
 
-    if (result == CUDA_SUCCESS && hami_counting())
-        hami_import_begins();
+    if (!hami_counting())
+        return hami_real()->cuMemPoolImportPointer(address, pool, share);
+    hami_import_begins();
+    result = hami_real()->cuMemPoolImportPointer(address, pool, share);
+    if (result != CUDA_SUCCESS)
+        hami_import_ends();
     return result;
 }

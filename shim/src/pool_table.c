@@ -313,17 +313,25 @@ struct hami_pool *hami_pool_destroying(CUmemoryPool handle)
         return NULL;
     pool = (struct hami_pool *)(uintptr_t)entry.extra;
     hami_lock(&pool->lock);
-    atomic_store_explicit(&pool->state, HAMI_POOL_DRAINING, memory_order_seq_cst);
+    atomic_store_explicit(&pool->state, HAMI_POOL_DESTROYING, memory_order_seq_cst);
     hami_unlock(&pool->lock);
     while (atomic_load_explicit(&pool->users, memory_order_acquire) != 0)
         sched_yield();
     return pool;
 }
 
+/* Unless the record is another pool's by now. */
+static bool change(struct hami_pool *pool, uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong_explicit(&pool->state, &from, to, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
 void hami_pool_destroyed(struct hami_pool *pool, CUmemoryPool handle)
 {
     struct hami_entry entry;
 
+    change(pool, HAMI_POOL_DESTROYING, HAMI_POOL_DRAINING);
     hami_lock(&table);
     /* Unless the driver has given the handle to another one by now. */
     if (hami_map_get(HAMI_KIND_POOL, (uintptr_t)handle, &entry) &&
@@ -338,13 +346,10 @@ void hami_pool_destroyed(struct hami_pool *pool, CUmemoryPool handle)
 
 void hami_pool_kept(struct hami_pool *pool)
 {
-    atomic_store_explicit(&pool->state, HAMI_POOL_LIVE, memory_order_release);
+    change(pool, HAMI_POOL_DESTROYING, HAMI_POOL_LIVE);
 }
 
 void hami_pool_drained(struct hami_pool *pool)
 {
-    uint32_t draining = HAMI_POOL_DRAINING;
-
-    atomic_compare_exchange_strong_explicit(&pool->state, &draining, HAMI_POOL_UNUSED,
-                                            memory_order_acq_rel, memory_order_relaxed);
+    change(pool, HAMI_POOL_DRAINING, HAMI_POOL_UNUSED);
 }

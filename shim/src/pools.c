@@ -76,6 +76,8 @@ static uint64_t reserved_of(struct hami_pool *pool)
                 pool->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) != CUDA_SUCCESS)
             return 0;
         return bytes;
+    case HAMI_POOL_DESTROYING:
+        return charged_of(pool);
     case HAMI_POOL_DRAINING:
         /* Its handle is gone, so nobody can say. The driver keeps it whole until the last
          * allocation is freed. */

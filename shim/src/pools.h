@@ -16,8 +16,9 @@
 enum hami_pool_state {
     HAMI_POOL_UNUSED,
     HAMI_POOL_LIVE,
-    HAMI_POOL_GRAPHS,   /* a device's graph memory */
-    HAMI_POOL_DRAINING, /* destroyed by the program while allocations of it are live */
+    HAMI_POOL_GRAPHS,     /* a device's graph memory */
+    HAMI_POOL_DESTROYING, /* the driver is being asked to: charged as it was until it has answered */
+    HAMI_POOL_DRAINING,   /* destroyed by the program while allocations of it are live */
 };
 
 /* Never unmapped, and used again only for a pool of the same row: a thread that still holds a

@@ -36,6 +36,7 @@ static struct {
     const struct hami_limits_page *page;
     dev_t device;
     ino_t inode;
+    char usage_path[PATH_MAX];
 } opened = {.region = {.fd = -1}};
 
 /* All that finding a slice comes to. */
@@ -44,6 +45,7 @@ struct slice {
     const struct hami_limits_page *page;
     union hami_limits_copy limits;
     struct hami_region region;
+    char usage_path[PATH_MAX];
 };
 
 static const char *directory(void)
@@ -82,11 +84,11 @@ static bool unlike_each_other(const struct hami_limits *limits)
 
 static bool from_page(struct slice *slice)
 {
-    char limits[PATH_MAX], usage[PATH_MAX];
+    char limits[PATH_MAX];
     const char *where = directory();
 
     if (snprintf(limits, sizeof(limits), "%s/limits", where) >= (int)sizeof(limits) ||
-        snprintf(usage, sizeof(usage), "%s/usage", where) >= (int)sizeof(usage))
+        snprintf(slice->usage_path, PATH_MAX, "%s/usage", where) >= PATH_MAX)
         return false;
     slice->page = hami_files_page(limits);
     if (!slice->page)
@@ -96,7 +98,7 @@ static bool from_page(struct slice *slice)
         hami_log(HAMI_ERROR, "%s holds no limits that make sense", limits);
         return false;
     }
-    return hami_files_usage(usage, &slice->region);
+    return hami_files_usage(slice->usage_path, &slice->region);
 }
 
 static const char *environment(const char *name)
@@ -107,7 +109,7 @@ static const char *environment(const char *name)
 static bool from_environment(const struct hami_env *env, bool driver, struct slice *slice)
 {
     const char *cache = secure_getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE");
-    char uuids[HAMI_MAX_DEVICES][HAMI_UUID_SIZE], usage[PATH_MAX];
+    char uuids[HAMI_MAX_DEVICES][HAMI_UUID_SIZE];
     struct hami_limits *limits = &slice->limits.content;
     int count = hami_devices_of_container(driver, uuids);
 
@@ -126,10 +128,10 @@ static bool from_environment(const struct hami_env *env, bool driver, struct sli
         limits->devices[i].cores = env->cores[i];
     }
     limits->checksum = hami_limits_sum(&slice->limits);
-    if (snprintf(usage, sizeof(usage), "%s.usage", cache && *cache ? cache : CACHE) >=
-        (int)sizeof(usage))
+    if (snprintf(slice->usage_path, PATH_MAX, "%s.usage", cache && *cache ? cache : CACHE) >=
+        PATH_MAX)
         return false;
-    return hami_files_usage_made(usage, &slice->region);
+    return hami_files_usage_made(slice->usage_path, &slice->region);
 }
 
 /* `driver`: cuInit has succeeded, and the driver may be asked. */
@@ -218,7 +220,9 @@ static void take_over(const struct slice *slice)
         opened.device = found.st_dev;
         opened.inode = found.st_ino;
     }
+    memcpy(opened.usage_path, slice->usage_path, PATH_MAX);
     hami_process->usage_fd = slice->region.fd;
+    hami_process->usage_path = opened.usage_path;
     hami_process->usage = slice->region.usage;
     if (slice->mode == HAMI_MODE_SLICE) {
         hami_devices_as_rows(&slice->limits.content);

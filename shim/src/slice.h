@@ -31,6 +31,7 @@ struct hami_process {
     uint32_t slot;            /* in HAMI_MODE_SLICE: the usage slot held */
     uint64_t generation;      /* of that slot */
     int usage_fd;             /* holds the slot's lock */
+    const char *usage_path;   /* where it was opened */
     struct hami_usage *usage; /* mapped shared; also of a reader, which holds no slot */
     /* Of slice.c and follow.c alone: */
     struct hami_lock attaching;

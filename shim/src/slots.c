@@ -15,6 +15,7 @@
 
 #include "account.h"
 #include "alive.h"
+#include "files.h"
 #include "lock.h"
 #include "log.h"
 #include "slice.h"
@@ -25,17 +26,13 @@
 #define LOOK_NS UINT64_C(100000000)
 
 /* The threads of a process share one open file description: the locks of one do not keep out
- * another. And the number may have become another file if the program closed ours. */
+ * another. */
 static struct hami_lock recovering;
 static struct {
     dev_t device;
     ino_t inode;
 } region;
 
-/* When the holder of which generation was found dead. */
-static struct {
-    uint64_t since, generation;
-} dead[HAMI_MAX_SLOTS];
 static _Atomic uint64_t expected; /* when the first of the dead is due; 0: none is known */
 static _Atomic uint64_t looked;   /* when hami_slots_look last did */
 
@@ -83,6 +80,20 @@ static bool is_region(int fd)
     return fstat(fd, &found) == 0 && found.st_dev == region.device && found.st_ino == region.inode;
 }
 
+/* Some programs close every descriptor they do not know, and the number of ours may be another file
+ * by now. The region is opened anew then, for as long as a look takes: a descriptor that was closed
+ * is not wanted there. Negative: it is not where it was. */
+static int open_anew(const struct hami_process *process)
+{
+    int fd = hami_files_open(process->usage_path);
+
+    if (fd >= 0 && !is_region(fd)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 /* Relaxed: whoever reads these words meanwhile reads the dead one's or nothing, either is right. */
 static void zero_charges(struct hami_usage *usage, uint32_t slot)
 {
@@ -112,30 +123,12 @@ static uint32_t flags_of(struct hami_slot *slot)
     return atomic_load_explicit(&slot->flags, memory_order_relaxed);
 }
 
-/* Whether anybody may still read memory that a dead process exported. */
-static bool somebody_imports(const struct hami_process *process, bool own)
-{
-    struct hami_slot *slots = process->usage->slots;
-
-    if (own && (flags_of(&slots[process->slot]) & HAMI_SLOT_IMPORTS))
-        return true;
-    for (uint32_t i = 0; i < HAMI_MAX_SLOTS; i++) {
-        struct hami_identity who;
-
-        if (!(flags_of(&slots[i]) & HAMI_SLOT_IMPORTS) || (own && i == process->slot))
-            continue;
-        who = recorded(&slots[i]);
-        if (is_locked_by_another(process->usage_fd, i) ||
-            hami_is_alive(&who, process->usage))
-            return true;
-    }
-    return false;
-}
-
-/* What one look at all slots knows. `own`: process->slot is held by this process, and left alone.
- * `imported`: whether somebody imports, once that was needed; negative before. */
+/* What one look at all slots knows. `fd`: the region, to try locks on. `own`: process->slot is held
+ * by this process, and left alone. `imported`: whether somebody imports, once that was needed;
+ * negative before. */
 struct look {
     const struct hami_process *process;
+    int fd;
     bool own;
     int imported;
     uint64_t now;
@@ -144,17 +137,38 @@ struct look {
     uint64_t coming;
 };
 
-static bool was_found_dead(const struct look *look, uint32_t slot)
+/* Whether anybody may still read memory that a dead process exported. */
+static bool somebody_imports(const struct look *look)
 {
-    return dead[slot].since != 0 &&
-           dead[slot].generation ==
-               atomic_load_explicit(&look->process->usage->slots[slot].generation,
-                                    memory_order_relaxed);
+    const struct hami_process *process = look->process;
+    struct hami_slot *slots = process->usage->slots;
+
+    if (look->own && (flags_of(&slots[process->slot]) & HAMI_SLOT_IMPORTS))
+        return true;
+    for (uint32_t i = 0; i < HAMI_MAX_SLOTS; i++) {
+        struct hami_identity who;
+
+        if (!(flags_of(&slots[i]) & HAMI_SLOT_IMPORTS) || (look->own && i == process->slot))
+            continue;
+        who = recorded(&slots[i]);
+        if (is_locked_by_another(look->fd, i) || hami_is_alive(&who, process->usage))
+            return true;
+    }
+    return false;
 }
 
-static void expect(struct look *look, uint32_t slot)
+/* A moment that is not over yet is nobody's: of a former boot, or written by a tenant. */
+static uint64_t found_dead_at(const struct look *look, uint32_t slot)
 {
-    uint64_t due = dead[slot].since + GRACE_NS, bytes;
+    uint64_t at = atomic_load_explicit(&look->process->usage->slots[slot].found_dead_at,
+                                       memory_order_relaxed);
+
+    return at <= look->now ? at : 0;
+}
+
+static void expect(struct look *look, uint32_t slot, uint64_t dead_at)
+{
+    uint64_t due = dead_at + GRACE_NS, bytes;
 
     if (look->due == 0 || due < look->due)
         look->due = due;
@@ -165,17 +179,20 @@ static void expect(struct look *look, uint32_t slot)
     look->coming = bytes > UINT64_MAX - look->coming ? UINT64_MAX : look->coming + bytes;
 }
 
-/* Whether the driver has had its time to take back what the dead process had. */
+/* Whether the driver has had its time to take back what the dead process had. The moment begins
+ * when any process of the container notices: the memory comes back to all of them at once. */
 static bool is_cold(struct look *look, uint32_t slot)
 {
-    if (!was_found_dead(look, slot)) {
-        dead[slot].since = look->now;
-        dead[slot].generation = atomic_load_explicit(
-            &look->process->usage->slots[slot].generation, memory_order_relaxed);
+    uint64_t dead_at = found_dead_at(look, slot);
+
+    if (dead_at == 0) {
+        dead_at = look->now;
+        atomic_store_explicit(&look->process->usage->slots[slot].found_dead_at, dead_at,
+                              memory_order_relaxed);
     }
-    if (look->now >= dead[slot].since + GRACE_NS)
+    if (look->now - dead_at >= GRACE_NS)
         return true;
-    expect(look, slot);
+    expect(look, slot, dead_at);
     return false;
 }
 
@@ -186,11 +203,14 @@ static void recover(struct look *look, uint32_t slot)
     struct hami_slot *of = &usage->slots[slot];
     struct hami_identity who = recorded(of);
 
-    if (who.pid != 0 && hami_is_alive(&who, usage))
+    if (who.pid != 0 && hami_is_alive(&who, usage)) {
+        /* Who looked from another pid namespace may have thought otherwise. */
+        atomic_store_explicit(&of->found_dead_at, 0, memory_order_relaxed);
         return;
+    }
     if (flags_of(of) & HAMI_SLOT_EXPORTS) {
         if (look->imported < 0)
-            look->imported = somebody_imports(look->process, look->own);
+            look->imported = somebody_imports(look);
         if (look->imported)
             return;
     }
@@ -198,51 +218,61 @@ static void recover(struct look *look, uint32_t slot)
      * the other, would each find those before it newly dead, until no slot was left. */
     if (has_charges(usage, slot) && !is_cold(look, slot))
         return;
-    dead[slot].since = 0;
     zero_charges(usage, slot);
     atomic_store_explicit(&of->flags, 0, memory_order_relaxed);
+    atomic_store_explicit(&of->found_dead_at, 0, memory_order_relaxed);
     /* Last, so that a slot recovered by half is one that still needs it. */
     atomic_store_explicit(&of->pid, 0, memory_order_release);
     hami_log(HAMI_INFO, "slot %u of process %u is free again", slot, who.pid);
 }
 
+static void look_at_all(struct look *look)
+{
+    struct hami_usage *usage = look->process->usage;
+
+    for (uint32_t slot = 0; slot < HAMI_MAX_SLOTS; slot++) {
+        struct hami_slot *of = &usage->slots[slot];
+        uint64_t dead_at;
+
+        if ((look->own && slot == look->process->slot) ||
+            (atomic_load_explicit(&of->pid, memory_order_relaxed) == 0 &&
+             !has_charges(usage, slot)))
+            continue;
+        if (lock_slot(look->fd, slot)) {
+            recover(look, slot);
+            unlock_slot(look->fd, slot);
+        } else if ((dead_at = found_dead_at(look, slot)) != 0) {
+            expect(look, slot, dead_at); /* another process is looking at it right now */
+        }
+    }
+}
+
+/* Where the region cannot be opened any more nothing is recovered, and nothing known to come. */
 static uint64_t recover_all(const struct hami_process *process, bool own, int row)
 {
     struct look look = {
         .process = process, .own = own, .imported = -1, .now = now_ns(), .row = row,
     };
-    int fd = process->usage_fd;
+    bool is_open = is_region(process->usage_fd);
 
-    for (uint32_t slot = 0; slot < HAMI_MAX_SLOTS; slot++) {
-        struct hami_slot *of = &process->usage->slots[slot];
-
-        if ((own && slot == process->slot) ||
-            (atomic_load_explicit(&of->pid, memory_order_relaxed) == 0 &&
-             !has_charges(process->usage, slot)))
-            continue;
-        if (lock_slot(fd, slot)) {
-            recover(&look, slot);
-            unlock_slot(fd, slot);
-        } else if (was_found_dead(&look, slot)) {
-            expect(&look, slot); /* another process is looking at it right now */
-        }
-    }
+    look.fd = is_open ? process->usage_fd : open_anew(process);
+    if (look.fd >= 0)
+        look_at_all(&look);
+    if (!is_open && look.fd >= 0)
+        close(look.fd);
     atomic_store_explicit(&expected, look.due, memory_order_relaxed);
     return look.coming;
 }
 
 uint64_t hami_slots_recover(int row)
 {
-    uint64_t coming = 0;
+    uint64_t coming;
     int kept = errno;
 
     if (hami_mode() != HAMI_MODE_SLICE)
         return 0;
     hami_lock(&recovering);
-    if (is_region(hami_process->usage_fd))
-        coming = recover_all(hami_process, true, row);
-    else
-        atomic_store_explicit(&expected, 0, memory_order_relaxed);
+    coming = recover_all(hami_process, true, row);
     hami_unlock(&recovering);
     errno = kept;
     return coming;
@@ -279,6 +309,7 @@ static void own(struct hami_process *process, uint32_t slot)
 
     zero_charges(process->usage, slot);
     atomic_store_explicit(&of->flags, 0, memory_order_relaxed);
+    atomic_store_explicit(&of->found_dead_at, 0, memory_order_relaxed);
     atomic_store_explicit(&of->start_time, self.start_time, memory_order_relaxed);
     atomic_store_explicit(&of->pid_namespace, self.pid_namespace, memory_order_relaxed);
     atomic_store_explicit(&of->pid, self.pid, memory_order_relaxed);
@@ -316,7 +347,6 @@ static void start_anew(void)
     atomic_store_explicit(&recovering.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&expected, 0, memory_order_relaxed);
     atomic_store_explicit(&looked, 0, memory_order_relaxed);
-    memset(dead, 0, sizeof(dead));
 }
 
 bool hami_slot_take(struct hami_process *process)

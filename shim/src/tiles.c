@@ -1,5 +1,5 @@
 /* Memory mapped into sparse arrays, tile by tile. What is mapped stays allocated until the tile is
- * unmapped or given other memory, or the array goes (vmm.h).
+ * unmapped or given other memory, or the array goes.
  *
  * The driver maps and unmaps in stream order; we count from the call on, which is early for an
  * unmapping by what the stream still has to do. Of a region that is unmapped in part the memory
@@ -8,7 +8,7 @@
 #include "physical.h"
 #include "real.h"
 #include "slab.h"
-#include "vmm.h"
+#include "tiles.h"
 
 #include <stdatomic.h>
 
@@ -19,14 +19,14 @@ struct region {
     uint64_t start[3], end[3];
 };
 
-struct tile {
-    struct tile *next;
+struct hami_tile {
+    struct hami_tile *next;
     struct region region;
     struct hami_physical *memory;
 };
 
-static struct tile *tiles;
-static struct hami_slab slab = HAMI_SLAB(struct tile);
+static struct hami_tile *tiles;
+static struct hami_slab slab = HAMI_SLAB(struct hami_tile);
 static _Atomic bool any; /* was ever mapped */
 
 void hami_tiles_reset(void)
@@ -73,7 +73,7 @@ static bool contains(const struct region *outer, const struct region *inner)
     return true;
 }
 
-static void end(struct tile *tile)
+static void end(struct hami_tile *tile)
 {
     hami_physical_unuse(tile->memory);
     hami_slab_give(&slab, tile);
@@ -81,10 +81,10 @@ static void end(struct tile *tile)
 
 static void end_in(const struct region *region)
 {
-    struct tile **place = &tiles;
+    struct hami_tile **place = &tiles;
 
     while (*place) {
-        struct tile *tile = *place;
+        struct hami_tile *tile = *place;
 
         if (contains(region, &tile->region)) {
             *place = tile->next;
@@ -95,41 +95,60 @@ static void end_in(const struct region *region)
     }
 }
 
-void hami_vmm_forget_resource(uint64_t array)
+struct hami_tile *hami_tiles_take(uint64_t array)
 {
-    struct tile **place = &tiles;
+    struct hami_tile **place = &tiles, *taken = NULL;
 
     if (!atomic_load_explicit(&any, memory_order_acquire))
-        return;
+        return NULL;
     hami_physical_lock();
     while (*place) {
-        struct tile *tile = *place;
+        struct hami_tile *tile = *place;
 
         if (tile->region.array == array) {
             *place = tile->next;
-            end(tile);
+            tile->next = taken;
+            taken = tile;
         } else {
             place = &tile->next;
         }
     }
     hami_physical_unlock();
+    return taken;
 }
 
-static void drop(struct tile *made)
+void hami_tiles_taken(struct hami_tile *taken, bool destroyed)
 {
-    for (struct tile *next; made; made = next) {
+    if (!taken)
+        return;
+    hami_physical_lock();
+    for (struct hami_tile *next; taken; taken = next) {
+        next = taken->next;
+        if (destroyed) {
+            end(taken);
+        } else {
+            taken->next = tiles;
+            tiles = taken;
+        }
+    }
+    hami_physical_unlock();
+}
+
+static void drop(struct hami_tile *made)
+{
+    for (struct hami_tile *next; made; made = next) {
         next = made->next;
         end(made);
     }
 }
 
 /* With the lock: a tile for each operation that maps, in reverse. False: no memory for them. */
-static bool begin(const CUarrayMapInfo *maps, unsigned int count, struct tile **made)
+static bool begin(const CUarrayMapInfo *maps, unsigned int count, struct hami_tile **made)
 {
     *made = NULL;
     for (unsigned int i = 0; i < count; i++) {
         struct hami_physical *memory = NULL;
-        struct tile *tile;
+        struct hami_tile *tile;
 
         if (maps[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
             memory = hami_physical_of(maps[i].memHandle.memHandle);
@@ -139,7 +158,7 @@ static bool begin(const CUarrayMapInfo *maps, unsigned int count, struct tile **
         if (!tile)
             return false;
         hami_physical_use(memory);
-        *tile = (struct tile){.next = *made, .region = region_of(&maps[i]), .memory = memory};
+        *tile = (struct hami_tile){.next = *made, .region = region_of(&maps[i]), .memory = memory};
         *made = tile;
     }
     return true;
@@ -147,9 +166,9 @@ static bool begin(const CUarrayMapInfo *maps, unsigned int count, struct tile **
 
 /* With the lock. One call's operations take effect in their order: what a later one maps ends what
  * an earlier one mapped there. */
-static void apply(const CUarrayMapInfo *maps, unsigned int count, struct tile *made)
+static void apply(const CUarrayMapInfo *maps, unsigned int count, struct hami_tile *made)
 {
-    struct tile *ordered = NULL, *next;
+    struct hami_tile *ordered = NULL, *next;
 
     for (; made; made = next) {
         next = made->next;
@@ -158,7 +177,7 @@ static void apply(const CUarrayMapInfo *maps, unsigned int count, struct tile *m
     }
     for (unsigned int i = 0; i < count; i++) {
         struct region region = region_of(&maps[i]);
-        struct tile *tile = ordered;
+        struct hami_tile *tile = ordered;
 
         end_in(&region);
         if (maps[i].memOperationType != CU_MEM_OPERATION_TYPE_MAP || !tile ||
@@ -177,7 +196,7 @@ static CUresult map_array(CUarrayMapInfo *maps, unsigned int count, CUstream str
                           CUresult (*driver)(CUarrayMapInfo *maps, unsigned int count,
                                              CUstream stream))
 {
-    struct tile *made;
+    struct hami_tile *made;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool complete;
 

@@ -3,8 +3,6 @@
  *
  * What is counted is changed before the driver's call where that keeps memory charged, and after it
  * where that ends it. */
-#include "vmm.h"
-
 #include "account.h"
 #include "async.h"
 #include "context.h"

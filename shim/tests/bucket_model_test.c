@@ -193,6 +193,8 @@ static void streams_are_not_serialised(void)
 {
     static const struct tenant tenants[] = {
         {.kernel = 500 * US, .streams = 8, .width = 125, FORCED},
+        {.kernel = 2 * MS, .streams = 8, .width = 125, FORCED},
+        {.kernel = 10 * MS, .streams = 8, .width = 125, FORCED},
         {.kernel = 20 * US, .streams = 8, .width = 125, FORCED},
         {.kernel = 20 * MS, .streams = 4, .width = 250, FORCED},
         {.kernel = MS, .streams = 16, .width = 125, FORCED},

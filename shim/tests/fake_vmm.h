@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "fake_driver.h"
-#include "vmm.h"
 
 #define OBJECTS 64
 #define MAPPINGS 256

@@ -59,6 +59,7 @@ static void print_usage(void)
     FIELD(hami_slot, start_time);
     FIELD(hami_slot, pid_namespace);
     FIELD(hami_slot, generation);
+    FIELD(hami_slot, found_dead_at);
     FIELD(hami_slot, reserved);
     SIZE(hami_slot);
     FIELD(hami_bucket, level);

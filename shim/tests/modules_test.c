@@ -1,7 +1,6 @@
 /* Unloading code. links: src/modules.c src/module_size.c src/settle.c src/pools.c src/pool_table.c src/graphs.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
-static bool instantiated; /* a library in the current context, where it was not used */
 static CUresult unloading;
 
 static CUresult fake_cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *options,
@@ -17,14 +16,6 @@ static CUresult fake_cuLibraryLoadData(CUlibrary *library, const void *image, CU
     (void)library_values;
     (void)library_option_count;
     *library = (CUlibrary)0x40;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_cuLibraryGetModule(CUmodule *module, CUlibrary library)
-{
-    (void)library;
-    instantiated = true;
-    *module = (CUmodule)0x80;
     return CUDA_SUCCESS;
 }
 
@@ -57,17 +48,6 @@ static CUlibrary load(void)
     return library;
 }
 
-static void a_library_is_not_loaded_into_a_context_to_be_unloaded(void)
-{
-    CUlibrary library;
-
-    fake_start(MIB);
-    instantiated = false;
-    library = load();
-    EXPECT(cuLibraryUnload(library) == CUDA_SUCCESS);
-    EXPECT(!instantiated);
-}
-
 static void a_library_is_charged_until_the_driver_has_unloaded_it(void)
 {
     CUlibrary library;
@@ -84,11 +64,9 @@ static void a_library_is_charged_until_the_driver_has_unloaded_it(void)
 int main(void)
 {
     fake_real.cuLibraryLoadData = fake_cuLibraryLoadData;
-    fake_real.cuLibraryGetModule = fake_cuLibraryGetModule;
     fake_real.cuLibraryUnload = fake_cuLibraryUnload;
     fake_real.cuDeviceGetAttribute = fake_cuDeviceGetAttribute;
     fake_real.cuModuleGetLoadingMode = fake_cuModuleGetLoadingMode;
-    a_library_is_not_loaded_into_a_context_to_be_unloaded();
     a_library_is_charged_until_the_driver_has_unloaded_it();
     return report();
 }

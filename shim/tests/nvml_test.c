@@ -120,6 +120,20 @@ static nvmlReturn_t lacking(nvmlDevice_t device, unsigned int *count, nvmlProces
     return NVML_ERROR_FUNCTION_NOT_FOUND;
 }
 
+static nvmlReturn_t details(nvmlDevice_t device, nvmlProcessDetailList_t *list)
+{
+    nvmlReturn_t result;
+
+    if (!list || list->mode > NVML_PROCESS_MODE_MPS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (list->version != nvmlProcessDetailList_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    result = room(device, &list->numProcArrayEntries, list->procArray);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < driver_processes; i++)
+        list->procArray[i] = (nvmlProcessDetail_v1_t){.pid = 4194300 + i, .usedGpuMemory = MIB};
+    return result;
+}
+
 static struct hami_real_nvml driver = {
     .nvmlDeviceGetUUID = uuid_of,
     .nvmlDeviceGetHandleByUUID = by_uuid,
@@ -137,6 +151,7 @@ static struct hami_real_nvml driver = {
     .nvmlDeviceGetMPSComputeRunningProcesses = running_v1,
     .nvmlDeviceGetMPSComputeRunningProcesses_v2 = running,
     .nvmlDeviceGetMPSComputeRunningProcesses_v3 = running,
+    .nvmlDeviceGetRunningProcessDetailList = details,
 };
 const struct hami_real_nvml *_Atomic hami_real_nvml_found = &driver;
 
@@ -453,6 +468,53 @@ static void the_parts_of_a_card_say_which_they_are(void)
     }
 }
 
+static nvmlReturn_t detailed(nvmlDevice_t device, unsigned int mode, unsigned int *count,
+                             nvmlProcessDetail_v1_t *found)
+{
+    nvmlProcessDetailList_t list = {.version = nvmlProcessDetailList_v1, .mode = mode,
+                                    .numProcArrayEntries = *count, .procArray = found};
+    nvmlReturn_t result = nvmlDeviceGetRunningProcessDetailList(device, &list);
+
+    *count = list.numProcArrayEntries;
+    return result;
+}
+
+static void the_list_with_details_is_the_same(void)
+{
+    nvmlProcessDetail_v1_t found[4] = {{.pid = 77}};
+    nvmlProcessDetailList_t list = {.version = nvmlProcessDetailList_v1, .procArray = found};
+    struct hami_identity self;
+    unsigned int count = 4;
+
+    start(100 * MIB);
+    self = attached(5 * MIB);
+    EXPECT(detailed(CARD, NVML_PROCESS_MODE_COMPUTE, &count, found) == NVML_SUCCESS && count == 1);
+    EXPECT(found[0].pid == self.pid && found[0].usedGpuMemory == 5 * MIB);
+    EXPECT(found[0].gpuInstanceId == 0xffffffff && found[0].computeInstanceId == 0xffffffff);
+    EXPECT(found[0].usedGpuCcProtectedMemory == 0);
+    for (unsigned int mode = NVML_PROCESS_MODE_GRAPHICS; mode <= NVML_PROCESS_MODE_MPS; mode++) {
+        count = 4;
+        EXPECT(detailed(CARD, mode, &count, found) == NVML_SUCCESS && count == 0);
+    }
+    count = 4;
+    EXPECT(detailed(CARD, 3, &count, found) == NVML_ERROR_INVALID_ARGUMENT && count == 4);
+    count = 0;
+    EXPECT(detailed(CARD, 0, &count, NULL) == NVML_ERROR_INSUFFICIENT_SIZE && count == 1);
+    EXPECT(detailed(CARD, 0, &count, NULL) == NVML_ERROR_INVALID_ARGUMENT);
+    EXPECT(nvmlDeviceGetRunningProcessDetailList(CARD, NULL) == NVML_ERROR_INVALID_ARGUMENT);
+    EXPECT(nvmlDeviceGetRunningProcessDetailList(NOBODY, &list) == NVML_ERROR_INVALID_ARGUMENT);
+    list.version = 5;
+    EXPECT(nvmlDeviceGetRunningProcessDetailList(CARD, &list) ==
+           NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    mode_found = HAMI_MODE_CLOSED;
+    count = 4;
+    EXPECT(detailed(CARD, NVML_PROCESS_MODE_COMPUTE, &count, found) == NVML_SUCCESS && count == 0);
+    mode_found = HAMI_MODE_FREE;
+    count = 4;
+    EXPECT(detailed(CARD, NVML_PROCESS_MODE_COMPUTE, &count, found) == NVML_SUCCESS && count == 2);
+    EXPECT(found[1].pid == 4194301);
+}
+
 typedef nvmlReturn_t lists(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *);
 typedef nvmlReturn_t lists_v1(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v1_t *);
 
@@ -526,6 +588,7 @@ int main(void)
     room_is_asked_for_as_nvml_has_it();
     a_driver_without_the_function_lacks_it_in_a_slice_too();
     the_parts_of_a_card_say_which_they_are();
+    the_list_with_details_is_the_same();
     the_nodes_other_processes_are_not_shown();
     without_a_slice_all_lists_are_the_drivers();
     a_slice_that_cannot_be_read_lists_nobody();

@@ -266,6 +266,41 @@ static void a_destroyed_pool_is_charged_until_its_last_allocation_is_freed(void)
     EXPECT(fake_charged[0] == 0 && charged_is_given());
 }
 
+/* Other threads have their turn before the driver comes to it. */
+static CUresult destroy_beside_others(CUmemoryPool pool)
+{
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 64 * MIB && charged_is_given());
+    EXPECT(!hami_memory_charge(0, 90 * MIB));
+    return fake_cuMemPoolDestroy(pool);
+}
+
+static void what_a_pool_caches_is_charged_until_it_is_destroyed(void)
+{
+    CUmemoryPool pool;
+
+    fake_start(100 * MIB);
+    pool = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    fake_pools[fake_pool_of(pool)].threshold = UINT64_MAX;
+    release(allocate_from(pool, 60 * MIB));
+    fake_real.cuMemPoolDestroy = destroy_beside_others;
+    EXPECT(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+    fake_real.cuMemPoolDestroy = fake_cuMemPoolDestroy;
+    EXPECT(hami_memory_charge(0, 90 * MIB) && fake.given[0] == 0);
+}
+
+static void a_devices_own_pool_is_not_to_be_destroyed(void)
+{
+    fake_start(100 * MIB);
+    fake_pools[0].threshold = UINT64_MAX;
+    release(allocate(60 * MIB));
+    fake_real.cuMemPoolDestroy = destroy_beside_others;
+    EXPECT(cuMemPoolDestroy(fake_handle(0)) == CUDA_ERROR_INVALID_VALUE);
+    fake_real.cuMemPoolDestroy = fake_cuMemPoolDestroy;
+    EXPECT(fake_charged[0] == 64 * MIB && charged_is_given());
+    EXPECT(allocate(90 * MIB) && charged_is_given() && fake.peak[0] <= fake_limit);
+}
+
 static void pending_frees_of_a_destroyed_pool_are_charged_until_the_device_is_waited_for(void)
 {
     CUmemoryPool pool;
@@ -361,9 +396,8 @@ static void cuMemFree_ends_stream_ordered_memory_too(void)
 
     fake_start(640 * MIB);
     address = allocate(40 * MIB);
-    EXPECT(hami_async_take(address, &entry));
-    hami_async_put_back(&entry);
-    EXPECT(hami_async_take(address, &entry) && !hami_async_take(address, &entry));
+    EXPECT(hami_memory_take(HAMI_KIND_LINEAR, address, &entry));
+    EXPECT(!hami_memory_take(HAMI_KIND_LINEAR, address, &entry));
     EXPECT(fake_cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
     fake_synchronise(); /* cuMemFree waits */
     hami_async_freed(&entry);
@@ -417,7 +451,9 @@ static CUresult fake_import(CUmemoryPool *pool, void *handle, CUmemAllocationHan
 {
     (void)handle;
     (void)type;
-    (void)flags;
+    EXPECT(fake_flags & HAMI_SLOT_IMPORTS); /* who exports it may die meanwhile */
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
     fake_pools[7] = (struct fake_pool){.exists = true, .reserved = 900 * MIB, .host = true};
     *pool = fake_handle(7);
     return CUDA_SUCCESS;
@@ -434,6 +470,8 @@ static void a_shared_pool_is_charged_to_who_made_it_and_both_slots_say_so(void)
            CUDA_ERROR_INVALID_VALUE);
     EXPECT(fake_flags == 0);
     EXPECT(cuMemPoolExportToShareableHandle(NULL, fake_handle(0), 1, 0) == CUDA_SUCCESS);
+    EXPECT(fake_flags == HAMI_SLOT_EXPORTS);
+    EXPECT(cuMemPoolImportFromShareableHandle(&pool, NULL, 1, 1) == CUDA_ERROR_INVALID_VALUE);
     EXPECT(fake_flags == HAMI_SLOT_EXPORTS);
     EXPECT(cuMemPoolImportFromShareableHandle(&pool, NULL, 1, 0) == CUDA_SUCCESS);
     EXPECT(fake_flags == (HAMI_SLOT_EXPORTS | HAMI_SLOT_IMPORTS));
@@ -504,6 +542,8 @@ int main(void)
     an_allocation_while_a_pool_is_found_to_have_shrunk_is_charged();
     the_pool_chosen_for_a_device_serves_it_from_then_on();
     a_destroyed_pool_is_charged_until_its_last_allocation_is_freed();
+    what_a_pool_caches_is_charged_until_it_is_destroyed();
+    a_devices_own_pool_is_not_to_be_destroyed();
     pending_frees_of_a_destroyed_pool_are_charged_until_the_device_is_waited_for();
     records_of_pools_are_used_again();
     a_pool_whose_destruction_was_not_seen_is_another_when_its_handle_comes_again();

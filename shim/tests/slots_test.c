@@ -137,6 +137,84 @@ static void a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later(void)
     fake_detach();
 }
 
+static uint64_t milliseconds_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Whoever looks first notes the moment for all: the next one does not begin anew. */
+static void the_moment_begins_for_all_when_one_notices(void)
+{
+    struct timespec pause = {.tv_nsec = 120000000};
+    struct hami_slot *slot;
+    struct child child;
+    pid_t other;
+    int status;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, NULL);
+    slot = &hami_process->usage->slots[child.slot];
+    kill_child(&child);
+    EXPECT(slot->found_dead_at == 0);
+    EXPECT(hami_slots_recover(0) == 7 * MIB);
+    EXPECT(slot->found_dead_at / 1000000 <= milliseconds_now() &&
+           slot->found_dead_at / 1000000 + 1000 > milliseconds_now());
+    nanosleep(&pause, NULL);
+    other = fork();
+    if (other == 0) {
+        memset(hami_process, 0, sizeof(hami_process[0]));
+        /* Taking a slot looks once. */
+        _exit(!fake_attach() || hami_charged(0) != 0 || hami_slots_recover(0) != 0);
+    }
+    need(waitpid(other, &status, 0) == other, "waitpid");
+    EXPECT(status == 0 && hami_charged(0) == 0);
+    EXPECT(slot->found_dead_at == 0); /* it took this one */
+    fake_detach();
+}
+
+/* A time of a former boot, or one that a program of the container made up. */
+static void a_moment_that_is_not_there_yet_begins_now(void)
+{
+    struct timespec pause = {.tv_nsec = 2000000};
+    struct child child;
+    uint64_t start;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    for (int shift = 1; shift < 64; shift += 31) {
+        child = start_child(7 * MIB, NULL);
+        kill_child(&child);
+        start = milliseconds_now();
+        atomic_store(&hami_process->usage->slots[child.slot].found_dead_at,
+                     start * 1000000 + (UINT64_C(1) << 40) + (UINT64_C(1) << shift));
+        for (int i = 0; i < 500 && hami_slots_recover(0) != 0; i++)
+            nanosleep(&pause, NULL);
+        EXPECT(hami_charged(0) == 0);
+        EXPECT(milliseconds_now() - start >= 99);
+    }
+    fake_detach();
+}
+
+/* A recovery that was killed half-way left the time behind. */
+static void a_new_holder_is_not_dead(void)
+{
+    struct child child;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    atomic_store(&hami_process->usage->slots[1].found_dead_at, 1);
+    child = start_child(7 * MIB, NULL);
+    EXPECT(child.slot == 1 && hami_process->usage->slots[1].found_dead_at == 0);
+    EXPECT(hami_slots_recover(0) == 0 && hami_charged(0) == 7 * MIB);
+    kill_child(&child);
+    EXPECT(hami_slots_recover(0) == 7 * MIB);
+    fake_detach();
+}
+
 static void a_dead_process_that_had_nothing_leaves_its_slot_at_once(void)
 {
     struct child child;
@@ -260,8 +338,10 @@ static void who_closes_all_files_keeps_its_slot(void)
     fake_container(1, 100 * MIB);
     EXPECT(fake_attach());
     child = start_child(7 * MIB, close_everything);
+    atomic_store(&hami_process->usage->slots[child.slot].found_dead_at, 1);
     recover_after_a_moment();
     EXPECT(hami_charged(0) == 7 * MIB);
+    EXPECT(hami_process->usage->slots[child.slot].found_dead_at == 0);
     /* Nor does anybody else take it. */
     {
         struct child other = start_child(MIB, NULL);
@@ -275,41 +355,85 @@ static void who_closes_all_files_keeps_its_slot(void)
     fake_detach();
 }
 
-/* And what it does with the number afterwards is not touched. */
-static void a_number_that_is_another_file_is_left_alone(void)
+
+static bool is_locked_in(const char *path, uint32_t slot)
 {
+    struct flock any = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    int probe = open(path, O_RDWR | O_CLOEXEC);
+
+    need(probe >= 0 && fcntl(probe, F_OFD_GETLK, &any) == 0, "F_OFD_GETLK");
+    close(probe);
+    return any.l_type != F_UNLCK;
+}
+
+static int open_files(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 64; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* It finds the dead all the same, and what it does with the number afterwards is not touched. */
+static void who_closed_its_descriptor_recovers_and_leaves_the_number_alone(void)
+{
+    int other, again, keep, files;
+    struct flock first = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
     struct child child;
-    int keep;
+    char path[64];
 
     fake_container(1, 100 * MIB);
     EXPECT(fake_attach());
     child = start_child(7 * MIB, NULL);
     kill_child(&child);
     keep = dup(hami_process->usage_fd);
-    {
-        int other = memfd_create("other", MFD_CLOEXEC), again, probe;
-        struct flock any = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
-        char path[64];
-
-        need(dup2(other, hami_process->usage_fd) >= 0, "dup2");
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", other);
-        again = open(path, O_RDWR | O_CLOEXEC);
-        need(fcntl(again, F_OFD_SETLK, &any) == 0, "F_OFD_SETLK");
-        recover_after_a_moment();
-        EXPECT(hami_charged(0) == 7 * MIB);
-        probe = open(path, O_RDWR | O_CLOEXEC);
-        any.l_type = F_WRLCK;
-        any.l_pid = 0;
-        need(fcntl(probe, F_OFD_GETLK, &any) == 0, "F_OFD_GETLK");
-        EXPECT(any.l_type == F_WRLCK);
-        close(other);
-        close(again);
-        close(probe);
-    }
-    need(dup2(keep, hami_process->usage_fd) >= 0, "dup2");
-    close(keep);
+    other = memfd_create("other", MFD_CLOEXEC);
+    need(keep >= 0 && dup2(other, hami_process->usage_fd) >= 0, "dup2");
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", other);
+    again = open(path, O_RDWR | O_CLOEXEC);
+    need(fcntl(again, F_OFD_SETLK, &first) == 0, "F_OFD_SETLK");
+    files = open_files();
     recover_after_a_moment();
     EXPECT(hami_charged(0) == 0);
+    EXPECT(open_files() == files);
+    EXPECT(is_locked_in(path, 1) && !is_locked_in(path, 0));
+    /* The own slot is held by the lock that the open file has, whatever its number. */
+    EXPECT(is_locked_in(fake_path, hami_process->slot));
+    close(hami_process->usage_fd);
+    EXPECT(hami_slots_recover(0) == 0 && open_files() == files - 1);
+    need(dup2(keep, hami_process->usage_fd) >= 0, "dup2");
+    close(other);
+    close(again);
+    close(keep);
+    fake_detach();
+}
+
+static void another_file_in_the_regions_place_is_not_taken_for_it(void)
+{
+    int files, other = memfd_create("other", MFD_CLOEXEC), keep;
+    struct child child;
+    char path[64];
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(7 * MIB, NULL);
+    kill_child(&child);
+    keep = dup(hami_process->usage_fd);
+    close(hami_process->usage_fd);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", other);
+    hami_process->usage_path = path;
+    files = open_files();
+    recover_after_a_moment();
+    hami_process->usage_path = "/nowhere";
+    recover_after_a_moment();
+    EXPECT(hami_charged(0) == 7 * MIB && open_files() == files);
+    hami_process->usage_path = fake_path;
+    recover_after_a_moment();
+    EXPECT(hami_charged(0) == 0);
+    need(dup2(keep, hami_process->usage_fd) >= 0, "dup2");
+    close(keep);
+    close(other);
     fake_detach();
 }
 
@@ -508,13 +632,17 @@ int main(void)
 {
     a_slot_says_who_holds_it();
     a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later();
+    the_moment_begins_for_all_when_one_notices();
+    a_moment_that_is_not_there_yet_begins_now();
+    a_new_holder_is_not_dead();
     a_dead_process_that_had_nothing_leaves_its_slot_at_once();
     what_is_expected_is_looked_for_when_it_is_due();
     a_look_for_the_dead_is_taken_once_in_a_while();
     a_zombie_holds_nothing();
     a_forked_child_keeps_its_parents_slot();
     who_closes_all_files_keeps_its_slot();
-    a_number_that_is_another_file_is_left_alone();
+    who_closed_its_descriptor_recovers_and_leaves_the_number_alone();
+    another_file_in_the_regions_place_is_not_taken_for_it();
     exec_drops_a_slot();
     who_comes_back_after_exec_gives_up_its_old_slot();
     another_pid_namespace_is_judged_by_the_lock_alone();

@@ -1,6 +1,5 @@
-/* Physical allocations. links: src/vmm.c src/physical.c src/imports.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c */
+/* Physical allocations. links: src/vmm.c src/physical.c src/imports.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/arrays.c src/array_size.c src/request.c */
 #include "fake_vmm.h"
-#include "vmm.h"
 
 static bool charged_is_given(void)
 {
@@ -445,6 +444,15 @@ static CUarrayMapInfo tile(uintptr_t array, unsigned int x, CUmemGenericAllocati
     return map;
 }
 
+static CUresult fake_cuArrayDestroy(CUarray array)
+{
+    (void)array;
+    if (taken_or(CUDA_SUCCESS) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_HANDLE;
+    let_others();
+    return CUDA_SUCCESS;
+}
+
 static void memory_in_a_sparse_array_is_held_until_unmapped_replaced_or_the_array_goes(void)
 {
     CUmemGenericAllocationHandle one, two, three;
@@ -454,6 +462,7 @@ static void memory_in_a_sparse_array_is_held_until_unmapped_replaced_or_the_arra
     one = create(10 * MIB);
     two = create(20 * MIB);
     three = create(4 * MIB);
+    fake_real.cuArrayDestroy = fake_cuArrayDestroy;
     maps[0] = tile(0xaaaa, 0, one);
     maps[1] = tile(0xaaaa, 64, two);
     maps[2] = tile(0xbbbb, 0, three);
@@ -470,10 +479,41 @@ static void memory_in_a_sparse_array_is_held_until_unmapped_replaced_or_the_arra
     maps[0] = tile(0xaaaa, 64, one);
     EXPECT(cuMemMapArrayAsync(maps, 1, NULL) == CUDA_SUCCESS && fake_charged[0] == 10 * MIB);
     EXPECT(cuMemRelease(one) == CUDA_SUCCESS && fake_charged[0] == 10 * MIB);
-    hami_vmm_forget_resource(0xaaaa);
+    EXPECT(cuArrayDestroy((CUarray)0xaaaa) == CUDA_SUCCESS);
     EXPECT(fake_charged[0] == 4 * MIB);
-    hami_vmm_forget_resource(0xbbbb);
+    EXPECT(cuArrayDestroy((CUarray)0xbbbb) == CUDA_SUCCESS);
     EXPECT(fake_charged[0] == 0);
+}
+
+static CUmemGenericAllocationHandle mapped_meanwhile;
+
+/* The driver gives a handle out again at once. */
+static void map_into_the_next_array(void)
+{
+    CUarrayMapInfo map = tile(0xaaaa, 0, mapped_meanwhile);
+
+    EXPECT(cuMemMapArrayAsync(&map, 1, NULL) == CUDA_SUCCESS);
+    EXPECT(cuMemRelease(mapped_meanwhile) == CUDA_SUCCESS);
+}
+
+static void memory_in_the_next_array_of_the_same_handle_is_held(void)
+{
+    CUarrayMapInfo map;
+    CUmemGenericAllocationHandle memory;
+
+    fake_vmm_start(100 * MIB);
+    memory = create(10 * MIB);
+    mapped_meanwhile = create(20 * MIB);
+    map = tile(0xaaaa, 0, memory);
+    EXPECT(cuMemMapArrayAsync(&map, 1, NULL) == CUDA_SUCCESS);
+    EXPECT(cuMemRelease(memory) == CUDA_SUCCESS);
+    refuse_next = true;
+    EXPECT(cuArrayDestroy((CUarray)0xaaaa) == CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(fake_charged[0] == 30 * MIB);
+    fake.meanwhile = map_into_the_next_array;
+    EXPECT(cuArrayDestroy((CUarray)0xaaaa) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 20 * MIB);
+    EXPECT(cuArrayDestroy((CUarray)0xaaaa) == CUDA_SUCCESS && fake_charged[0] == 0);
 }
 
 /* ---- Any order of calls, against the driver's rules ---- */
@@ -561,6 +601,7 @@ int main(void)
     what_is_bound_to_a_multicast_object_is_held();
     binding_an_address_holds_what_is_mapped_there();
     memory_in_a_sparse_array_is_held_until_unmapped_replaced_or_the_array_goes();
+    memory_in_the_next_array_of_the_same_handle_is_held();
     any_order_of_calls_charges_what_the_device_gave();
     return report();
 }

@@ -130,6 +130,12 @@ class Api:
     async def get(self, path: str, **query: Any) -> Answer:
         return await self.call("GET", path, **query)
 
+    async def table(self, path: str) -> Any:
+        """What ``kubectl get`` shows."""
+        accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+        async with self._session.get(path, headers={"Accept": accept}) as answer:
+            return await answer.json()
+
     async def post(self, path: str, body: Any, **query: Any) -> Answer:
         return await self.call("POST", path, body, **query)
 

@@ -20,6 +20,7 @@ PATHS: Mapping[str, str] = {
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "ValidatingAdmissionPolicy": POLICIES,
     "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
+    "ValidatingWebhookConfiguration": f"{ADMISSION}/validatingwebhookconfigurations",
 }
 
 
@@ -141,9 +142,12 @@ class Release:
         ]
 
     def _path(self, thing: Object) -> str:
-        if thing["kind"] == "ServiceAccount":
+        kind = thing["kind"]
+        if kind == "ServiceAccount":
             return f"{NAMESPACES}/{self.namespace}/serviceaccounts"
-        return PATHS[thing["kind"]]
+        if kind in ("Role", "RoleBinding"):
+            return f"{RBAC}/namespaces/{self.namespace}/{kind.lower()}s"
+        return PATHS[kind]
 
 
 def annotated(client: Client, path: str, **annotations: str | None) -> tuple[int, str]:

@@ -156,6 +156,9 @@ class Worker:
                 "imagefs.available": "1%",
             },
             "imageGCHighThresholdPercent": 100,
+            # What it could not do it tries again after a second, not after ten and more.
+            "syncFrequency": "1s",
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
             "port": free_port(),
             "healthzPort": 0,
             "clusterDNS": ["10.96.0.10"],

@@ -464,9 +464,9 @@ def own(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
             lambda m: m.filtered(0.1, "refused", {"CardNotHealth": 3, "UnknownUsage": 1}),
             "hami_scheduler_node_refusals_total", {("CardNotHealth",): 3, ("UnknownUsage",): 1},
         ),
-        (lambda m: m.preempted(0.1, "kept", {}), "hami_scheduler_preempt_duration_seconds_count", {("kept",): 1}),
+        (lambda m: m.preemption_judged(0.1, "kept", {}), "hami_scheduler_preempt_duration_seconds_count", {("kept",): 1}),
         (
-            lambda m: m.preempted(0.1, "vetoed", {"CardInsufficientMemory": 2}),
+            lambda m: m.preemption_judged(0.1, "vetoed", {"CardInsufficientMemory": 2}),
             "hami_scheduler_preempt_vetoes_total", {("CardInsufficientMemory",): 2},
         ),
         (lambda m: m.bound(0.1, "unknown"), "hami_scheduler_bind_duration_seconds_count", {("unknown",): 1}),
@@ -560,7 +560,7 @@ async def test_the_document_names_every_metric_and_no_other():
 def test_the_documented_labels_are_those_of_our_own_metrics():
     metrics = Metrics()
     metrics.filtered(0.1, "refused", {"CardNotHealth": 1})
-    metrics.preempted(0.1, "kept", {"CardNotHealth": 1})
+    metrics.preemption_judged(0.1, "kept", {"CardNotHealth": 1})
     metrics.bound(0.1, "bound")
     metrics.reviewed(0.1, "denied")
     metrics.fitted("ACME", 0.1)

@@ -9,8 +9,9 @@ from typing import Any
 
 import aiohttp
 
-from hami.scheduler.app import Limits, extender_app, public_app
+from hami.scheduler.app import extender_app, public_app
 from hami.scheduler.binds import Bind
+from hami.scheduler.bodies import Limits
 from hami.scheduler.server import Listener, serving
 from hami.wire.extender import (
     ExtenderBindingResult,
@@ -101,8 +102,17 @@ def an_extender_app(extender=None, *, waits=(), broken=(), limits=USUAL):
     return extender_app(extender or Answering(), State(waits, broken), limits)
 
 
-def a_public_app(webhook=None, *, waits=(), broken=(), api_router=None, limits=USUAL):
-    return public_app(webhook, State(waits, broken), NoMetrics(), api_router, limits)
+def a_public_app(
+    webhook=None, *, waits=(), broken=(), api_router=None, limits=USUAL, quota_webhook=None
+):
+    return public_app(
+        webhook,
+        State(waits, broken),
+        NoMetrics(),
+        api_router,
+        limits,
+        quota_webhook=quota_webhook,
+    )
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami.scheduler import server as servers
-from hami.scheduler.app import Limits
+from hami.scheduler.bodies import Limits
 from hami.wire.extender import (
     ExtenderBindingResult,
     ExtenderFilterResult,

@@ -11,10 +11,12 @@ import pytest
 from fastapi import APIRouter
 
 from hami.domain.errors import ConfigError
-from hami.scheduler.app import Limits, whole_app
+from hami.scheduler.app import whole_app
 from hami.scheduler.binds import Bind, address_of, open_socket, parse_bind
+from hami.scheduler.bodies import Limits
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.listeners import Served, listeners_of
+from hami.scheduler.quota_webhook import PATHS as QUOTA_PATHS
 from hami.scheduler.server import Listener, serving
 from hami.scheduler.tls import self_signed
 from hami.wire.admission import AdmissionResponse, AdmissionReview
@@ -193,6 +195,7 @@ def a_served(**changes) -> Served:
     parts = {
         "extender": Answering(),
         "webhook": Reviewing(ALLOWED),
+        "quota_webhook": Reviewing(ALLOWED),
         "health": State(),
         "metrics": NoMetrics(),
     }
@@ -204,7 +207,10 @@ ANYWHERE = {
     "public_bind": "127.0.0.1:0",
     "metrics_bind_address": "127.0.0.1:0",
 }
-PATHS = ("/filter", "/preempt", "/bind", "/webhook", "/metrics", "/healthz", "/readyz")
+EXTENDER = {"/filter", "/preempt", "/bind"}
+WEBHOOKS = {"/webhook", *QUOTA_PATHS}
+HEALTH = {"/healthz", "/readyz"}
+PATHS = (*EXTENDER, *WEBHOOKS, *HEALTH, "/metrics")
 
 
 async def served_paths(config: SchedulerConfig) -> dict[str, set[str]]:
@@ -224,13 +230,10 @@ async def served_paths(config: SchedulerConfig) -> dict[str, set[str]]:
     return found
 
 
-HEALTH = {"/healthz", "/readyz"}
-
-
 async def test_extender_and_public_and_metrics_have_listeners_of_their_own():
     assert await served_paths(SchedulerConfig(**ANYWHERE)) == {
-        "extender http": {"/filter", "/preempt", "/bind", *HEALTH},
-        "public http": {"/webhook", "/metrics", *HEALTH},
+        "extender http": EXTENDER | HEALTH,
+        "public http": {"/metrics", *WEBHOOKS, *HEALTH},
         "metrics http": {"/metrics", *HEALTH},
     }
 

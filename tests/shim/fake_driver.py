@@ -94,18 +94,20 @@ def compiled(source: Path, target: Path, *flags: str) -> Path:
 
 
 def make_driver(
-    folder: Path, *, without: Sequence[str] = (), aliases: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    without: Sequence[str] = (),
+    aliases: Mapping[str, str] | None = None,
+    hash_style: str = "gnu",
 ) -> Path:
     """Both libraries in ``folder``, which is made."""
     folder.mkdir()
     source = folder / "driver.c"
-    source.write_text(_driver(without, aliases or {}))
-    compiled(source, folder / "libcuda.so.1", "-shared", "-Wl,-Bsymbolic,-soname,libcuda.so.1")
-    source.write_text("\n".join(_functions([*NVML_HOOKS, *NVML_CALLS], {})))
-    compiled(
-        source,
-        folder / "libnvidia-ml.so.1",
-        "-shared",
-        "-Wl,-Bsymbolic,-soname,libnvidia-ml.so.1",
-    )
+    for soname, code in (
+        ("libcuda.so.1", _driver(without, aliases or {})),
+        ("libnvidia-ml.so.1", "\n".join(_functions([*NVML_HOOKS, *NVML_CALLS], {}))),
+    ):
+        source.write_text(code)
+        linked = f"-Wl,-Bsymbolic,-soname,{soname},--hash-style={hash_style}"
+        compiled(source, folder / soname, "-shared", linked)
     return folder

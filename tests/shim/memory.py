@@ -115,3 +115,7 @@ class Tenant:
 
     def peak(self, gpu: int = 0) -> int:
         return self._gpus.held(self.name, gpu).peak
+
+    def most(self, gpu: int = 0) -> int:
+        """With what the driver took on its own."""
+        return self._gpus.held(self.name, gpu).most

@@ -33,6 +33,8 @@ class Held:
     bytes: int
     peak: int
     """The most that data and pool ever were together."""
+    most: int
+    """The most that all kinds ever were together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ class SimulatedGpus:
             if (row.tenant, row.unit) == (tenant, unit):
                 return row
         return Held(tenant=tenant, unit=unit, data=0, context=0, code=0, pool=0, internal=0,
-                    bytes=0, peak=0)  # fmt: skip
+                    bytes=0, peak=0, most=0)  # fmt: skip
 
     def used(self, unit: int = 0) -> int:
         """Bytes of the unit in use, whoever has them."""

@@ -327,7 +327,9 @@ def test_a_slot_says_that_its_process_exported_and_imported(tenant: MakesTenant)
         assert a.flags() == [0]
         program.does("export", "d", "h")
         assert a.flags() == [EXPORTS]
-        program.does("import", "i", "d")  # which is nobody else's
+        program.does("import", "i", "d")  # its own, but a driver's descriptors all look alike
+        assert a.flags() == [EXPORTS | IMPORTS]
+        program.does("release", "i")
         assert a.flags() == [EXPORTS]
 
 

@@ -131,6 +131,16 @@ def test_what_we_do_not_stand_before_is_the_drivers(place: Place, way: str) -> N
     assert place.answers(way, CALLS) == {name: f"{DRIVER} {name}" for name in CALLS}
 
 
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_a_driver_is_read_by_whichever_table_of_names_it_has(
+    place: Place, style: str, tmp_path: Path
+) -> None:
+    there = with_driver(place, make_driver(tmp_path / style, hash_style=style))
+    names = [hook.name for hook in HOOKS if not hook.name.startswith("cuGetProcAddress")]
+    answers = there.answers(f"inside={there.driver / DRIVER}", names)
+    assert answers == {name: f"{DRIVER} {name}" for name in names}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_other_names_are_answered_as_without_us(place: Place, way: str) -> None:
     names = (*NOT_OURS, "malloc", "open", "cuNotThere", "nvmlNotThere", "dlopen")

@@ -1,11 +1,21 @@
 """Quota: how much of the vendors' resources the pods of a namespace may take together.
 
 Inside: ResourceQuota objects as constraints (``constraint``), which pods they count (``scopes``),
-and the ledger that charges pods against them (``ledger``). Usage is what a pod was charged, after
-percentages and rounding; everything else derives from the ledger. No I/O, no clock.
+and the ledger that charges pods against them (``ledger``); elastic quotas (``elastic``) and the
+ledger that has both (``elastic_ledger``). Usage is what a pod was charged, after percentages and
+rounding; everything else derives from the ledger. No I/O, no clock.
 """
 
 from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota
+from hami.policy.quota.elastic_ledger import ElasticLedger
 from hami.policy.quota.ledger import PodGate, QuotaLedger
 
-__all__ = ["Constraint", "PodGate", "QuotaLedger", "QuotaProblem", "QuotaRefusal", "read_quota"]
+__all__ = [
+    "Constraint",
+    "ElasticLedger",
+    "PodGate",
+    "QuotaLedger",
+    "QuotaProblem",
+    "QuotaRefusal",
+    "read_quota",
+]

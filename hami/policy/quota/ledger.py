@@ -15,7 +15,11 @@ from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota
+from hami.policy.quota.elastic.model import ElasticRefusal
 from hami.policy.usage import quota_charge
+
+Refusal = QuotaRefusal | ElasticRefusal
+"""One limit of one object, whichever kind of quota."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +120,7 @@ class QuotaLedger:
         gone = [self._entries[uid] for uid in {pod.uid, *without} if uid in here]
         return PodGate([(a.constraint, a.used_without(gone)) for a in accounts])
 
-    def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[QuotaRefusal, ...]:
+    def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[Refusal, ...]:
         """Check and charge in one step; what the pod was charged before is replaced.
 
         Returns the refusals, and then nothing has changed.
@@ -173,7 +177,7 @@ class PodGate:
 
     def refusals(
         self, asked: Mapping[str, int], *, ignoring_usage: bool = False
-    ) -> tuple[QuotaRefusal, ...]:
+    ) -> tuple[Refusal, ...]:
         """Why these amounts are too much; empty when every object admits them.
 
         ``ignoring_usage``: whether they could ever be admitted.

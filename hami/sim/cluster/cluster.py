@@ -23,6 +23,7 @@ from hami.kube.informer import Key
 from hami.kube.settings import KubeSettings
 from hami.plugins import Vendors, load_vendors
 from hami.sim.api import ApiServer, Faults, TlsFiles
+from hami.sim.cluster.definitions import definitions
 from hami.sim.cluster.objects import AnyObject, apply, flattened
 from hami.sim.cluster.observer import PATIENCE, Observer
 from hami.sim.cluster.parts import Parts
@@ -120,9 +121,11 @@ class EmbeddedCluster:
             folder, kubeconfig=self.kubeconfig, config=settings.config, flags=settings.flags
         )
         self._stack.push_async_callback(self.service.stop)
-        await self.service.launch()
         self.client = await KubeClient.connect(KubeSettings(kubeconfig=self.kubeconfig))
         self._stack.push_async_callback(self.client.close)
+        for definition in definitions():
+            await apply(self.client, definition)
+        await self.service.launch()
         self._observer = Observer(self.client, self._note)
         self._stack.push_async_callback(self._parts.close)
         self._parts.start("observer", self._observer.run())

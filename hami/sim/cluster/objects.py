@@ -11,6 +11,7 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, ApiError
 from hami.kube.resources import Resource
 from hami.sim.api.kinds import Kinds
+from hami.sim.cluster.definitions import defined_kind
 from hami.sim.documents import Document
 
 ALREADY_EXISTS = "AlreadyExists"
@@ -29,9 +30,9 @@ def resource_of(api_version: str, kind: str) -> Resource[AnyObject]:
     """Where objects of this kind live.
 
     Raises:
-        ConfigError: it is no built-in kind.
+        ConfigError: it is neither a built-in kind nor one of ours.
     """
-    known = Kinds().of(api_version, kind)
+    known = Kinds().of(api_version, kind) or defined_kind(api_version, kind)
     if known is None:
         raise ConfigError(
             f"the embedded cluster knows no {shortened(kind)} in {shortened(api_version)!r}; check "

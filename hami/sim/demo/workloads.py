@@ -21,7 +21,15 @@ from hami.sim.result import DeniedPod, Simulation
 QUIET = 1.0
 """Seconds without a change after which nothing more is expected."""
 LONGEST = 60.0
-_FIRST = ("Namespace", "Node", "PriorityClass", "ResourceQuota")
+_FIRST = (
+    "Namespace",
+    "Node",
+    "PriorityClass",
+    "ResourceQuota",
+    "QuotaTree",
+    "CompositeElasticQuota",
+    "ElasticQuota",
+)
 """Kinds that others depend on; ``kubectl apply -f`` of a folder sorts by file name instead."""
 
 

@@ -3,7 +3,8 @@
  *   gpu name="NVIDIA H100 80GB HBM3" memory=81559 sms=132 cc=9.0 uuid=GPU-... pci=00000000:1B:00.0
  *       mig=0 nvlink=1,2 numa=0
  *
- * (on one line; memory in MiB). Everything has a default. Cards are listed in PCI order. */
+ * (on one line; memory in MiB). Everything has a default; of sms and cc it depends on the name.
+ * Cards are listed in PCI order. */
 #include "daemon.h"
 
 #include <errno.h>
@@ -13,6 +14,14 @@
 #define DEFAULT_NAME "NVIDIA H100 80GB HBM3"
 #define DEFAULT_MEMORY_MIB 81559
 #define DEFAULT_SMS 132
+
+/* What a card has whose name has this in it, unless its line says otherwise. */
+static const struct {
+    const char *name;
+    int32_t sms, major, minor;
+} known[] = {
+    {"A100", 108, 8, 0}, {"V100", 80, 7, 0}, {"T4", 40, 7, 5}, {"L4", 58, 8, 9},
+};
 
 static struct sim_board_unit *new_card(struct daemon *daemon)
 {
@@ -29,16 +38,34 @@ static struct sim_board_unit *new_card(struct daemon *daemon)
              0x48414d49u + (unsigned)card * 0x01010101u, (unsigned)card + 1);
     snprintf(unit->pci, sizeof(unit->pci), "00000000:%02X:00.0", 0x0b + (unsigned)card * 8);
     unit->memory = UINT64_C(1048576) * DEFAULT_MEMORY_MIB;
-    unit->sms = DEFAULT_SMS;
-    unit->major = 9;
     unit->numa = 0;
     for (int i = 0; i < SIM_MAX_LINKS; i++)
         unit->links[i] = SIM_LINK_NONE;
     return unit;
 }
 
+/* What the line did not say. */
+static void complete(struct sim_board_unit *unit)
+{
+    int32_t sms = DEFAULT_SMS, major = 9, minor = 0;
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+        if (strstr(unit->name, known[i].name)) {
+            sms = known[i].sms;
+            major = known[i].major;
+            minor = known[i].minor;
+        }
+    if (unit->sms == 0)
+        unit->sms = sms;
+    if (unit->major == 0) {
+        unit->major = major;
+        unit->minor = minor;
+    }
+}
+
 static bool add(struct daemon *daemon, struct sim_board_unit *unit)
 {
+    complete(unit);
     for (int i = 0; i < daemon->board->cards; i++) {
         const struct sim_board_unit *other = &daemon->board->units[i];
 

@@ -107,7 +107,8 @@ static void print_ledger(struct daemon *daemon, FILE *to)
                 continue;
             fprintf(to, "%s{\"tenant\": ", separator);
             print_name(to, tenant->name);
-            fprintf(to, ", \"unit\": %d, \"peak\": %llu, ", i, (unsigned long long)holding->peak);
+            fprintf(to, ", \"unit\": %d, \"peak\": %llu, \"most\": %llu, ", i,
+                    (unsigned long long)holding->peak, (unsigned long long)holding->most);
             print_bytes(to, holding->bytes);
             fputc('}', to);
             separator = ", ";
@@ -268,10 +269,14 @@ static bool set(struct daemon *daemon, int count, char **words)
 static const char *reset_peaks(struct daemon *daemon)
 {
     for (struct tenant *tenant = daemon->tenants; tenant; tenant = tenant->next)
-        for (int i = 0; i < SIM_MAX_UNITS; i++)
-            if (tenant->units[i])
-                tenant->units[i]->peak =
-                    tenant->units[i]->bytes[KIND_DATA] + tenant->units[i]->bytes[KIND_POOL];
+        for (int i = 0; i < SIM_MAX_UNITS; i++) {
+            struct holding *holding = tenant->units[i];
+
+            if (!holding)
+                continue;
+            holding->peak = holding->bytes[KIND_DATA] + holding->bytes[KIND_POOL];
+            holding->most = ledger_sum(holding);
+        }
     return "ok";
 }
 

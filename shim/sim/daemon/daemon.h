@@ -40,6 +40,7 @@ struct client;
 struct holding { /* what a tenant has and had of a unit, over all its processes */
     uint64_t bytes[KINDS];
     uint64_t peak; /* the most of data and pool together */
+    uint64_t most; /* the most of all together */
     uint64_t wall_ns, sm_work; /* time in which anything ran; thousandths of a unit x ns */
 };
 
@@ -193,6 +194,7 @@ void board_sample_anew(struct daemon *daemon, uint64_t now);
 /* ---- ledger.c ---- */
 struct tenant *ledger_tenant(struct daemon *daemon, const char *name);
 struct holding *ledger_holding(struct tenant *tenant, int unit);
+uint64_t ledger_sum(const struct holding *holding);
 uint32_t ledger_take(struct daemon *daemon, struct client *client, int unit, uint32_t kind,
                      uint64_t bytes, uint64_t *id);
 uint32_t ledger_give(struct daemon *daemon, struct client *client, uint64_t id);

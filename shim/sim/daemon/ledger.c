@@ -96,6 +96,15 @@ static struct reference *refer(struct daemon *daemon, struct client *client,
 
 /* ---- Counting ---- */
 
+uint64_t ledger_sum(const struct holding *holding)
+{
+    uint64_t sum = 0;
+
+    for (int kind = 0; kind < KINDS; kind++)
+        sum += holding->bytes[kind];
+    return sum;
+}
+
 static void count(struct daemon *daemon, const struct allocation *allocation, bool taken)
 {
     struct holding *holding = allocation->tenant->units[allocation->unit];
@@ -107,6 +116,8 @@ static void count(struct daemon *daemon, const struct allocation *allocation, bo
     asked_for = holding->bytes[KIND_DATA] + holding->bytes[KIND_POOL];
     if (asked_for > holding->peak)
         holding->peak = asked_for;
+    if (ledger_sum(holding) > holding->most)
+        holding->most = ledger_sum(holding);
     if (!seat)
         return;
     seat->bytes[allocation->kind] += change;

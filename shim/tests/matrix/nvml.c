@@ -39,6 +39,24 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t, false)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, false)
 
+CALL(nvmlDeviceGetRunningProcessDetailList)
+{
+    static const bool some[] = {[NVML_PROCESS_MODE_COMPUTE] = true,
+                                [NVML_PROCESS_MODE_GRAPHICS] = false,
+                                [NVML_PROCESS_MODE_MPS] = false};
+    int result = 0;
+
+    for (unsigned int mode = 0; result == 0 && mode < 3; mode++) {
+        nvmlProcessDetail_v1_t found[MOST];
+        nvmlProcessDetailList_t list = {.version = nvmlProcessDetailList_v1, .mode = mode,
+                                        .numProcArrayEntries = MOST, .procArray = found};
+
+        result = and_so(s->api->nvmlDeviceGetRunningProcessDetailList(s->card, &list),
+                        (list.numProcArrayEntries > 0) == some[mode]);
+    }
+    return result;
+}
+
 static const struct snippet all[] = {
     SNIPPET(nvmlDeviceGetComputeRunningProcesses, nothing, nothing),
     SNIPPET(nvmlDeviceGetComputeRunningProcesses_v2, nothing, nothing),
@@ -51,5 +69,6 @@ static const struct snippet all[] = {
     SNIPPET(nvmlDeviceGetMPSComputeRunningProcesses_v3, nothing, nothing),
     SNIPPET(nvmlDeviceGetMemoryInfo, nothing, nothing),
     SNIPPET(nvmlDeviceGetMemoryInfo_v2, nothing, nothing),
+    SNIPPET(nvmlDeviceGetRunningProcessDetailList, nothing, nothing),
 };
 const struct snippets matrix_nvml = SNIPPETS(all);

@@ -11,8 +11,6 @@ from hami_nvidia.node_config import NodeSettings, node_settings
 from hami_nvidia.simulated_nvml import SimulatedNvml
 from hami_nvidia.simulated_spec import SimulatedGpu, Simulation, read_simulation
 
-_CAPABILITY = {"A100": ("8.0", 108), "V100": ("7.0", 80), "T4": ("7.5", 40), "L4": ("8.9", 58)}
-
 
 def standing_in(folder: Path, gpus: Any) -> tuple[SimulatedNvml, str]:
     """The stand-in, and the configuration of a daemon with the same cards."""
@@ -45,15 +43,10 @@ def settings_for(folder: Path, nvml: SimulatedNvml, *, entry: Any = None) -> Nod
 
 def _card(each: SimulatedGpu, buses: dict[str, int]) -> str:
     gpu = each.gpu
-    capability, sms = next(
-        (known for part, known in _CAPABILITY.items() if part in gpu.name), ("9.0", 132)
-    )
     links = ["switch" if link.switch else str(buses[link.remote_bus_id]) for link in each.links]
     words = [
         f'name="{gpu.name}"',
         f"memory={(gpu.memory_bytes or 0) >> 20}",
-        f"cc={capability}",
-        f"sms={sms}",
         f"uuid={gpu.uuid}",
         f"pci={gpu.pci_bus_id}",
         f"numa={gpu.numa}",

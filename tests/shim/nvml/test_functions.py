@@ -176,6 +176,7 @@ ONCE_FOR_ALL = [
     ("nvmlDeviceGetMinorNumber", 1),
     ("nvmlDeviceGetArchitecture", 9),
     ("nvmlDeviceGetCudaComputeCapability", (9, 0)),
+    ("nvmlDeviceGetNumGpuCores", 16896),
     ("nvmlDeviceGetNumaNodeId", NOT_SUPPORTED),
     ("nvmlDeviceGetMaxMigDeviceCount", 0),
     ("nvmlDeviceGetUtilizationRates", {"gpu": 0, "memory": 0}),

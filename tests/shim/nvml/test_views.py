@@ -41,6 +41,9 @@ LISTS = [
 ]
 
 
+DETAILS = "nvmlDeviceGetRunningProcessDetailList"
+
+
 class Containers:
     """Processes under the library, each in the container of a slice."""
 
@@ -205,6 +208,21 @@ def test_the_containers_own_processes_are_listed(containers, tmp_path):
         short = process.run(running_v1, "nvmlDeviceGetComputeRunningProcesses", uuid_of(0), 1)
         assert short == (TOO_SMALL, 2)
         assert listed(process, uuid_of(1)) == {}
+
+
+def test_the_list_with_details_is_the_containers_too(containers, tmp_path):
+    mine, others = (Slice(tmp_path / name, 10_000 * MIB) for name in ("a", "b"))
+    user = containers.asking(mine)
+    pid = user.run(use_memory, 100)
+    stranger = containers.process(others).run(use_memory, 300)
+    found = {}
+    for asking in (user, containers.asking(None)):
+        for mode in range(3):
+            details = asking.run(ask, DETAILS, uuid_of(0), pynvml.nvmlProcessDetailList_v1, mode)
+            found[asking is user, mode] = {each["pid"]: each["usedGpuMemory"] for each in details}
+    assert found[True, 0] == {pid: 100 * MIB}
+    assert found[False, 0].keys() == {pid, stranger}
+    assert found[True, 1] == found[True, 2] == {}
 
 
 def test_who_has_ended_is_listed_no_more(containers, tmp_path):

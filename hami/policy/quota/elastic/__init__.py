@@ -1,6 +1,42 @@
 """Elastic quota: what is guaranteed, borrowed and taken back. No I/O, no clock.
 
-Inside: quota objects and the groups above them as a tree (``objects``, ``validation``, ``tree``),
-what pods take of it (``units``, ``vector``), the book that admits them and knows who is over
-quota (``book``, ``order``, ``fair``), and the plans that give a guarantee back (``plan``).
+Inside: quota objects and the groups above them (``objects``, ``validation``, ``arrangement``),
+what pods take of them (``units``, ``vector``), the book that admits pods and knows who is over
+quota (``book`` on ``accounts``, ``tree``, ``order``, ``rules``, ``sharing``), and the plans that
+give a guarantee back (``plan``). ``model`` has the values that all of them speak of.
 """
+
+from hami.policy.quota.elastic.arrangement import ElasticProblem
+from hami.policy.quota.elastic.book import CAPACITY_LABEL, Capacity, ElasticBook, Pool
+from hami.policy.quota.elastic.model import (
+    GPU_MEMORY,
+    Amounts,
+    Claim,
+    ElasticRefusal,
+    Leaf,
+    LeafKey,
+    Member,
+    Options,
+    TreeNode,
+)
+from hami.policy.quota.elastic.units import Units
+from hami.policy.quota.elastic.vector import pod_vector
+
+__all__ = [
+    "CAPACITY_LABEL",
+    "GPU_MEMORY",
+    "Amounts",
+    "Capacity",
+    "Claim",
+    "ElasticBook",
+    "ElasticProblem",
+    "ElasticRefusal",
+    "Leaf",
+    "LeafKey",
+    "Member",
+    "Options",
+    "Pool",
+    "TreeNode",
+    "Units",
+    "pod_vector",
+]

@@ -54,6 +54,9 @@ class Accounts:
     def __iter__(self) -> Iterator[Account]:
         return iter(self._by_leaf.values())
 
+    def in_namespace(self, namespace: str) -> list[Member]:
+        return [self.members[uid] for uid in self._in_namespace.get(namespace, ())]
+
     # Quotas.
 
     def arrange(

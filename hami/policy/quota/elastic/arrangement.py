@@ -11,17 +11,21 @@ from dataclasses import dataclass, replace
 
 from hami.policy.quota.elastic.model import Leaf, LeafKey, TreeNode
 
+_ON_THE_ROOT = "it hangs on the root"
+
 
 @dataclass(frozen=True, slots=True)
 class ElasticProblem:
-    """A quota object that says something unusable, and what that means until it is mended."""
+    """A quota object that says something unusable; ``until_mended`` is what that means."""
 
     quota: str
     key: str
     text: str
+    until_mended: str = ""
 
     def __str__(self) -> str:
-        return f"{self.quota}: {self.key}: {self.text}"
+        so = f"; {self.until_mended} until mended" if self.until_mended else ""
+        return f"{self.quota}: {self.key}: {self.text}{so}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +68,11 @@ def _namespaces(
     mine = tuple(dict.fromkeys(ns for ns in leaf.namespaces if ns not in taken))
     for namespace in dict.fromkeys(ns for ns in leaf.namespaces if ns in taken):
         text = f'namespace "{namespace}" belongs to {taken[namespace]}'
-        if not mine:
-            text += "; this quota does not count"
-        problems.append(ElasticProblem(leaf.key, "namespaces", text))
+        so = "" if mine else "this quota does not count"
+        problems.append(ElasticProblem(leaf.key, "namespaces", text, so))
     if not leaf.namespaces:
-        text = "names no namespace; this quota does not count"
-        problems.append(ElasticProblem(leaf.key, "namespaces", text))
+        so = "this quota does not count"
+        problems.append(ElasticProblem(leaf.key, "namespaces", "there is none", so))
     return mine
 
 
@@ -87,8 +90,8 @@ def _nodes(nodes: Iterable[TreeNode], problems: list[ElasticProblem]) -> dict[st
             problems.append(_lost(title, node.parent))
             found[node.name] = replace(node, parent="")
         elif (circle := circle_of(node.name, found)) is not None:
-            text = f"{' > '.join(circle)} is a circle; it hangs on the root"
-            problems.append(ElasticProblem(title, "parent", text))
+            text = f"{' > '.join(circle)} is a circle"
+            problems.append(ElasticProblem(title, "parent", text, _ON_THE_ROOT))
             found[node.name] = replace(node, parent="")
     return found
 
@@ -106,6 +109,5 @@ def circle_of(name: str, nodes: Mapping[str, TreeNode]) -> tuple[str, ...] | Non
 
 
 def _lost(title: str, parent: str) -> ElasticProblem:
-    return ElasticProblem(
-        title, "parent", f'there is no node "{parent}" in any QuotaTree; it hangs on the root'
-    )
+    text = f'there is no node "{parent}" in any QuotaTree'
+    return ElasticProblem(title, "parent", text, _ON_THE_ROOT)

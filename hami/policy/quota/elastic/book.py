@@ -26,7 +26,9 @@ from hami.policy.quota.elastic.model import (
     Options,
     TreeNode,
 )
+from hami.policy.quota.elastic.room import room
 from hami.policy.quota.elastic.rules import Rules
+from hami.policy.quota.elastic.tree import Node
 from hami.policy.quota.elastic.trial import Trial
 from hami.policy.quota.elastic.units import Units
 
@@ -72,8 +74,14 @@ class ElasticBook:
 
         ``capacity``: what the cluster has, for ``pool: capacity``.
         """
+        known = set(self._accounts)
         problems = self._accounts.arrange(leaves, nodes, capacity)
-        self._fresh = {a.leaf.key: {m.uid for m in a.order.members} for a in self._accounts}
+        self._fresh = {
+            account.leaf.key: self._fresh.get(account.leaf.key, set())
+            if account in known
+            else {member.uid for member in account.order.members}
+            for account in self._accounts
+        }
         return problems
 
     def set_capacity(self, capacity: Amounts | None) -> None:
@@ -117,6 +125,18 @@ class ElasticBook:
         """A quota's pods, the first to be in quota first."""
         return list(self._of(leaf).order.members)
 
+    def in_namespace(self, namespace: str) -> Sequence[Member]:
+        """A namespace's pods, whatever counts them or not."""
+        return self._accounts.in_namespace(namespace)
+
+    def node(self, leaf: Leaf) -> Node:
+        """A quota's place in the tree of sums, to be read; a trial's changes are in it."""
+        return self._of(leaf).node
+
+    def unit(self, resource: str) -> str:
+        """The word behind a number in a message; empty for counts."""
+        return self._units.unit(resource)
+
     def trial(self) -> Trial:
         """``with book.trial() as trial``: see what would be, and have it taken back."""
         return Trial(self._accounts)
@@ -135,6 +155,14 @@ class ElasticBook:
         """Every rule that the pod would break now, its own charge not counted; none: it may."""
         return self._refusals(claim, ever=False)
 
+    def room(self, claim: Claim, resource: str) -> int | None:
+        """The most of one resource that the pod may have now; None when no rule limits it."""
+        account = self._accounts.of(claim.namespace)
+        if account is None:
+            return None
+        own = self._own(claim)
+        return room(self._accounts.tree, self.options, account, claim, own, resource)
+
     def could_ever(self, claim: Claim) -> tuple[ElasticRefusal, ...]:
         """Every rule that it would break even if nothing were used; none: it is worth waiting."""
         return self._refusals(claim, ever=True)
@@ -143,14 +171,17 @@ class ElasticBook:
         account = self._accounts.of(claim.namespace)
         if account is None:
             return ()
-        own = self._accounts.members.get(claim.uid)
-        if own is not None and own.namespace != claim.namespace:
-            own = None
+        own = self._own(claim)
         rules = Rules(self._accounts.tree, self.options, self._units)
         found = list(rules.broken(claim, account, own, ever=ever))
         if len(found) > 1:
             found.sort(key=lambda refusal: _ORDER.index(refusal.rule))
         return tuple(found)
+
+    def _own(self, claim: Claim) -> Member | None:
+        """What the pod itself holds of the quota that it asks."""
+        own = self._accounts.members.get(claim.uid)
+        return own if own is not None and own.namespace == claim.namespace else None
 
     # What a quota holds and is entitled to.
 

@@ -24,7 +24,11 @@ class Ground(Protocol):
         ...
 
     def open_nodes(self) -> Sequence[str]:
-        """Those of them where ``fits(node, ())`` is not None, best first."""
+        """Those of them where ``fits(node, ())`` is not None, best first.
+
+        One for each charge is enough: nodes where the claimant would be charged the same have no
+        difference that matters to a plan.
+        """
         ...
 
     def members_on(self, node: str) -> Collection[PodUid]:

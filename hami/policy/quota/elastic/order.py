@@ -1,7 +1,8 @@
 """Which pods of one quota are over it: the older ones fill the guarantee first.
 
 Order: creation, then the lower priority, then what they hold, then their names: nos' order, made
-total. Cumulative: from the first pod that crosses ``min`` on, all are over-quota. First fit: a
+total. Non-preemptible pods come before all others: they may use ``min`` alone, so that whoever
+claims his guarantee back always finds somebody who may be evicted. Cumulative: from the first pod that crosses ``min`` on, all are over-quota. First fit: a
 pod that does not fit is over-quota and is not added up, so a smaller later one may be inside.
 
 The cumulative boundary is kept between changes and moves only past the pods whose side changes.
@@ -16,12 +17,20 @@ from typing import Literal
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.model import Amounts, Member
 
-SortKey = tuple[str, int, tuple[tuple[str, int], ...], str, str, str]
+SortKey = tuple[bool, str, int, tuple[tuple[str, int], ...], str, str, str]
 
 
 def sort_key(member: Member) -> SortKey:
     held = tuple(sorted(member.vector.items()))
-    return member.created, member.priority, held, member.name, member.namespace, member.uid
+    return (
+        member.preemptible,
+        member.created,
+        member.priority,
+        held,
+        member.name,
+        member.namespace,
+        member.uid,
+    )
 
 
 class Order:

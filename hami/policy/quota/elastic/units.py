@@ -33,11 +33,13 @@ def _none() -> Mapping[str, int]:
 class Units:
     """What the vendors' resource names mean.
 
-    ``memory``: MiB per unit of every memory resource. ``managed``: every name that vendors read
-    in a pod, with those that are no amounts, such as percentages.
+    ``memory``: MiB per unit of every memory resource. ``counts``: the resources that count
+    devices. ``managed``: every name that vendors read in a pod, with those that are no amounts,
+    such as percentages.
     """
 
     memory: Mapping[str, int] = field(default_factory=_none)
+    counts: frozenset[str] = frozenset()
     managed: frozenset[str] = frozenset()
 
     @classmethod
@@ -47,6 +49,7 @@ class Units:
             memory={
                 p.resources.memory: max(p.memory_factor, 1) for p in profiles if p.resources.memory
             },
+            counts=frozenset(p.resources.count for p in profiles),
             managed=frozenset(name for p in profiles for name in p.resources.all_names),
         )
 

@@ -1,0 +1,262 @@
+"""The rights to what other quotas have beyond their own: reclaim and fair share.
+
+Only pods that their quota's ``min`` does not cover are taken: over-quota pods, and for a resource
+of which their quota is guaranteed nothing every pod that holds some. Of a claimant's resources
+its quota may guarantee only some; the others have to be free without anybody being evicted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Member
+from hami.policy.quota.elastic.plan_rights import Asking, Kind, amount, below_min
+from hami.policy.quota.elastic.tree import Node, lent
+from hami.policy.quota.elastic.victims import Debt, Source, least_important_first, newest_first
+
+
+class _Foreign(ABC):
+    """What both rights share: other quotas' pods, quota by quota."""
+
+    def __init__(self, asking: Asking, leaf: Leaf) -> None:
+        self._asking, self._book, self._claim = asking, asking.book, asking.claim
+        self._leaf, self._home = leaf, asking.book.node(leaf)
+        self.resources = frozenset(r for r in asking.asked if r in leaf.min)
+        self._taken_for: dict[LeafKey, frozenset[str]] = {}
+        """Of the quota whose turn it is: the resources of which it has too much now."""
+
+    def lacks(self, vector: Amounts) -> Amounts:
+        del vector
+        return {}
+
+    def sources(
+        self, resources: Collection[str], among: Sequence[Member] | None
+    ) -> Iterator[Source]:
+        by_leaf: dict[LeafKey, list[Member]] | None = None
+        leaves: Sequence[Leaf] = self._book.leaves
+        if among is not None:
+            by_leaf = {}
+            known: dict[LeafKey, Leaf] = {}
+            for member in newest_first(among):
+                if (leaf := self._book.leaf_of(member.namespace)) is not None:
+                    known[leaf.key] = leaf
+                    by_leaf.setdefault(leaf.key, []).append(member)
+            leaves = list(known.values())
+        for leaf in leaves:
+            node = self._book.node(leaf)
+            if node is self._home or not any(node.left.get(r, 0) < 0 for r in resources):
+                continue
+            yield Source(
+                key=leaf.key,
+                debt=partial(self._debt, leaf, node, resources),
+                members=partial(self._members, leaf, by_leaf),
+            )
+
+    def wants(self, member: Member, resources: Collection[str]) -> bool:
+        leaf = self._book.leaf_of(member.namespace)
+        assert leaf is not None, "a member of a source that is a quota"
+        too_much = [r for r in self._taken_for[leaf.key] if member.vector.get(r, 0) > 0]
+        if not any(r in resources for r in too_much):
+            return False
+        return self._book.is_over(member.uid) or self._uncovered(leaf, member, too_much)
+
+    def hurts(self, member: Member) -> bool:
+        leaf = self._book.leaf_of(member.namespace)
+        return leaf is not None and below_min(self._book, leaf, member)
+
+    @abstractmethod
+    def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
+        """Of which of these resources a quota has more than it may keep from the claimant."""
+
+    def _uncovered(self, leaf: Leaf, member: Member, resources: Collection[str]) -> bool:
+        """It holds something of which its quota is guaranteed nothing, and nothing else is hurt."""
+        unnamed = any(r not in leaf.min for r in resources)
+        return unnamed and not below_min(self._book, leaf, member)
+
+    def _debt(self, leaf: Leaf, node: Node, resources: Collection[str]) -> Debt | None:
+        self._taken_for[leaf.key] = over = self._too_much(leaf, node, resources)
+        if not over:
+            return None
+        return max(_ratio(-node.left[r], leaf.min.get(r, 0)) for r in over)
+
+    def _members(self, leaf: Leaf, by_leaf: dict[LeafKey, list[Member]] | None) -> Sequence[Member]:
+        if by_leaf is not None:
+            return least_important_first(by_leaf[leaf.key])
+        if self._taken_for[leaf.key] <= leaf.min.keys():
+            return least_important_first(self._book.over_quota(leaf))
+        return least_important_first(reversed(self._book.members(leaf)))
+
+    def _beyond(self, vector: Amounts, extra: Amounts, said: str) -> str | None:
+        """Why what it would be charged is more than ``min`` and this."""
+        leaf, used = self._leaf, self._home.used
+        if not self.resources:
+            return f"{leaf.key} is guaranteed nothing of what the pod asks for"
+        for r in sorted(self.resources):
+            limit = leaf.min[r] + extra.get(r, 0)
+            if used.get(r, 0) + vector.get(r, 0) > limit:
+                share = f" + {amount(self._book, r, extra[r])} {said}" if r in extra else ""
+                return (
+                    f"{leaf.key}: {r}: used {amount(self._book, r, used.get(r, 0))} + asked "
+                    f"{amount(self._book, r, vector.get(r, 0))} > min "
+                    f"{amount(self._book, r, leaf.min[r])}{share}"
+                )
+        for r in sorted(self._asking.refused - leaf.min.keys()):
+            return f"{leaf.key} is guaranteed no {r}, and nobody has to make room for it"
+        return None
+
+
+class Reclaim(_Foreign):
+    """A guarantee is claimed back from those that borrow it.
+
+    ``level``: what stays within its guarantee, the quota itself or a group above it. Groups beside
+    it are asked, not what is inside it; and only where a whole branch borrows.
+    """
+
+    kind: Kind = "reclaim"
+
+    def __init__(self, asking: Asking, leaf: Leaf, level: Node) -> None:
+        super().__init__(asking, leaf)
+        self._level = level
+        self._above = frozenset(id(node) for node in level.way_up)
+        pooled = frozenset(r for r in asking.asked if r in self._home.left)
+        self._whole = level is not self._home or pooled <= leaf.min.keys()
+        """Every resource that counts is within the guarantee."""
+        if level is not self._home:
+            self.resources = pooled
+
+    @classmethod
+    def of(cls, asking: Asking, leaf: Leaf) -> Reclaim | str:
+        """At the lowest level that is entitled; else why its quota is not."""
+        home = asking.book.node(leaf)
+        why = ""
+        for level in home.way_up:
+            if level.parent is None:
+                break
+            right = cls(asking, leaf, level)
+            denied = right.denied(asking.claim.vector)
+            if denied is None:
+                return right
+            why = why or denied
+        return why
+
+    def denied(self, vector: Amounts) -> str | None:
+        if self._level is self._home:
+            return self._beyond(vector, {}, "")
+        if not self.resources:
+            return f"{self._level.title} is guaranteed nothing of what the pod asks for"
+        for r in sorted(self.resources):
+            missing = -_left_after(self._home, self._level, r, vector.get(r, 0))
+            if missing > 0:
+                return (
+                    f"{self._level.title} would use {amount(self._book, r, missing)} of {r} "
+                    f"more than it is guaranteed"
+                )
+        return None
+
+    def why(self, victim: Member) -> str:
+        leaf = self._book.leaf_of(victim.namespace)
+        assert leaf is not None, "a victim is of a quota"
+        r = _named_for(victim, self.resources, self._book.borrowed(leaf))
+        used, theirs = self._home.used.get(r, 0), self._book.used(leaf).get(r, 0)
+        by = "" if self._level is self._home else f", within {self._level.title}"
+        return (
+            f"reclaimed by {self._leaf.key} for pod {self._claim.full_name}{by}: of {r} it uses "
+            f"{amount(self._book, r, used)} of its min "
+            f"{amount(self._book, r, self._leaf.min.get(r, 0))}, and {leaf.key} "
+            f"{amount(self._book, r, theirs)} of {amount(self._book, r, leaf.min.get(r, 0))}"
+        )
+
+    def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
+        del leaf
+        branch = self._branch(node)
+        if branch is None:
+            return frozenset()
+        return frozenset(
+            r for r in resources if node.left.get(r, 0) < 0 and branch.left.get(r, 0) < 0
+        )
+
+    def _branch(self, node: Node) -> Node | None:
+        """What of a quota's way up is beside the claimant's; None: it is below the level."""
+        for each in node.way_up:
+            if each is self._level:
+                return None
+            if each.parent is not None and id(each.parent) in self._above:
+                return None if each.parent is self._level else each
+        return None
+
+    def _uncovered(self, leaf: Leaf, member: Member, resources: Collection[str]) -> bool:
+        """A claimant with a guarantee for all it asks goes before one with a part of it."""
+        if self._whole:
+            return any(r not in leaf.min for r in resources)
+        return super()._uncovered(leaf, member, resources)
+
+
+class Fair(_Foreign):
+    """A share of what is unused, from those that have more than theirs.
+
+    Rule F1: a quota keeps its ``min``. ``guaranteed`` is nos' G, worked out anew after every pod.
+    """
+
+    kind: Kind = "fair"
+
+    def __init__(self, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> None:
+        super().__init__(asking, leaf)
+        self._keeps_min = keeps_min
+
+    @classmethod
+    def of(cls, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> Fair | str:
+        right = cls(asking, leaf, keeps_min=keeps_min)
+        denied = right.denied(asking.claim.vector)
+        return right if denied is None else denied
+
+    def denied(self, vector: Amounts) -> str | None:
+        guaranteed = self._book.guaranteed(self._leaf, self._claim)
+        return self._beyond(vector, guaranteed, "fair share of what is unused")
+
+    def wants(self, member: Member, resources: Collection[str]) -> bool:
+        if self._keeps_min and self.hurts(member):
+            return False
+        return super().wants(member, resources)
+
+    def why(self, victim: Member) -> str:
+        leaf = self._book.leaf_of(victim.namespace)
+        assert leaf is not None, "a victim is of a quota"
+        r = _named_for(victim, self.resources, self._book.borrowed(leaf))
+        ours, theirs = (
+            f"{amount(self._book, r, one.min.get(r, 0))} + "
+            f"{amount(self._book, r, self._book.guaranteed(one, self._claim).get(r, 0))}"
+            for one in (self._leaf, leaf)
+        )
+        used = amount(self._book, r, self._book.used(leaf).get(r, 0))
+        return (
+            f"fair share: of {r} {self._leaf.key} may use {ours}, which pod "
+            f"{self._claim.full_name} asks for, and {leaf.key} uses {used} of {theirs}"
+        )
+
+    def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
+        if not any(node.left.get(r, 0) < 0 for r in resources):
+            return frozenset()
+        share = self._book.guaranteed(leaf, self._claim)
+        return frozenset(r for r in resources if -node.left.get(r, 0) > share.get(r, 0))
+
+
+def _ratio(over: int, least: int) -> Debt:
+    return (over / least if least > 0 else float("inf"), over)
+
+
+def _left_after(leaf: Node, level: Node, resource: str, asked: int) -> int:
+    """What a node has left once a quota below it uses more."""
+    change = -asked
+    for node in leaf.way_up:
+        before = node.left[resource]
+        if node is level:
+            return before + change
+        change = lent(node, resource, before + change) - lent(node, resource, before)
+    raise ValueError(f"{level.title} is not above {leaf.title}")
+
+
+def _named_for(victim: Member, resources: Collection[str], borrowed: Amounts) -> str:
+    """The resource to speak of: one that the victim's quota borrows."""
+    return min(resources, key=lambda r: (r not in borrowed, victim.vector.get(r, 0) <= 0, r))

@@ -1,0 +1,46 @@
+"""The most that a pod may still have of one resource: the rules, solved for what is asked.
+
+For passes over thousands of devices, which compare numbers; ``rules`` says why something is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hami.policy.quota.elastic.accounts import Account
+from hami.policy.quota.elastic.model import Claim, Member, Options
+from hami.policy.quota.elastic.tree import Tree
+
+
+def room(
+    tree: Tree, options: Options, account: Account, claim: Claim, own: Member | None, resource: str
+) -> int | None:
+    """The least that any rule leaves of it; None when no rule limits it. May be negative."""
+    bounds = list(_bounds(tree, options, account, claim, own, resource))
+    return min(bounds) if bounds else None
+
+
+def _bounds(
+    tree: Tree, options: Options, account: Account, claim: Claim, own: Member | None, resource: str
+) -> Iterator[int]:
+    held = 0 if own is None else own.vector.get(resource, 0)
+    for node in account.node.way_up:
+        if resource in node.max:
+            yield node.max[resource] - node.used.get(resource, 0) + held
+    if resource not in tree.pool:
+        return
+    if not claim.preemptible:
+        fixed = account.fixed.get(resource, 0)
+        if own is not None and not own.preemptible:
+            fixed -= held
+        yield account.node.own.get(resource, 0) - fixed
+    unlent = 0
+    """What of the way's unused quota is not lent on, and so is missing nowhere above."""
+    for node in account.node.way_up:
+        left = node.left[resource]
+        bound = 0 if node.parent is None else node.borrow.get(resource)
+        if options.pool != "off" if node.parent is None else bound is not None:
+            yield left + (bound or 0) + unlent + held
+        if resource in node.lend:
+            unlent += max(0, left - node.lend[resource])

@@ -1,0 +1,191 @@
+"""Both kinds of quota over the same pods: ResourceQuota objects, and elastic quotas above them.
+
+A pod is checked against both and charged to both in one step. Elastic quotas count every bound
+pod of their namespaces, also those without devices; pods elsewhere are left out until a quota
+covers them or a planner asks for them, which keeps a start short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod
+from hami.domain.requests import PodRequest
+from hami.domain.units import PodUid
+from hami.policy.ports import VendorRegistry
+from hami.policy.quota.elastic.arrangement import ElasticProblem
+from hami.policy.quota.elastic.book import ElasticBook
+from hami.policy.quota.elastic.model import (
+    GPU_MEMORY,
+    Amounts,
+    Claim,
+    Leaf,
+    Member,
+    Options,
+    TreeNode,
+)
+from hami.policy.quota.elastic.objects import preemptible
+from hami.policy.quota.elastic.units import Units
+from hami.policy.quota.elastic.vector import PodVector, pod_vector
+from hami.policy.quota.ledger import PodGate, QuotaLedger, Refusal
+from hami.policy.usage import asked_at_least
+
+_MIB_PER_GB = 1024
+
+
+class ElasticLedger(QuotaLedger):
+    """The ledger of the scheduler, and the only writer of ``elastic``."""
+
+    def __init__(self, vendors: VendorRegistry, options: Options | None = None) -> None:
+        super().__init__(vendors)
+        self.units = Units.of(vendors)
+        self.elastic = ElasticBook(options or Options(), self.units)
+
+    # Quota objects.
+
+    def set_elastic(
+        self,
+        leaves: Iterable[Leaf],
+        nodes: Iterable[TreeNode],
+        capacity: Amounts | None,
+        others: Callable[[Collection[str]], Iterable[Pod]],
+    ) -> tuple[ElasticProblem, ...]:
+        """All elastic quotas anew, in one step; what runs already counts at once.
+
+        ``others``: the bound pods of some namespaces that are charged nothing here.
+        """
+        before = self._covered()
+        problems = self.elastic.set_quotas(leaves, nodes, capacity)
+        new = self._covered() - before
+        for namespace in new:
+            for uid in self._pods.get(namespace, ()):
+                self._enter(self._entries[uid].pod, self._entries[uid].charge)
+        for pod in others(new) if new else ():
+            if pod.uid not in self._entries:
+                self._enter(pod, None)
+        return problems
+
+    def _covered(self) -> set[str]:
+        return {namespace for leaf in self.elastic.leaves for namespace in leaf.namespaces}
+
+    # Pods.
+
+    def seen(self, pod: Pod) -> None:
+        """A bound pod as it is now: it may have begun to run, or hold no device of ours."""
+        if self.elastic.leaf_of(pod.namespace) is None:
+            return
+        entry = self._entries.get(pod.uid)
+        member = self._member(pod, entry.charge if entry else None, pod.spec.node_name)
+        if member != self.elastic.member(pod.uid):
+            self.elastic.put(member)
+
+    def known(self, uid: PodUid) -> Member | None:
+        """A charged pod as planners see it, whatever quota counts it or none."""
+        member = self.elastic.member(uid)
+        if member is None and (entry := self._entries.get(uid)) is not None:
+            self._enter(entry.pod, entry.charge)
+            member = self.elastic.member(uid)
+        return member
+
+    def charge(self, pod: Pod, allocation: PodAllocation) -> None:
+        super().charge(pod, allocation)
+        if self.elastic.leaf_of(pod.namespace) is not None:
+            self._enter(pod, self._entries[pod.uid].charge, allocation.node)
+
+    def release(self, uid: PodUid) -> None:
+        super().release(uid)
+        self.elastic.drop(uid)
+
+    def _enter(self, pod: Pod, charge: Amounts | None, node: str = "") -> None:
+        self.elastic.put(self._member(pod, charge, node or pod.spec.node_name))
+
+    def _member(self, pod: Pod, charge: Amounts | None, node: str) -> Member:
+        return Member(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            created=pod.metadata.creation_timestamp or "",
+            priority=pod.spec.priority or 0,
+            vector=pod_vector(pod, charge, self.units, self.elastic.options.gpu_memory_gb),
+            running=pod.status is not None and pod.status.phase == "Running",
+            preemptible=preemptible(pod),
+            node=node,
+            since=_seconds(pod.status.start_time if pod.status else None),
+        )
+
+    # Pods that want in.
+
+    def claim(self, request: PodRequest) -> Claim:
+        """A waiting pod, with the least that it will be charged."""
+        asked = asked_at_least(request.containers, self._profiles)
+        return self._claim(request.pod, PodVector(request.pod, self.units).charged(asked))
+
+    def vector(self, pod: Pod, allocation: PodAllocation) -> Amounts:
+        """What a pod counts with once it has this."""
+        return PodVector(pod, self.units).charged(self.amount(allocation.containers))
+
+    def gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
+        """As for ResourceQuotas alone, with what elastic quotas leave.
+
+        ``without`` is about ResourceQuotas only.
+        """
+        hard = super().gate(pod, without)
+        if self.elastic.leaf_of(pod.namespace) is None:
+            return hard
+        return ElasticGate(hard, self.elastic, self._claim(pod, {}), PodVector(pod, self.units))
+
+    def hard_gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
+        """What ResourceQuotas alone leave."""
+        return super().gate(pod, without)
+
+    def _claim(self, pod: Pod, vector: Amounts) -> Claim:
+        return Claim(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            priority=pod.spec.priority or 0,
+            vector=vector,
+            preemptible=preemptible(pod),
+            never_preempts=pod.spec.preemption_policy == "Never",
+        )
+
+
+class ElasticGate(PodGate):
+    """What both kinds of quota leave a pod. It reads the book itself, so it is of now or later."""
+
+    def __init__(
+        self, hard: PodGate | None, book: ElasticBook, claim: Claim, vector: PodVector
+    ) -> None:
+        super().__init__(())
+        self._hard = hard or PodGate(())
+        self._book = book
+        self._claim = claim
+        self._vector = vector
+
+    def left(self, resource: str) -> int | None:
+        """At least as much as is left: what is in GB counts in MiB, and nothing else in it."""
+        lefts = [self._hard.left(resource), self._book.room(self._claim, resource)]
+        if resource in self._vector.units.memory:
+            gigabytes = self._book.room(self._claim, GPU_MEMORY)
+            lefts.append(None if gigabytes is None else gigabytes * _MIB_PER_GB)
+        return min((left for left in lefts if left is not None), default=None)
+
+    def refusals(
+        self, asked: Mapping[str, int], *, ignoring_usage: bool = False
+    ) -> tuple[Refusal, ...]:
+        claim = replace(self._claim, vector=self._vector.charged(asked))
+        ask = self._book.could_ever if ignoring_usage else self._book.refusals
+        return (*self._hard.refusals(asked, ignoring_usage=ignoring_usage), *ask(claim))
+
+
+def _seconds(timestamp: str | None) -> float | None:
+    """Since 1970; None for no time at all."""
+    if not timestamp:
+        return None
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,32 @@
+"""What the whole cluster has, in the units of elastic quotas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from hami.domain.objects import Node
+from hami.domain.quantity import BadQuantity
+from hami.policy.cluster import ClusterTable
+from hami.policy.quota.elastic import GPU_MEMORY, Amounts, Units
+
+_MIB_PER_GB = 1024
+
+
+def capacity_of(table: ClusterTable, nodes: Iterable[Node], units: Units) -> Amounts:
+    """Every node's allocatable resources, and of the vendors' what its healthy devices have."""
+    total: Counter[str] = Counter()
+    for node in nodes:
+        for resource, text in (node.allocatable or {}).items():
+            amount = units.request(resource, text)
+            if resource not in units.managed and not isinstance(amount, BadQuantity):
+                total[resource] += amount
+        for device, _ in table.inventory(node.name):
+            names = table.vendors[device.vendor].profile.resources
+            if device.healthy:
+                total[names.count] += device.slots
+                total[names.memory] += device.memory_mib
+                total[names.cores] += device.cores
+                total[GPU_MEMORY] += device.memory_mib // _MIB_PER_GB
+    del total[""]
+    return total

@@ -1,0 +1,303 @@
+"""Shows elastic quotas where people look: in the objects' status and annotations, on the pods.
+
+``status.used`` is what nos puts there: the running pods, of the resources in ``min``. What nos has
+no place for is in annotations. The label ``nos.nebuly.com/capacity`` says of each pod whether it is
+over quota; decisions never read it, so a label that somebody edits is put right and nothing more.
+Only the leader writes, and only what differs; each object at most once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from hami.domain import quantity
+from hami.domain.objects import CompositeElasticQuota, ElasticQuota, Pod
+from hami.domain.units import PodUid
+from hami.kube.errors import NOT_FOUND, ApiError
+from hami.kube.pace import Backoff
+from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, PODS, Resource
+from hami.policy.quota.elastic import CAPACITY_LABEL, Amounts, ElasticBook, Leaf, Units
+
+RESERVED: Final = "quota.hami.io/reserved"
+BORROWED: Final = "quota.hami.io/borrowed"
+LENT: Final = "quota.hami.io/lent"
+GUARANTEED: Final = "quota.hami.io/guaranteed-over-quota"
+"""JSON objects of resource and quantity, as ``spec.min`` writes them. ``reserved`` counts every
+pod that holds quota, ``status.used`` those that run."""
+
+REFRESH = 30.0
+"""Seconds after which what follows from other quotas' usage is written anew."""
+
+AT_ONCE = 8
+"""Labels that are being written."""
+
+Object = ElasticQuota | CompositeElasticQuota
+T = TypeVar("T", bound=Object)
+
+
+class Ledger(Protocol):
+    """The part of ``ElasticLedger`` that this needs."""
+
+    @property
+    def elastic(self) -> ElasticBook: ...
+
+    @property
+    def units(self) -> Units: ...
+
+
+class Objects(Protocol):
+    """The part of ``ElasticObjects`` that this needs."""
+
+    def quota(self, key: str) -> Object | None: ...
+
+
+class QuotaState(Protocol):
+    """The part of ``ClusterState`` that this needs."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def elastic(self) -> Objects: ...
+
+    @property
+    def pods(self) -> Mapping[PodUid, Pod]: ...
+
+
+class PatchClient(Protocol):
+    """The part of ``hami.kube.client.KubeClient`` that this needs."""
+
+    async def patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+    ) -> Any: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Publication:
+    """When an object may be written again, and what it has become by our last writes.
+
+    ``seen`` is what the informer showed at that time; once it shows something else, that counts.
+    """
+
+    rest_until: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, most=60.0))
+    seen: Object | None = None
+    made: Object | None = None
+
+
+class ElasticStatus:
+    """``touch`` says that a quota's usage may have changed; ``run`` does the rest."""
+
+    def __init__(
+        self,
+        state: QuotaState,
+        client: PatchClient,
+        *,
+        leading: Callable[[], bool],
+        on_problem: Callable[[str], None],
+        rest: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``rest`` seconds lie between two writes about one object."""
+        self._state = state
+        self._client = client
+        self._leading = leading
+        self._on_problem = on_problem
+        self._rest = rest
+        self._clock = clock
+        self._due: dict[str, float] = {}
+        self._labels: dict[PodUid, float] = {}
+        self._publications: dict[str, _Publication] = {}
+        self._refresh_at = 0.0
+        self._wake = asyncio.Event()
+
+    @property
+    def _book(self) -> ElasticBook:
+        """Another one after the vendors' configuration has changed."""
+        return self._state.ledger.elastic
+
+    def touch(self, namespace: str) -> None:
+        """Something that the quota of a namespace counts has changed."""
+        if (leaf := self._book.leaf_of(namespace)) is not None:
+            self._touch(leaf.key)
+
+    def touch_all(self) -> None:
+        """The quotas have changed, or this replica leads from now on."""
+        for leaf in self._book.leaves:
+            self._touch(leaf.key)
+            for uid in self._book.relabel(leaf):
+                self._labels.setdefault(uid, 0.0)
+
+    def look_at(self, pod: Pod) -> None:
+        """A pod was seen: its label may be another than it should be."""
+        if self._wanted(pod.uid) != pod.labels.get(CAPACITY_LABEL):
+            self._labels.setdefault(pod.uid, 0.0)
+            self._wake.set()
+
+    def _touch(self, key: str) -> None:
+        self._due.setdefault(key, self._publication(key).rest_until)
+        self._wake.set()
+
+    def _publication(self, key: str) -> _Publication:
+        return self._publications.setdefault(key, _Publication())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wait()
+            if not self._leading():
+                self._due.clear()
+                self._labels.clear()
+                continue
+            if self._clock() >= self._refresh_at:
+                self._refresh_at = self._clock() + REFRESH
+                for leaf in self._book.leaves:
+                    self._touch(leaf.key)
+            await self._publish_due()
+
+    async def _wait(self) -> None:
+        """Until something is touched or due."""
+        due = [*self._due.values(), *self._labels.values()]
+        if self._book.leaves and self._leading():
+            due.append(self._refresh_at)
+        seconds = max(0.0, min(due) - self._clock()) if due else None
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _publish_due(self) -> None:
+        now, leaves = self._clock(), {leaf.key: leaf for leaf in self._book.leaves}
+        for key in self._publications.keys() - leaves.keys():
+            del self._publications[key]
+        for key in [key for key, at in self._due.items() if at <= now]:
+            del self._due[key]
+            if (leaf := leaves.get(key)) is not None and self._leading():
+                for uid in self._book.moved(leaf):
+                    self._labels.setdefault(uid, 0.0)
+                await self._publish(leaf)
+        await self._label(now)
+
+    # Pods.
+
+    def _wanted(self, uid: PodUid) -> str | None:
+        book = self._book
+        member = book.member(uid)
+        if member is None or book.leaf_of(member.namespace) is None:
+            return None
+        return "over-quota" if book.is_over(uid) else "in-quota"
+
+    async def _label(self, now: float) -> None:
+        """What is right by now is left alone: a pod may change sides twice in between."""
+        due = [uid for uid, at in self._labels.items() if at <= now]
+        permits = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(self._label_pod(uid, permits) for uid in due))
+
+    async def _label_pod(self, uid: PodUid, permits: asyncio.Semaphore) -> None:
+        async with permits:
+            pod = self._state.pods.get(uid)
+            # A reserved pod is given its label when it is bound.
+            wrong = pod is not None and pod.spec.node_name and not pod.finished
+            wanted = self._wanted(uid)
+            if pod is None or not wrong or pod.labels.get(CAPACITY_LABEL) == wanted:
+                self._labels.pop(uid, None)
+                return
+            # Until the informer shows it, nobody writes it again.
+            self._labels[uid] = self._clock() + self._rest
+            patch = {"metadata": {"uid": uid, "labels": {CAPACITY_LABEL: wanted}}}
+            try:
+                await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace)
+            except ApiError as error:
+                self._not_labelled(pod, error)
+
+    def _not_labelled(self, pod: Pod, error: ApiError) -> None:
+        self._labels[pod.uid] = self._clock() + max(error.retry_after or 0.0, 5 * self._rest)
+        if error.status not in (NOT_FOUND, 409):
+            self._on_problem(f"label {CAPACITY_LABEL} of pod {pod.full_name}: {error}")
+
+    # Objects.
+
+    async def _publish(self, leaf: Leaf) -> None:
+        publication, shown = self._publication(leaf.key), self._state.elastic.quota(leaf.key)
+        if shown is None:
+            return
+        known = shown
+        if publication.made is not None and publication.seen is shown:
+            known = publication.made
+        try:
+            made = await self._write(leaf, known)
+        except ApiError as error:
+            self._failed(leaf, publication, error)
+            return
+        publication.backoff.reset()
+        if made is not known:
+            publication.seen, publication.made = shown, made
+            publication.rest_until = self._clock() + self._rest
+
+    def _failed(self, leaf: Leaf, publication: _Publication, error: ApiError) -> None:
+        if error.status == NOT_FOUND:
+            return  # The informer will say so too.
+        delay = max(publication.backoff.delay(), error.retry_after or 0.0, self._rest)
+        publication.made = None
+        publication.rest_until = self._due[leaf.key] = self._clock() + delay
+        if not error.outcome_unknown and error.status not in (409, 429):
+            self._on_problem(f"the status of {leaf.key}: {error}")
+
+    async def _write(self, leaf: Leaf, known: Object) -> Object:
+        """What the object has become."""
+        resource = ELASTIC_QUOTAS if leaf.kind == "ElasticQuota" else COMPOSITE_QUOTAS
+        book, units = self._book, self._state.ledger.units
+        used = units.texts(book.running_used(leaf))
+        annotations = {
+            RESERVED: _json(units, book.used(leaf)),
+            BORROWED: _json(units, book.borrowed(leaf)),
+            LENT: _json(units, book.lent(leaf)),
+            GUARANTEED: _json(units, book.guaranteed(leaf)),
+        }
+        if changes := used_changes(known, used):
+            known = await self._client.patch(
+                resource,
+                leaf.name,
+                {"status": {"used": changes}},
+                namespace=leaf.namespace,
+                subresource="status",
+            )
+        has = known.metadata.annotations or {}
+        if any(has.get(key) != text for key, text in annotations.items()):
+            known = await self._client.patch(
+                resource,
+                leaf.name,
+                {"metadata": {"annotations": annotations}},
+                namespace=leaf.namespace,
+            )
+        return known
+
+
+def used_changes(known: Object, used: Mapping[str, str]) -> dict[str, str | None]:
+    """What a merge patch of ``status.used`` must say; keys that left ``min`` become null."""
+    shown = (known.status.used if known.status else None) or {}
+    changed = {
+        key: text
+        for key, text in used.items()
+        if key not in shown or not quantity.same(str(shown[key]), text)
+    }
+    return changed | {key: None for key in shown if key not in used}
+
+
+def _json(units: Units, amounts: Amounts) -> str:
+    texts = units.texts({resource: amount for resource, amount in amounts.items() if amount})
+    return msgspec.json.encode(texts, order="sorted").decode()
