@@ -115,9 +115,7 @@ class EventRecorder:
         self._may_patch = True
         self._serial = 0
 
-    def record(
-        self, about: Subject, reason: str, message: str, *, warning: bool
-    ) -> None:
+    def record(self, about: Subject, reason: str, message: str, *, warning: bool) -> None:
         """Say that ``reason`` happened to ``about``; a repetition raises the first one's count."""
         reference = _reference(about)
         message = _cut(message)

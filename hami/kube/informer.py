@@ -21,6 +21,7 @@ from hami.kube.errors import (
     FORBIDDEN,
     GONE,
     NO_ANSWER,
+    NOT_FOUND,
     TOO_MANY_REQUESTS,
     UNAUTHORIZED,
     ApiError,
@@ -48,6 +49,8 @@ SHORT_WATCH = 1.0
 """A watch that ended sooner, in seconds, without an event is no progress: wait before the next."""
 MANY = 3
 """A server that refuses a watch so many times in a row does not know our version: list again."""
+ABSENT = 10.0
+"""Seconds between looks for a kind of object that nobody has defined yet."""
 REMEMBERED = 4096
 """How many deletions are remembered, so that a late event brings nothing back to life; what is
 older than the last one forgotten is no news of anything that is not there."""
@@ -77,6 +80,7 @@ class Informer(Generic[T]):
 
     ``on_problem`` gets a sentence for each failure; none of them stops the informer. ``relists``
     counts full lists, ``last_event_at`` is when the server last said anything (monotonic seconds).
+    ``optional``: a kind that the cluster may not have, and then there are no objects of it.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Informer(Generic[T]):
         field_selector: str = "",
         on_problem: Callable[[str], None],
         idle: float = WATCH_IDLE,
+        optional: bool = False,
         backoff: Backoff | None = None,
     ) -> None:
         self.synced = asyncio.Event()
@@ -103,6 +108,7 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._on_problem = on_problem
         self._idle = idle
+        self._optional = optional
         self._backoff = backoff or Backoff()
         self._objects: dict[Key, T] = {}
         self._deleted: dict[Key, str] = {}
@@ -140,6 +146,9 @@ class Informer(Generic[T]):
 
     def _after(self, error: ApiError) -> float:
         """Seconds to wait after ``error``, having told of it."""
+        if self._optional and error.status == NOT_FOUND:
+            self._none_at_all()
+            return ABSENT
         delay = max(self._backoff.delay(), error.retry_after or 0.0)
         if error.status == GONE:
             # A page too old to go on from: pages are too slow here, ask for everything at once.
@@ -156,6 +165,13 @@ class Informer(Generic[T]):
             advice = f"; allow our account to list and watch {self._resource.plural}{where}"
         self._on_problem(f"{error}{advice}; trying again in {delay:.1f} s")
         return delay
+
+    def _none_at_all(self) -> None:
+        """Nobody has defined this kind of object, or not any more."""
+        for key in list(self._objects):
+            self._remove(key)
+        self._version = ""
+        self.synced.set()
 
     # Lists.
 

@@ -25,6 +25,7 @@ from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
 from hami.policy.asking import parse_pod
+from hami.policy.quota.elastic import CAPACITY_LABEL
 from hami.scheduler import answers
 from hami.scheduler.decision import CannotBeWritten, annotations_of, label_of, signed
 from hami.scheduler.locks import NodeLocks
@@ -216,8 +217,15 @@ class Binder:
             uid=pod.uid,
             node=node,
             annotations=decision.annotations,
-            labels=label_of(node),
+            labels=label_of(node) | self._capacity_label(pod),
         )
+
+    def _capacity_label(self, pod: Pod) -> dict[str, str]:
+        """Where elastic quotas count it, whether it is over quota, from its first moment on."""
+        book = self._state.ledger.elastic
+        if book.leaf_of(pod.namespace) is None:
+            return {}
+        return {CAPACITY_LABEL: "over-quota" if book.is_over(pod.uid) else "in-quota"}
 
     async def _post(self, pod: Pod, binding: PodBinding) -> Bound:
         if not self._leadership.leading:

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
 from hami.durations import go_duration
 from hami.policy.admission import AdmissionSettings
+from hami.policy.quota.elastic.model import Options
 from hami.policy.rank import DEVICE_POLICIES, device_policy
 from hami.scheduler.binds import Bind, parse_bind
 from hami.settings.model import LIVE, Duration, Positive, ServiceSettings, Setting
@@ -108,6 +109,44 @@ class SchedulerConfig(ServiceSettings):
         "impossible",
         description="What the webhook denies: what no quota could ever admit, what does not fit "
         "now, or nothing.",
+    )
+    quota_pool: Literal["sumMin", "capacity", "off"] = Field(
+        "sumMin",
+        description="What all elastic quotas may use together: the sum of their minimums, what "
+        "the cluster has, or anything.",
+    )
+    quota_labels: Literal["cumulative", "firstFit"] = Field(
+        "cumulative",
+        description="Which pods of a quota are over it: all from the first that crosses min on, "
+        "or those that do not fit into it.",
+    )
+    quota_fair_share: Literal["floor", "hamilton", "waterfill"] = Field(
+        "floor", description="How unused guarantees are shared out among elastic quotas."
+    )
+    quota_strict_core: bool = Field(
+        default=False, description="Elastic quotas limit cpu and memory even unsaid, as in nos."
+    )
+    quota_preemption_rules: Literal["stable", "nos"] = Field(
+        "stable",
+        description="Whom elastic quotas evict: nos' rules, or those with two more that keep "
+        "pods from evicting each other for ever.",
+    )
+    quota_min_runtime: Duration = Field(
+        0.0, description="How long a pod may run before it can be evicted for another quota."
+    )
+    quota_gpu_memory_gb: Annotated[int, Field(ge=0)] = Field(
+        32, description="GB of gpu-memory of a whole GPU that is not ours to hand out."
+    )
+    preemption_scope: Literal["cluster", "node"] = Field(
+        "cluster",
+        description="Where elastic quotas look for victims: also where only quota is freed, or "
+        "on one node alone.",
+    )
+    priority_preemption: bool = Field(
+        default=True, description="Evict pods of lower priority for one that then has devices."
+    )
+    preemption_hold: Positive = Field(
+        60.0, description="How long what was freed by evictions waits for its pod."
     )
     device_config_file: Annotated[Path | None, LIVE] = Field(
         None, description="The device configuration: a section per vendor, in HAMi's format."
@@ -299,6 +338,23 @@ class SchedulerConfig(ServiceSettings):
             take_default_scheduler=self.force_overwrite_default_scheduler,
             quota=self.quota_admission,
             policy=self.policy,
+        )
+
+    @property
+    def elastic(self) -> Options:
+        """About elastic quotas and preemption."""
+        stable = self.quota_preemption_rules == "stable"
+        return Options(
+            pool=self.quota_pool,
+            labels=self.quota_labels,
+            fair_share=self.quota_fair_share,
+            strict_core=self.quota_strict_core,
+            rule_f1=stable,
+            rule_p1=stable,
+            min_runtime=self.quota_min_runtime,
+            scope=self.preemption_scope,
+            priority=self.priority_preemption,
+            gpu_memory_gb=self.quota_gpu_memory_gb,
         )
 
     @property

@@ -20,7 +20,7 @@ from hami.domain import quantity
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, Pod
 from hami.domain.units import PodUid
 from hami.kube.errors import NOT_FOUND, ApiError
-from hami.kube.pace import Backoff
+from hami.kube.pace import Backoff, Turns
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, PODS, Resource
 from hami.policy.quota.elastic import CAPACITY_LABEL, Amounts, ElasticBook, Leaf, Units
 
@@ -121,6 +121,7 @@ class ElasticStatus:
         self._labels: dict[PodUid, float] = {}
         self._publications: dict[str, _Publication] = {}
         self._refresh_at = 0.0
+        self._all_pods = True
         self._wake = asyncio.Event()
 
     @property
@@ -137,8 +138,8 @@ class ElasticStatus:
         """The quotas have changed, or this replica leads from now on."""
         for leaf in self._book.leaves:
             self._touch(leaf.key)
-            for uid in self._book.relabel(leaf):
-                self._labels.setdefault(uid, 0.0)
+        self._all_pods = True
+        self._wake.set()
 
     def look_at(self, pod: Pod) -> None:
         """A pod was seen: its label may be another than it should be."""
@@ -165,7 +166,17 @@ class ElasticStatus:
                 self._refresh_at = self._clock() + REFRESH
                 for leaf in self._book.leaves:
                     self._touch(leaf.key)
+            if self._all_pods:
+                self._all_pods = False
+                await self._look_at_all()
             await self._publish_due()
+
+    async def _look_at_all(self) -> None:
+        """Also at pods whose quota is gone."""
+        turns = Turns()
+        for pod in list(self._state.pods.values()):
+            await turns.pause()
+            self.look_at(pod)
 
     async def _wait(self) -> None:
         """Until something is touched or due."""

@@ -215,6 +215,7 @@ class Extender:
         return Filtered(result=answers.refusal(outcome), outcome="refused", words=words)
 
     def _note(self, pod: Pod, candidates: Sequence[str], refusal: Refusal, text: str) -> None:
+        self._state.claims.set()
         if self._state.waiting.refused(pod, candidates, refusal):
             self._state.freed.set()  # What it was woken for may do for the next one.
         if text:

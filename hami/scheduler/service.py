@@ -16,28 +16,41 @@ from typing import Any
 
 import structlog
 
-from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
-from hami.kube.informer import Informer
-from hami.kube.resources import NODES, PODS, QUOTAS
+from hami.kube.informer import Handler, Informer, T
+from hami.kube.resources import (
+    COMPOSITE_QUOTAS,
+    DISRUPTION_BUDGETS,
+    ELASTIC_QUOTAS,
+    NODES,
+    PODS,
+    QUOTA_TREES,
+    QUOTAS,
+    Resource,
+)
 from hami.logs import set_level
 from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
 from hami.policy.quota.elastic.units import Units
 from hami.scheduler.api import api_router
 from hami.scheduler.binding import Binder, BindSettings
+from hami.scheduler.budgets import Budgets
 from hami.scheduler.chosen import key_source, lease_of, public_keys, role_label
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
+from hami.scheduler.elastic_objects import ElasticFeed
+from hami.scheduler.elastic_status import ElasticStatus
 from hami.scheduler.extender import Extender
 from hami.scheduler.feeds import Following, NodeFeed, PodFeed, QuotaFeed
 from hami.scheduler.handshake import Handshakes, Patience
 from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.metrics import Metrics
+from hami.scheduler.preemption import Preemption
 from hami.scheduler.quota_status import QuotaStatus
 from hami.scheduler.quota_webhook import ListedQuotas, QuotaWebhook
 from hami.scheduler.scrape import Scrape
@@ -97,9 +110,11 @@ class Service:
             signer=self._signer,
             report=self._tell_owner,
             bind_seen=metrics.bind_seen,
+            hold=config.preemption_hold,
         )
-        self._state = ClusterState(self._load_vendors(config), around)
+        self._state = ClusterState(self._load_vendors(config), around, config.elastic)
         self._state.scheduler_name = config.scheduler_name
+        self._budgets = Budgets(self._state.pods.get)
         self._followings = self._informers()
         self._lease = lease_of(config, client, self._problem)
         self._leadership = Takeover(
@@ -131,11 +146,25 @@ class Service:
         self._quota_status = QuotaStatus(
             self._state, client, leading=self._leads, on_problem=self._problem
         )
-        self._state.usage_changed = self._quota_status.touch
+        self._elastic_status = ElasticStatus(
+            self._state, client, leading=self._leads, on_problem=self._problem
+        )
+        self._state.usage_changed = self._usage_changed
+        self._state.quotas_arranged = self._elastic_status.touch_all
+        self._state.pod_seen = self._elastic_status.look_at
         self._role = role_label(config, client, self._problem)
         self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
+        )
+        self._preemption = Preemption(
+            self._state,
+            client,
+            self._leadership,
+            metrics,
+            self._events,
+            self._budgets,
+            policy=lambda: self._config.policy,
         )
 
     async def run(self, ready: Ready) -> None:
@@ -219,6 +248,8 @@ class Service:
             self._keys.run(self._problem, changed=self._other_keys),
             watcher.run(),
             self._quota_status.run(),
+            self._elastic_status.run(),
+            self._preemption.run(),
             *([self._role.run()] if self._role else []),
             *([self._public_keys.run()] if self._public_keys else []),
             Handshakes(
@@ -234,17 +265,36 @@ class Service:
             self._sweep(),
         ]
 
-    def _informers(self) -> tuple[Following[Node], Following[Pod], Following[ResourceQuota]]:
-        nodes = Informer(
+    def _informers(self) -> list[Following[Any]]:
+        """Pods are the second: a new leader lists them anew."""
+        state = self._state
+        elastic = ElasticFeed(state.elastic, state.arrange_quotas)
+        return [
+            self._following("nodes", NODES, NodeFeed(state), self._config.node_label_selector),
+            self._following("pods", PODS, PodFeed(state)),
+            self._following("quotas", QUOTAS, QuotaFeed(state)),
+            self._following("elastic quotas", ELASTIC_QUOTAS, elastic),
+            self._following("composite quotas", COMPOSITE_QUOTAS, elastic),
+            self._following("quota trees", QUOTA_TREES, elastic),
+            self._following("disruption budgets", DISRUPTION_BUDGETS, self._budgets),
+        ]
+
+    def _following(
+        self, what: str, resource: Resource[T], handler: Handler[T], label_selector: str = ""
+    ) -> Following[T]:
+        informer = Informer(
             self._client,
-            NODES,
-            NodeFeed(self._state),
-            label_selector=self._config.node_label_selector,
+            resource,
+            handler,
+            label_selector=label_selector,
             on_problem=self._problem,
+            optional=resource.group_version not in ("v1", "policy/v1"),
         )
-        pods = Informer(self._client, PODS, PodFeed(self._state), on_problem=self._problem)
-        quotas = Informer(self._client, QUOTAS, QuotaFeed(self._state), on_problem=self._problem)
-        return Following("nodes", nodes), Following("pods", pods), Following("quotas", quotas)
+        return Following(what, informer)
+
+    def _usage_changed(self, namespace: str) -> None:
+        self._quota_status.touch(namespace)
+        self._elastic_status.touch(namespace)
 
     def _signer(self) -> Signer:
         return self._keys.signer
@@ -274,6 +324,11 @@ class Service:
                 relists[following] = made
             self._metrics.event_dropped(self._events.dropped - dropped)
             dropped = self._events.dropped
+            self._state.measure()
+            for hold in self._state.expire_holds():
+                self._log.warning(
+                    "a claimant did not come for what was freed", pod=hold.claimant.full_name
+                )
             for reservation in self._state.expire(self._config.reservation_ttl):
                 self._log.warning(
                     "a reservation expired: the pod was not bound in time",
@@ -289,6 +344,7 @@ class Service:
     def _begin_leading(self) -> None:
         self._state.following = False
         self._quota_status.touch_all()
+        self._elastic_status.touch_all()
         if self._role:
             self._role.set(leading=True)
         if self._public_keys:
@@ -298,6 +354,7 @@ class Service:
 
     def _end_leading(self) -> None:
         self._state.following = True
+        self._state.end_holds()
         if self._role:
             self._role.set(leading=False)
 

@@ -64,14 +64,14 @@ struct sim_device {          /* as this process sees it: CUDA_VISIBLE_DEVICES is
 };
 
 /* How many threads can be resident: in one multiprocessor, in all of them. */
-static inline unsigned int sim_device_resident(const struct sim_device *device)
+static inline unsigned int sim_device_resident(const struct sim_device *of)
 {
-    return sim_resident_threads(device->major, device->minor);
+    return sim_resident_threads(of->major, of->minor);
 }
 
-static inline uint64_t sim_device_threads(const struct sim_device *device)
+static inline uint64_t sim_device_threads(const struct sim_device *of)
 {
-    return (uint64_t)device->sms * sim_device_resident(device);
+    return (uint64_t)of->sms * sim_device_resident(of);
 }
 
 int sim_device_count(void);

@@ -6,6 +6,7 @@
 
 #include "account.h"
 #include "graphs.h"
+#include "late.h"
 #include "launch.h"
 #include "pools.h"
 #include "real.h"
@@ -106,12 +107,16 @@ static CUresult allocate_counted(CUdeviceptr *address, const struct request *req
                                  struct hami_pool *pool)
 {
     uint64_t bytes = hami_pool_size(request->bytes), ahead;
+    struct request exact = *request;
     CUdeviceptr given;
     CUresult result;
 
+    /* Which pool is the device's current one another thread may change before the driver looks. */
+    exact.handle = pool->handle;
+    exact.from_pool = true;
     if (bytes > HAMI_POOL_IMPOSSIBLE || !hami_pool_reserve(pool, bytes, &ahead))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = driver_allocate(&given, request);
+    result = driver_allocate(&given, &exact);
     if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
         hami_pool_cancel(pool, bytes, ahead);
         return result;
@@ -201,7 +206,7 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, bool per_thread
     else if (entry.kind == HAMI_KIND_ASYNC)
         hami_pool_freed((struct hami_pool *)(uintptr_t)entry.extra, entry.bytes);
     else
-        hami_entry_refund(&entry);
+        hami_late_free(&entry, stream, per_thread);
     return result;
 }
 

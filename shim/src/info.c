@@ -1,6 +1,7 @@
 /* What the program is told of its memory: the slice, as if it were the device. Where nothing may be
  * taken, nothing is free; the size is the device's, which programs divide by. */
 #include "account.h"
+#include "late.h"
 #include "physical.h"
 #include "real.h"
 #include "slice.h"
@@ -18,6 +19,7 @@ static uint64_t charged_now(int row)
 
     hami_correct();
     hami_physical_settle();
+    hami_late_settle();
     hami_slots_expected();
     charged = hami_charged(row);
     if (charged != hami_charged_here(row) && hami_slots_look())

@@ -18,7 +18,7 @@ static struct hami_pool *_Atomic chunks[CHUNKS];
 static struct hami_pool graphs[HAMI_MAX_DEVICES];
 static _Atomic unsigned int pools_used, graphs_used; /* records that were ever used */
 static struct hami_pool *_Atomic current[HAMI_MAX_DEVICES];
-static uint64_t changes; /* of current pools: what was looked up before one is not kept */
+static _Atomic uint64_t changes; /* of current pools: what was looked up before one is not kept */
 static struct hami_lock table;
 
 struct hami_pool *hami_pool_at(unsigned int index)
@@ -233,23 +233,27 @@ void hami_pool_leave(struct hami_pool *pool)
         atomic_fetch_sub_explicit(&pool->users, 1, memory_order_release);
 }
 
+/* NULL: ask again. One that is not on record may have been destroyed since we asked: its end is
+ * counted among the changes before it leaves the record. */
 static CUresult look_up(int row, struct hami_pool **pool)
 {
+    struct hami_entry entry;
     CUmemoryPool handle;
     CUresult result;
-    uint64_t seen;
+    uint64_t seen = atomic_load_explicit(&changes, memory_order_acquire);
 
-    hami_lock(&table);
-    seen = changes;
-    hami_unlock(&table);
+    *pool = NULL;
     result = hami_real()->cuDeviceGetMemPool(&handle, hami_ordinal_of_row(row));
     if (result != CUDA_SUCCESS)
         return result;
+    if (!hami_map_get(HAMI_KIND_POOL, (uintptr_t)handle, &entry) &&
+        seen != atomic_load_explicit(&changes, memory_order_acquire))
+        return CUDA_SUCCESS;
     *pool = hami_pool_of(handle);
     if (!*pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     hami_lock(&table);
-    if (seen == changes)
+    if (seen == atomic_load_explicit(&changes, memory_order_relaxed))
         atomic_store_explicit(&current[row], *pool, memory_order_release);
     hami_unlock(&table);
     return CUDA_SUCCESS;
@@ -275,7 +279,7 @@ CUresult hami_pool_current(int row, struct hami_pool **pool)
 void hami_pool_current_changed(void)
 {
     hami_lock(&table);
-    changes++;
+    atomic_fetch_add_explicit(&changes, 1, memory_order_release);
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         atomic_store_explicit(&current[row], NULL, memory_order_release);
     hami_unlock(&table);

@@ -204,8 +204,10 @@ static bool drop_freed(struct hami_entry *entry, void *primary)
     CUdeviceptr base;
     size_t bytes;
 
+    /* With `extra` it was freed (late.c), by an event that was the green context's. */
     if (entry->kind == HAMI_KIND_LINEAR &&
-        hami_real()->cuMemGetAddressRange_v2(&base, &bytes, entry->key) != CUDA_SUCCESS) {
+        (entry->extra != 0 ||
+         hami_real()->cuMemGetAddressRange_v2(&base, &bytes, entry->key) != CUDA_SUCCESS)) {
         hami_entry_refund(entry);
         return true;
     }

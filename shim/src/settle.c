@@ -3,6 +3,7 @@
 #include "async.h"
 #include "graphs.h"
 #include "imports.h"
+#include "late.h"
 #include "launch.h"
 #include "physical.h"
 #include "pools.h"
@@ -17,6 +18,7 @@ void hami_memory_settle(int row)
         return;
     hami_pools_settle(row, false);
     hami_physical_settle();
+    hami_late_settle();
 }
 
 bool hami_memory_reclaim(int row)
@@ -30,7 +32,7 @@ bool hami_memory_reclaim(int row)
     /* Trimming may count as unsafe while some thread captures in global mode; ours concerns no
      * stream. */
     exchanged = hami_real()->cuThreadExchangeStreamCaptureMode(&mode);
-    refunded = hami_pools_settle(row, true) + hami_physical_settle();
+    refunded = hami_pools_settle(row, true) + hami_physical_settle() + hami_late_settle();
     if (exchanged == CUDA_SUCCESS)
         hami_real()->cuThreadExchangeStreamCaptureMode(&mode);
     return refunded != 0;
@@ -47,6 +49,7 @@ void hami_memory_reset(void)
     hami_graphs_reset();
     hami_physical_reset();
     hami_imports_reset();
+    hami_late_reset();
 }
 
 static CUresult waited(CUresult result)

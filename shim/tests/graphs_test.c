@@ -1,4 +1,4 @@
-/* Graphs that allocate. links: src/graphs.c src/graph_instantiate.c src/graph_need.c src/graph_nodes.c src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Graphs that allocate. links: src/graphs.c src/graph_instantiate.c src/graph_need.c src/graph_nodes.c src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/late.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/late.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
 #define SLOW ((CUstream)0x5109) /* frees in it are pending until the device is waited for */
@@ -218,6 +218,47 @@ static void a_pool_chosen_while_we_ask_which_it_is_is_not_missed(void)
     EXPECT(fake.given[0] == 192 * MIB && fake_charged[0] >= 192 * MIB);
 }
 
+static CUresult allocate_when_another_was_chosen(CUdeviceptr *address, size_t bytes,
+                                                 CUstream stream)
+{
+    choose();
+    return fake_cuMemAllocAsync(address, bytes, stream);
+}
+
+static CUresult allocate_from_when_another_was_chosen(CUdeviceptr *address, size_t bytes,
+                                                      CUmemoryPool pool, CUstream stream)
+{
+    choose();
+    return fake_cuMemAllocFromPoolAsync(address, bytes, pool, stream);
+}
+
+static void a_pool_chosen_while_another_thread_allocates_is_not_what_that_is_charged_for(void)
+{
+    fake_start(640 * MIB);
+    chosen = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    EXPECT(allocate(MIB));
+    fake_real.cuMemAllocAsync = allocate_when_another_was_chosen;
+    fake_real.cuMemAllocFromPoolAsync = allocate_from_when_another_was_chosen;
+    EXPECT(allocate(20 * MIB));
+    fake_real.cuMemAllocAsync = fake_cuMemAllocAsync;
+    fake_real.cuMemAllocFromPoolAsync = fake_cuMemAllocFromPoolAsync;
+    EXPECT(charged_is_given());
+}
+
+static void destroy_the_chosen(void)
+{
+    EXPECT(cuMemPoolDestroy(chosen) == CUDA_SUCCESS);
+}
+
+static void a_pool_destroyed_while_we_ask_which_it_is_is_not_touched(void)
+{
+    fake_start(640 * MIB);
+    chosen = make_pool(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    choose();
+    fake.meanwhile = destroy_the_chosen;
+    EXPECT(allocate(MIB) && charged_is_given() && fake_pools[0].used == MIB);
+}
+
 static void allocate_a_little(void)
 {
     EXPECT(allocate(MIB));
@@ -404,15 +445,97 @@ static void cuMemFree_ends_stream_ordered_memory_too(void)
     EXPECT(fake_charged[0] == 0 && charged_is_given());
 }
 
-static void memory_of_cuMemAlloc_may_be_freed_in_stream_order(void)
-{
-    struct hami_entry entry = {.key = 0x7000, .bytes = 5 * MIB, .kind = HAMI_KIND_LINEAR};
+static bool stream_is_done;
+static int events; /* that there are */
 
-    fake_start(640 * MIB);
-    EXPECT(hami_charge(0, 5 * MIB) && hami_map_put(&entry));
-    fake_allocations[0] = (struct fake_allocation){.address = 0x7000};
-    EXPECT(cuMemFreeAsync(0x7000, NULL) == CUDA_SUCCESS);
-    EXPECT(fake_charged[0] == 0);
+static CUresult fake_cuEventCreate(CUevent *event, unsigned int flags)
+{
+    EXPECT(flags == CU_EVENT_DISABLE_TIMING);
+    *event = (CUevent)(uintptr_t)(0x600 + 16 * ++events);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_cuEventRecord(CUevent event, CUstream stream)
+{
+    EXPECT(event);
+    return stream == SLOW ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+static CUresult fake_cuEventQuery(CUevent event)
+{
+    EXPECT(event);
+    return stream_is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult fake_cuEventSynchronize(CUevent event)
+{
+    EXPECT(event && stream_is_done); /* never waits */
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_cuEventDestroy(CUevent event)
+{
+    EXPECT(event);
+    events--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext context)
+{
+    EXPECT(context);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *context)
+{
+    *context = NULL;
+    return CUDA_SUCCESS;
+}
+
+static void allocated_plainly(uint64_t address, uint64_t bytes)
+{
+    struct hami_entry entry = {.key = address, .bytes = bytes, .kind = HAMI_KIND_LINEAR};
+
+    EXPECT(hami_charge(0, bytes) && hami_map_put(&entry));
+    fake_allocations[0] = (struct fake_allocation){.address = address};
+}
+
+static void memory_of_cuMemAlloc_freed_in_stream_order_is_charged_until_the_stream_is_there(void)
+{
+    fake_start(100 * MIB);
+    fake_real.cuEventCreate = fake_cuEventCreate;
+    fake_real.cuEventRecord = fake_real.cuEventRecord_ptsz = fake_cuEventRecord;
+    fake_real.cuEventQuery = fake_cuEventQuery;
+    fake_real.cuEventSynchronize = fake_cuEventSynchronize;
+    fake_real.cuEventDestroy_v2 = fake_cuEventDestroy;
+    fake_real.cuCtxPushCurrent_v2 = fake_push;
+    fake_real.cuCtxPopCurrent_v2 = fake_pop;
+    stream_is_done = false;
+    allocated_plainly(0x7000, 60 * MIB);
+    EXPECT(cuMemFreeAsync(0x7000, NULL) == CUDA_SUCCESS && fake_charged[0] == 60 * MIB);
+    wait_for_the_device(); /* for another stream */
+    EXPECT(!hami_memory_charge(0, 50 * MIB) && fake_charged[0] == 60 * MIB);
+    stream_is_done = true;
+    EXPECT(hami_memory_charge(0, 50 * MIB) && fake_charged[0] == 50 * MIB && events == 0);
+    /* The driver gave the address out again: it was there. */
+    stream_is_done = false;
+    allocated_plainly(0x7000, 20 * MIB);
+    EXPECT(cuMemFreeAsync_ptsz(0x7000, NULL) == CUDA_SUCCESS);
+    allocated_plainly(0x7000, 30 * MIB);
+    EXPECT(cuMemFreeAsync(0x7000, NULL) == CUDA_SUCCESS && fake_charged[0] == 80 * MIB);
+    stream_is_done = true;
+    wait_for_the_device();
+    EXPECT(fake_charged[0] == 50 * MIB);
+    /* Nobody will tell. */
+    allocated_plainly(0x7000, 20 * MIB);
+    EXPECT(cuMemFreeAsync(0x7000, SLOW) == CUDA_SUCCESS && fake_charged[0] == 50 * MIB);
+    /* It went with its context, and the event too. */
+    stream_is_done = false;
+    allocated_plainly(0x7000, 20 * MIB);
+    EXPECT(cuMemFreeAsync(0x7000, NULL) == CUDA_SUCCESS && fake_charged[0] == 70 * MIB);
+    hami_map_drop_context((CUcontext)0x1000);
+    EXPECT(fake_charged[0] == 50 * MIB);
+    wait_for_the_device();
 }
 
 static void without_a_slice_nothing_is_counted_and_without_limits_nothing_is_given(void)
@@ -539,6 +662,8 @@ int main(void)
     the_pools_device_is_charged_not_the_current_one();
     a_stream_of_another_device_takes_from_that_devices_pool();
     a_pool_chosen_while_we_ask_which_it_is_is_not_missed();
+    a_pool_chosen_while_another_thread_allocates_is_not_what_that_is_charged_for();
+    a_pool_destroyed_while_we_ask_which_it_is_is_not_touched();
     an_allocation_while_a_pool_is_found_to_have_shrunk_is_charged();
     the_pool_chosen_for_a_device_serves_it_from_then_on();
     a_destroyed_pool_is_charged_until_its_last_allocation_is_freed();
@@ -551,7 +676,7 @@ int main(void)
     what_the_driver_refuses_is_not_charged();
     a_free_that_fails_leaves_everything_charged();
     cuMemFree_ends_stream_ordered_memory_too();
-    memory_of_cuMemAlloc_may_be_freed_in_stream_order();
+    memory_of_cuMemAlloc_freed_in_stream_order_is_charged_until_the_stream_is_there();
     without_a_slice_nothing_is_counted_and_without_limits_nothing_is_given();
     within_the_reserve_an_allocation_costs_one_question_and_a_free_none();
     a_shared_pool_is_charged_to_who_made_it_and_both_slots_say_so();

@@ -1,4 +1,4 @@
-/* Physical allocations. links: src/vmm.c src/physical.c src/imports.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/arrays.c src/array_size.c src/request.c */
+/* Physical allocations. links: src/vmm.c src/physical.c src/imports.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/late.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/arrays.c src/array_size.c src/request.c */
 #include "fake_vmm.h"
 
 static bool charged_is_given(void)

@@ -159,6 +159,25 @@ static CUresult give_new_pool(struct piece *piece)
     return result == CUDA_SUCCESS ? cuMemFreeAsync(piece->handle, NULL) : result;
 }
 
+/* While other threads allocate from whichever pool is the device's own just now. */
+static CUresult take_chosen_pool(struct piece *piece, size_t bytes)
+{
+    CUmemPoolProps properties = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+    };
+    CUmemoryPool pool;
+    CUresult result = cuMemPoolCreate(&pool, &properties);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuDeviceSetMemPool(device, pool);
+    if (result == CUDA_SUCCESS)
+        result = cuMemAllocAsync((CUdeviceptr *)&piece->handle, bytes, NULL);
+    cuMemPoolDestroy(pool);
+    return result;
+}
+
 static size_t blocks(size_t bytes)
 {
     const size_t block = (size_t)2 << 20;
@@ -401,6 +420,8 @@ static const struct way {
     {"cuMemAllocFromPoolAsync", take_pool, give_async},
     {"cuMemAllocFromPoolAsync_ptsz", take_pool_own, give_async_own},
     {"new-pool", take_new_pool, give_new_pool},
+    {"chosen-pool", take_chosen_pool, give_async},
+    {"freed-late", take_linear, give_async},
     {"cuMemCreate", take_physical, give_physical},
     {"cuMemMap", take_mapped, give_mapped},
     {"cuArrayCreate_v2", take_array, give_array},

@@ -19,6 +19,8 @@ WAYS = (
     "cuMemAllocFromPoolAsync",
     "cuMemAllocFromPoolAsync_ptsz",
     "new-pool",
+    "chosen-pool",
+    "freed-late",
     "cuMemCreate",
     "cuMemMap",
     "cuArrayCreate_v2",

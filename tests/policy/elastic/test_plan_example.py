@@ -47,7 +47,7 @@ def test_what_a_gets_ends_at_its_fair_share(asked: int, evicted: list[str]) -> N
 
 
 def test_a_with_a_max_of_45_is_refused_by_it() -> None:
-    world = doc(leaves=(a_leaf("a", 40, most=45), B, C))
+    world = doc(leaves=(a_leaf("a", 40, max=45), B, C))
     found = world.asks("a/new", 10)
     assert isinstance(found, NoPlan)
     assert "max" in str(found)

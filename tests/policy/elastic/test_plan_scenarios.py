@@ -25,7 +25,7 @@ def refused(found: Plan | NoPlan) -> str:
 
 
 def a_composite_at_its_max(**how: object) -> World:
-    world = World(leaves=(a_leaf("n1", 10, "n2", most=10), a_leaf("x", 10)), **how)
+    world = World(leaves=(a_leaf("n1", 10, "n2", max=10), a_leaf("x", 10)), **how)
     world.runs("n1/low", 10)
     return world
 
@@ -41,7 +41,7 @@ def test_equal_priority_never_evicts() -> None:
 
 
 def test_of_its_own_pods_the_lowest_priority_and_then_the_newest_goes() -> None:
-    world = World(leaves=(a_leaf("a", 30, most=30),))
+    world = World(leaves=(a_leaf("a", 30, max=30),))
     for name, priority in (("a/p1", 5), ("a/p2", 1), ("a/p3", 1), ("a/p4", 9)):
         world.runs(name, 5, priority=priority)
     world.runs("a/p5", 10, priority=50)
@@ -97,7 +97,7 @@ def test_quota_that_is_borrowed_on_several_nodes_is_given_back_for_one_pod() -> 
 
 def test_with_victims_on_its_node_alone_the_claim_waits_with_a_reason() -> None:
     found = refused(borrowed_on_two_nodes(scope="node").asks("a/new", 10))
-    assert "with 1 pods evicted on node n" in found
+    assert "not even with 1 evicted on node n" in found
     assert "5 too much" in found
 
 
@@ -222,7 +222,7 @@ def test_a_pod_for_which_there_is_room_evicts_nobody() -> None:
 
 
 def test_a_pod_that_is_larger_than_its_max_evicts_nobody() -> None:
-    world = World(leaves=(a_leaf("a", 10, most=10), a_leaf("b", 10)))
+    world = World(leaves=(a_leaf("a", 10, max=10), a_leaf("b", 10)))
     assert "limit 10 GB" in refused(world.asks("a/new", 11))
 
 
@@ -283,8 +283,8 @@ def gpus(world: World, namespace: str, *numbers: int) -> None:
 
 def test_ten_gpus_borrowed_given_back_and_then_nobody_claims_any_more() -> None:
     """The first story of Kubernetes' capacity scheduling proposal: A 4 to 6, B 6 to 8."""
-    a = a_leaf("a", {GPU: 4}, most={GPU: 6})
-    b = a_leaf("b", {GPU: 6}, most={GPU: 8})
+    a = a_leaf("a", {GPU: 4}, max={GPU: 6})
+    b = a_leaf("b", {GPU: 6}, max={GPU: 8})
     world = World(leaves=(a, b), nodes={"n1": {GPU: 10}})
     gpus(world, "a", 1, 1)
     gpus(world, "b", 1, 1, 1)
@@ -302,7 +302,7 @@ def test_ten_gpus_borrowed_given_back_and_then_nobody_claims_any_more() -> None:
 def test_a_guarantee_is_claimed_in_another_quota_and_what_is_beyond_in_ones_own() -> None:
     """The second story: minimums 3, 4, 3; B claims from A, and over its min from itself."""
     leaves = [
-        a_leaf(ns, {GPU: n}, most={GPU: 4 + 2 * (ns == "b")})
+        a_leaf(ns, {GPU: n}, max={GPU: 4 + 2 * (ns == "b")})
         for ns, n in zip("abc", (3, 4, 3), strict=True)
     ]
     world = World(leaves=leaves, nodes={"n1": {GPU: 10}})
@@ -321,7 +321,7 @@ def test_a_guarantee_is_claimed_in_another_quota_and_what_is_beyond_in_ones_own(
 
 def test_only_gpus_named_and_all_in_use_a_guarantee_comes_back() -> None:
     """A uses all 5 of 4 + 1; B asks for its 1. Pods also ask for cpu, which no quota names."""
-    world = World(leaves=(a_leaf("a", {GPU: 4}, most={GPU: 5}), a_leaf("b", {GPU: 1}, most={GPU: 5})),
+    world = World(leaves=(a_leaf("a", {GPU: 4}, max={GPU: 5}), a_leaf("b", {GPU: 1}, max={GPU: 5})),
                   nodes={"n1": {GPU: 5, "cpu": 5000}})  # fmt: skip
     for i in range(1, 6):
         world.runs(f"a/p{i}", {GPU: 1, "cpu": 1000})
@@ -454,7 +454,7 @@ def test_a_resourcequota_beside_an_elastic_quota_is_no_reason_to_take_from_other
 
 def test_in_its_own_quota_beyond_min_the_lower_priority_goes() -> None:
     memory = {"memory": 50}
-    world = World(leaves=(a_leaf("ns1", memory, most={"memory": 200}), a_leaf("ns2", {"memory": 200})),
+    world = World(leaves=(a_leaf("ns1", memory, max={"memory": 200}), a_leaf("ns2", {"memory": 200})),
                   nodes={"n1": {"memory": 150}})  # fmt: skip
     world.runs("ns1/p1", memory, priority=100)
     world.runs("ns2/p2", memory)

@@ -80,6 +80,23 @@ def test_a_pods_own_charge_is_not_counted_when_it_is_placed_again():
     assert not may(book, "b/gap", 7)
 
 
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        pytest.param(a_leaf("a", 100, max=40), id="max"),
+        pytest.param(a_leaf("a", 30, borrow=10), id="borrow limit"),
+        pytest.param(a_leaf("a", 40), id="pool, min of a pod that is no victim"),
+    ],
+)
+def test_no_rule_counts_a_pods_own_charge_when_it_is_placed_again(leaf):
+    others = [a_leaf("z", 100)] if leaf.borrow else []
+    book = a_book(leaf, *others, members=[a_member("a/p", 30, preemptible=False)])
+    fixed = leaf.max is None and leaf.borrow is None
+    assert may(book, "a/p", 40, preemptible=not fixed)
+    assert not may(book, "a/p", 41, preemptible=not fixed)
+    assert not may(book, "a/other", 11)
+
+
 def test_a_pod_that_is_gone_gives_back_all_it_held():
     book = the_example()
     book.drop("b/p4")

@@ -134,7 +134,7 @@ class _Planner:
             if len(found) >= LOOKED_AT or cheap >= ENOUGH or self._is_open(node):
                 break
         if not found:
-            return why or "there is no pod that may be evicted for it"
+            return why or "no pod may be evicted for it"
         return min(found, key=lambda one: one[1].cost)
 
     def _at(self, kind: Kind, node: str) -> tuple[Right, Found] | str:

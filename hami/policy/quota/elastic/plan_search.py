@@ -73,7 +73,7 @@ def search(
     with around.book.trial() as trial:
         attempt = _Attempt(around, right, claim, node, trial)
         if not room and not attempt.make_room() and not around.ground.short_of_quota():
-            return f"node {node}: no room, whoever may be evicted there"
+            return f"node {node} has no room, whoever is evicted there"
         if not attempt.make_quota():
             return attempt.missing()
         denied = right.denied(attempt.vector)
@@ -109,13 +109,15 @@ class _Attempt:
     def missing(self) -> str:
         """What is still too much with everybody gone who may be evicted."""
         if not self._has_room:
-            return f"node {self._node}: no room, whoever may be evicted"
+            return f"node {self._node} has no room, whoever is evicted"
         lack = "; ".join(
             f"{quota}: {rule}: {resource}: {excess} too much"
             for (rule, quota, resource), excess in sorted(self._lack().items())
         )
+        if not self._taken:
+            return f"no pod may be evicted for it: {lack}"
         where = f"on node {self._node}" if self._around.on_node_only else "in the cluster"
-        return f"with {len(self._taken)} pods evicted {where}: {lack}"
+        return f"not even with {len(self._taken)} evicted {where}: {lack}"
 
     def make_room(self) -> bool:
         """Take pods of this node until the claimant has a place there."""
@@ -189,8 +191,8 @@ class _Attempt:
             return self._right.resources
         return self._right.resources & {resource for _, _, resource in lack}
 
-    def _quota(self, member: Member) -> str:
-        leaf = self._around.book.leaf_of(member.namespace)
+    def _quota(self, pod: Member | Claim) -> str:
+        leaf = self._around.book.leaf_of(pod.namespace)
         return leaf.key if leaf else ""
 
     # The trial.
@@ -224,5 +226,5 @@ class _Attempt:
             for refusal in self._around.book.refusals(claim)
         }
         for resource, excess in self._right.lacks(self.vector).items():
-            lacking["priority inside the quota", self._claim.namespace, resource] = excess
+            lacking["borrowing by priority", self._quota(self._claim), resource] = excess
         return lacking

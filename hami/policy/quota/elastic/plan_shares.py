@@ -196,7 +196,8 @@ class Reclaim(_Foreign):
 class Fair(_Foreign):
     """A share of what is unused, from those that have more than theirs.
 
-    Rule F1: a quota keeps its ``min``. ``guaranteed`` is nos' G, worked out anew after every pod.
+    Rule F1: a quota keeps its ``min``, and a group what it is guaranteed, or they would claim it
+    back at once. ``guaranteed`` is nos' G, worked out anew after every pod.
     """
 
     kind: Kind = "fair"
@@ -204,6 +205,7 @@ class Fair(_Foreign):
     def __init__(self, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> None:
         super().__init__(asking, leaf)
         self._keeps_min = keeps_min
+        self._above = frozenset(id(node) for node in self._home.way_up)
 
     @classmethod
     def of(cls, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> Fair | str:
@@ -216,7 +218,7 @@ class Fair(_Foreign):
         return self._beyond(vector, guaranteed, "fair share of what is unused")
 
     def wants(self, member: Member, resources: Collection[str]) -> bool:
-        if self._keeps_min and self.hurts(member):
+        if self._keeps_min and self._takes_guarantee(member):
             return False
         return super().wants(member, resources)
 
@@ -241,6 +243,16 @@ class Fair(_Foreign):
         share = self._book.guaranteed(leaf, self._claim)
         return frozenset(r for r in resources if -node.left.get(r, 0) > share.get(r, 0))
 
+    def _takes_guarantee(self, member: Member) -> bool:
+        """Without this pod its quota, or a group beside the claimant, uses less than it has."""
+        leaf = self._book.leaf_of(member.namespace)
+        assert leaf is not None, "a member of a source that is a quota"
+        return any(
+            _unused(self._book.node(leaf), self._above, r, held)
+            for r, held in member.vector.items()
+            if held > 0 and r in self._home.left
+        )
+
 
 def _ratio(over: int, least: int) -> Debt:
     return (over / least if least > 0 else float("inf"), over)
@@ -255,6 +267,19 @@ def _left_after(leaf: Node, level: Node, resource: str, asked: int) -> int:
             return before + change
         change = lent(node, resource, before + change) - lent(node, resource, before)
     raise ValueError(f"{level.title} is not above {leaf.title}")
+
+
+def _unused(leaf: Node, above: Collection[int], resource: str, freed: int) -> bool:
+    """Something from a quota up to ``above`` does not use all it has once this is freed in it."""
+    change = freed
+    for node in leaf.way_up:
+        if id(node) in above or not change:
+            return False
+        before = node.left[resource]
+        if node.full[resource] > 0 and before + change > 0:
+            return True
+        change = lent(node, resource, before + change) - lent(node, resource, before)
+    return False
 
 
 def _named_for(victim: Member, resources: Collection[str], borrowed: Amounts) -> str:

@@ -1,0 +1,228 @@
+"""Quota: whether a pod may have what it asks and its charge, in one step, beside many others."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Iterator
+
+from benchmarks.rows import Row, p50, p99, ratio
+from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
+from hami.domain.devices import Grant
+from hami.domain.objects import (
+    Container,
+    Metadata,
+    Pod,
+    PodSpec,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    Resources,
+)
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+from hami.plugins import Vendors, load_vendors
+from hami.policy.quota import QuotaLedger
+from hami.policy.quota.elastic import (
+    GPU_MEMORY,
+    Claim,
+    ElasticBook,
+    Leaf,
+    Member,
+    Options,
+    TreeNode,
+    Units,
+    pod_vector,
+)
+
+PODS, QUOTAS, GROUPS = 10_000, 500, 20
+RUNS = 20_000
+MOST_US, MOST_GROWTH = 50.0, 4.0
+MEMORY = MemoryMiB(8000)
+ALLOCATION = PodAllocation(
+    node="node-1",
+    containers=(
+        ContainerAllocation(
+            name="main",
+            kind=ContainerKind.APP,
+            grants=(
+                Grant(
+                    device_id=DeviceId("GPU-1"),
+                    vendor=VendorKey("NVIDIA"),
+                    memory_mib=MEMORY,
+                    cores=CorePercent(10),
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def a_pod(number: int, namespace: str) -> Pod:
+    limits = {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpumem": str(MEMORY),
+        "cpu": "1500m",
+        "memory": "4Gi",
+    }
+    return Pod(
+        metadata=Metadata(name=f"pod-{number}", namespace=namespace, uid=PodUid(f"pod-{number}")),
+        spec=PodSpec(containers=[Container(name="main", resources=Resources(limits=limits))]),
+    )
+
+
+class World:
+    """Pods in the namespaces of quotas, each with a ResourceQuota, a quota, a group above it.
+
+    There is room for every further pod: a refusal would be quicker than a charge.
+    """
+
+    def __init__(self, vendors: Vendors, pods: int, quotas: int) -> None:
+        self.units = Units.of(vendors)
+        self.ledger = QuotaLedger(vendors)
+        self.book = ElasticBook(Options(), self.units)
+        self.namespaces = [f"team-{number}" for number in range(quotas)]
+        each = -(-pods // quotas) + 10
+        leaves = [self._leaf(name, number, each) for number, name in enumerate(self.namespaces)]
+        nodes = [TreeNode(name=f"group-{i}", own={}, max={"cpu": 10**9}) for i in range(GROUPS)]
+        self.set_quotas = lambda: self.book.set_quotas(leaves, nodes)
+        assert self.set_quotas() == ()
+        for name in self.namespaces:
+            hard = {"limits.nvidia.com/gpumem": str(each * MEMORY), "limits.nvidia.com/gpu": "999"}
+            quota = ResourceQuota(
+                metadata=Metadata(name="quota", namespace=name), spec=ResourceQuotaSpec(hard=hard)
+            )
+            assert self.ledger.set_quota(quota) == ()
+        for number in range(pods):
+            self.reserve(a_pod(number, self.namespaces[number % quotas]), number)
+
+    @staticmethod
+    def _leaf(name: str, number: int, each: int) -> Leaf:
+        return Leaf(
+            namespace=name,
+            name="quota",
+            namespaces=(name,),
+            parent=f"group-{number % GROUPS}",
+            min={
+                GPU_MEMORY: 8 * each,
+                "nvidia.com/gpumem": each * MEMORY,
+                "cpu": 1500 * each,
+                "memory": each << 32,
+            },
+            max={GPU_MEMORY: 16 * each},
+            borrow={"cpu": 10**6},
+        )
+
+    def reserve(self, pod: Pod, number: int) -> tuple[float, float, float]:
+        """Seconds for the pod's amounts, for the ledger, and for the book."""
+        charge = self.ledger.amount(ALLOCATION.containers)
+        begin = time.perf_counter()
+        vector = pod_vector(pod, charge, self.units, 32)
+        counted = time.perf_counter()
+        assert self.ledger.reserve(pod, ALLOCATION) == ()
+        charged = time.perf_counter()
+        claim = Claim(uid=pod.uid, namespace=pod.namespace, name=pod.name, vector=vector)
+        refusals = self.book.refusals(claim)
+        self.book.put(
+            Member(
+                uid=pod.uid,
+                namespace=pod.namespace,
+                name=pod.name,
+                created=f"2024-01-01T00:00:{number:08}Z",
+                vector=vector,
+                node=ALLOCATION.node,
+            )
+        )
+        put = time.perf_counter()
+        assert refusals == ()
+        return counted - begin, charged - counted, put - charged
+
+    def release(self, pod: Pod) -> None:
+        self.ledger.release(pod.uid)
+        self.book.drop(pod.uid)
+
+
+def time_reserves(world: World, runs: int) -> Iterator[tuple[float, float, float]]:
+    """Pods that come and go in one namespace after the other, as many as before."""
+    dice = random.Random(0)
+    for number in range(runs):
+        pod = a_pod(10**7 + number, dice.choice(world.namespaces))
+        yield world.reserve(pod, 10**7 + number)
+        world.release(pod)
+
+
+def time_over_quota(pods: int, runs: int) -> list[float]:
+    """One quota, half of it over: a pod ends, another comes, and who is over is asked."""
+    leaf = Leaf(namespace="a", name="q", namespaces=("a",), min={GPU_MEMORY: pods // 2})
+    book = ElasticBook(Options(pool="off"))
+    book.set_quotas([leaf])
+    members = [
+        Member(
+            uid=PodUid(f"u{i}"),
+            namespace="a",
+            name=f"p{i}",
+            created=f"{i:08}",
+            vector={GPU_MEMORY: 1},
+        )
+        for i in range(pods)
+    ]
+    for member in members:
+        book.put(member)
+    dice = random.Random(0)
+    taken = []
+    for _ in range(runs):
+        member = dice.choice(members)
+        begin = time.perf_counter()
+        book.drop(member.uid)
+        newest = next(book.over_quota(leaf))
+        book.put(member)
+        moved = book.moved(leaf)
+        taken.append(time.perf_counter() - begin)
+        assert book.is_over(newest.uid)
+        assert member.uid in moved
+    return taken
+
+
+def measure() -> list[Row]:
+    """With 10 000 pods and 500 quotas, and against a hundredth of both."""
+    vendors = load_vendors()
+    few = World(vendors, PODS // 100, QUOTAS // 100)
+    less = [book for _, _, book in time_reserves(few, RUNS // 4)]
+    world = World(vendors, PODS, QUOTAS)
+    gc.collect()
+    gc.freeze()
+    vectors, ledgers, books = zip(*time_reserves(world, RUNS), strict=True)
+    begin = time.perf_counter()
+    world.set_quotas()
+    swapped = time.perf_counter() - begin
+    over, over_of_few = time_over_quota(5000, 4000), time_over_quota(50, 4000)
+    gc.unfreeze()
+    both = [ledger + book for ledger, book in zip(ledgers, books, strict=True)]
+    return [
+        Row(
+            what="Quota: check and charge a pod, 10 000 pods, 500 quotas of each kind, p99",
+            value=us(p99(both)),
+            unit="us",
+            most=MOST_US,
+            seen=f"p50 {us(p50(both)):g} us; elastic p99 {us(p99(books)):g} us, ResourceQuota p99 "
+            f"{us(p99(ledgers)):g} us; its amounts p50 {us(p50(vectors)):g} us before that; "
+            f"all quotas replaced in {swapped * 1000:.1f} ms",
+        ),
+        Row(
+            what="Elastic quota: check and charge, 10 000 pods and 500 quotas against 100 and 5, p50",
+            value=ratio(p50(books), p50(less)),
+            unit="x",
+            most=MOST_GROWTH,
+            seen=f"{us(p50(books)):g} us, {us(p50(less)):g} us",
+        ),
+        Row(
+            what="Elastic quota: one pod for another and who is over, in a quota of 5000 against 50, p50",
+            value=ratio(p50(over), p50(over_of_few)),
+            unit="x",
+            most=MOST_GROWTH,
+            seen=f"{us(p50(over)):g} us, {us(p50(over_of_few)):g} us",
+        ),
+    ]
+
+
+def us(seconds: float) -> float:
+    return round(seconds * 1e6, 1)

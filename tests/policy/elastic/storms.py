@@ -1,0 +1,205 @@
+"""Random clusters in which whoever is evicted tries again at once, until nothing moves any more."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from hami.policy.quota.elastic import Claim, Leaf, Options, TreeNode
+from hami.policy.quota.elastic.plan import Plan
+
+from .world import World, total, the_claim
+
+RESOURCES = ("gpu", "memory", "cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weather:
+    """What a storm is made of."""
+
+    resources: tuple[int, int] = (1, 3)
+    quotas: tuple[int, int] = (2, 5)
+    pods: tuple[int, int] = (3, 25)
+    nodes: tuple[int, int] = (1, 4)
+    priorities: int = 3
+    roomy: bool = False
+    """Devices are never short."""
+    named: float = 0.9
+    """How often a quota names a resource at all."""
+    groups: bool = False
+    options: Options = field(default_factory=Options)
+
+
+@dataclass
+class Storm:
+    """One seed's cluster. ``rounds`` of everybody asking in turn; ``evicted`` in all."""
+
+    seed: int
+    weather: Weather = field(default_factory=Weather)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        w, between = self.weather, self.between
+        self.resources = RESOURCES[: between(w.resources)]
+        self.quotas = self.some_quotas(between(w.quotas))
+        pool = total_min(self.quotas)
+        self.world = World(
+            leaves=self.quotas, groups=self.groups, nodes=self.some_nodes(pool), options=w.options
+        )
+        self.waiting: list[Claim] = [self.some_claim(i) for i in range(between(w.pods))]
+        self.evicted = 0
+        self.kinds: Counter[str] = Counter()
+
+    def between(self, bounds: tuple[int, int]) -> int:
+        return self.random.randint(*bounds)
+
+    def some_quotas(self, number: int) -> list[Leaf]:
+        self.groups: list[TreeNode] = []
+        if self.weather.groups:
+            self.groups = [self.some_group(f"g{i}") for i in range(self.random.randint(1, 2))]
+        return [self.some_quota(f"q{i}") for i in range(number)]
+
+    def some_group(self, name: str) -> TreeNode:
+        own = {r: self.random.randint(0, 6) for r in self.resources if self.random.random() < 0.5}
+        return TreeNode(name=name, own=own, borrow=self.some_limit(0.3), lend=self.some_limit(0.3))
+
+    def some_limit(self, often: float) -> dict[str, int] | None:
+        if self.random.random() >= often:
+            return None
+        return {r: self.random.randint(0, 8) for r in self.resources}
+
+    def some_quota(self, name: str) -> Leaf:
+        rng = self.random
+        least = {r: rng.randint(0, 12) for r in self.resources if rng.random() < self.weather.named}
+        most = None
+        if rng.random() < 0.3:
+            most = {r: n + rng.randint(0, 12) for r, n in least.items()}
+        spaces = (name, f"{name}-b") if rng.random() < 0.2 else (name,)
+        parent = rng.choice(["", *(g.name for g in self.groups)])
+        return Leaf(
+            kind="CompositeElasticQuota" if len(spaces) > 1 else "ElasticQuota",
+            namespace=name, name="q", namespaces=spaces, min=least, max=most, parent=parent,
+            borrow=self.some_limit(0.2 * bool(self.groups)),
+            lend=self.some_limit(0.2 * bool(self.groups)),
+        )  # fmt: skip
+
+    def some_nodes(self, pool: Counter[str]) -> dict[str, dict[str, int] | None]:
+        if self.weather.roomy:
+            return {"n1": None}
+        number = self.between(self.weather.nodes)
+        slack = self.random.choice((0.7, 1.0, 1.5))
+        return {
+            f"n{i}": {r: max(1, int(slack * pool[r] / number)) for r in self.resources}
+            for i in range(number)
+        }
+
+    def some_claim(self, number: int) -> Claim:
+        rng = self.random
+        quota = rng.choice(self.quotas)
+        asked = {r: rng.randint(0, 8) for r in self.resources}
+        if not any(asked.values()):
+            asked[self.resources[0]] = 1
+        return replace(
+            the_claim(f"{rng.choice(quota.namespaces)}/p{number}", asked),
+            priority=rng.randrange(self.weather.priorities),
+        )
+
+    # Until nothing moves.
+
+    def settles(self, most: int = 400) -> bool:
+        """False when more pods were evicted than this, or as many rounds went by."""
+        for _ in range(most):
+            moved = False
+            self.random.shuffle(self.waiting)
+            for claim in list(self.waiting):
+                moved |= self.tries(claim)
+                self.holds()
+                if self.evicted > most:
+                    return False
+            if not moved:
+                return True
+        return False
+
+    def tries(self, claim: Claim) -> bool:
+        if self.world.enters(claim):
+            self.waiting.remove(claim)
+            return True
+        found = self.world.plan(claim)
+        if not isinstance(found, Plan):
+            return False
+        self.nobody_for_nothing(found)
+        self.kinds[found.kind] += 1
+        self.world.evicts(found)
+        self.waiting.remove(claim)
+        for victim in found.victims:
+            self.evicted += 1
+            self.waiting.append(again(victim.uid, claim=found))
+        return True
+
+    # What must always hold.
+
+    def holds(self) -> None:
+        """No limit is exceeded: maximums, the pool, the nodes; added up anew."""
+        used = {leaf.key: total(self.members(leaf)) for leaf in self.quotas}
+        for leaf in self.quotas:
+            for resource, most in (leaf.max or {}).items():
+                assert used[leaf.key][resource] <= most, (self.seed, leaf, used)
+        if not self.weather.groups:
+            together, pool = sum(used.values(), Counter()), total_min(self.quotas)
+            named = {r for leaf in self.quotas for r in leaf.min}
+            assert all(together[r] <= pool[r] for r in named), (self.seed, together, pool)
+        for name, size in self.world.sizes.items():
+            there = total(self.world.on[name].values())
+            assert size is None or all(there[r] <= most for r, most in size.items()), self.seed
+
+    def members(self, leaf: Leaf) -> Iterator:
+        for on in self.world.on.values():
+            yield from (m for m in on.values() if m.namespace in leaf.namespaces)
+
+    def nobody_for_nothing(self, found: Plan) -> None:
+        """With any one of the victims spared the claimant does not get in, or is not entitled."""
+        if found.kind != "reclaim":
+            return
+        from .world import WorldGround
+
+        ground = WorldGround(self.world, found.claim)
+        uids = {victim.uid for victim in found.victims}
+        for spared in found.victims:
+            with self.world.book.trial() as trial:
+                for uid in uids - {spared.uid}:
+                    trial.drop(uid)
+                gets_in = not self.world.book.refusals(found.claim)
+            assert not (gets_in and ground.fits(found.node, uids - {spared.uid})), self.seed
+
+    def left_out(self) -> list[Claim]:
+        """Who waits although its quota guarantees all that it asks for."""
+        return [claim for claim in self.waiting if self.guaranteed(claim)]
+
+    def guaranteed(self, claim: Claim) -> bool:
+        leaf = self.world.book.leaf_of(claim.namespace)
+        assert leaf is not None
+        used = self.world.book.used(leaf)
+        pooled = {r for one in self.quotas for r in one.min}
+        within = all(
+            used.get(r, 0) + n <= leaf.min.get(r, 0)
+            for r, n in claim.vector.items() if n and r in pooled
+        )  # fmt: skip
+        return within and any(n and r in pooled for r, n in claim.vector.items())
+
+
+def total_min(leaves: Sequence[Leaf]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for leaf in leaves:
+        found.update(leaf.min)
+    return found
+
+
+def again(uid: str, claim: Plan) -> Claim:
+    """The same pod, made anew by its owner."""
+    victim = next(v for v in claim.victims if v.uid == uid)
+    return Claim(
+        uid=victim.uid, namespace=victim.namespace, name=victim.name,
+        priority=victim.priority, vector=victim.vector,
+    )  # fmt: skip
