@@ -14,6 +14,7 @@ from benchmarks import (
     filter_http,
     kubelet,
     report,
+    share,
     shim,
     simulation,
     startup,
@@ -34,6 +35,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = MappingProxyType(
         "kubelet": kubelet.measure,
         "kubernetes": control_plane.measure,
         "shim": shim.measure,
+        "share": share.measure,
     }
 )
 

@@ -334,6 +334,8 @@ void hami_launch_forget_module(CUmodule module)
     /* Which functions were its own is not known: the driver need not have been asked for them here.
      * All are measured anew at their next launch, and until then what is known is a good guess. */
     (void)module;
+    /* Programs unload at their end, after they waited in some way that we do not see. */
+    hami_launch_settle();
     if (process)
         hami_estimate_suspect_all(&process->compute.estimates);
 }

@@ -51,9 +51,11 @@ def judged(service, pod):
     ]
 
 
-def test_a_pod_is_evicted_where_the_devices_fit_then(cluster, add):
+@pytest.mark.parametrize("names_only", [True, False], ids=["victims' uids", "whole victims"])
+def test_a_pod_is_evicted_where_the_devices_fit_then(cluster, add, names_only):
     cluster.add_nodes("n1", devices="t4x1")
-    service = cluster.scheduled()
+    service = cluster.service()
+    cluster.kube_scheduler(service.url, nodeCacheCapable=names_only)
     add("low", "low", cpu=CPU, gpu=1, mem=10000)
     cluster.bound("low")
     add("high", "high", cpu=CPU, gpu=1, mem=15000)

@@ -31,7 +31,7 @@ POINTS = 3.0
 STARTS = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Load:
     """One tenant and what its program does (``shim/tests/programs/tenant.c`` knows the options)."""
 
@@ -133,6 +133,11 @@ class Tenant:
         """From now on."""
         self.slice.share(cores, MEMORY)
 
+    @property
+    def works(self) -> bool:
+        """Whether any of its programs has not ended by itself."""
+        return any(program.poll() is None for program in self.programs)
+
     def kill(self) -> None:
         """All its programs."""
         for program in self.programs:
@@ -184,6 +189,8 @@ class Hall:
     def __init__(self, folder: Path, build: Build, gpus: SimulatedGpus, cards: int) -> None:
         self.folder, self.build, self.gpus = folder, build, gpus
         self.cards = [Card(self, unit) for unit in range(cards)]
+        self.late = 0.0
+        """Seconds by which this process slept too long at most: the machine had no processor."""
         self._published = time.monotonic()
         self._sampled = 0
         self._samples: list[Sample] = []
@@ -210,7 +217,10 @@ class Hall:
         """The monitor does its work meanwhile."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(SAMPLE / 2, left))
+            asked = min(SAMPLE / 2, left)
+            slept = time.monotonic()
+            time.sleep(asked)
+            self.late = max(self.late, time.monotonic() - slept - asked)
             self._monitor()
 
     def watch(self, seconds: float) -> Mapping[Tenant, Share]:

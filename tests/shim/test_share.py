@@ -8,10 +8,14 @@ ones are in the report (``python -m benchmarks share``) and, in virtual time, in
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from .builds import Build
-from .share import POINTS, Load, Tenant, a_hall, tolerance
+from .share import POINTS, Hall, Load, Tenant, a_hall, tolerance
 
 MS = 1_000_000
 WARM_UP, WINDOW = 5, 10
@@ -20,10 +24,13 @@ FULL = 95.0
 BESIDE = 0.9
 """Of its part of the uncapped throughput, what work in several streams gets at least."""
 
+BURST = 0.1
+"""Seconds of work that a container may have saved up (HAMI_BUCKET_FULL)."""
+
 BACKLOGGED: tuple[tuple[Load, ...], ...] = (
     (Load(cap=30, ns=MS),),
     (Load(cap=50, ns=200 * MS),),
-    (Load(cap=40, ns=2 * MS, options={"forks": 50}),),
+    (Load(cap=40, ns=2 * MS, options={"forks": 200}),),
     (Load(cap=30, ns=2 * MS), Load(cap=70, ns=2 * MS)),
     (Load(cap=20, ns=MS), Load(cap=30, ns=5 * MS), Load(cap=50, ns=20 * MS)),
     (Load(cap=30, ns=100_000, graph=50), Load(cap=70, ns=5 * MS, processes=2)),
@@ -32,8 +39,22 @@ BACKLOGGED: tuple[tuple[Load, ...], ...] = (
 STREAMS = {"streams": 8, "width": 125}
 
 
+@contextmanager
+def cards(path: Path, shim: Build, count: int = 1) -> Iterator[Hall]:
+    """Where nobody gets a processor for longer than a container can save up work, a share says
+    nothing of the library.
+    """
+    with a_hall(path, shim, count) as hall:
+        try:
+            yield hall
+        except AssertionError:
+            if hall.late > BURST:
+                pytest.skip(f"this machine had no processor for {hall.late:.2f} s at a time")
+            raise
+
+
 def test_each_has_its_share(tmp_path: Path, shim: Build) -> None:
-    with a_hall(tmp_path, shim, len(BACKLOGGED) + 3) as hall:
+    with cards(tmp_path, shim, len(BACKLOGGED) + 3) as hall:
         *backlogged, uncapped, streams, bursts = hall.cards
         for card, loads in zip(backlogged, BACKLOGGED, strict=True):
             for load in loads:
@@ -66,7 +87,7 @@ def _holds(tenant: Tenant, share: float) -> bool:
 
 
 def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
-    with a_hall(tmp_path, shim, 3) as hall:
+    with cards(tmp_path, shim, 3) as hall:
         by_default, forced, disabled = (
             card.add(Load(cap=20, ns=2 * MS, policy=policy))
             for card, policy in zip(hall.cards, ("default", "force", "disable"), strict=True)
@@ -96,7 +117,7 @@ def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
 
 
 def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim: Build) -> None:
-    with a_hall(tmp_path, shim) as hall:
+    with cards(tmp_path, shim) as hall:
         (card,) = hall.cards
         low = card.add(Load(cap=50, ns=2 * MS, priority=1))
         high = card.add(Load(cap=50, ns=2 * MS, priority=0))
@@ -114,20 +135,20 @@ def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim
 
 
 def test_a_limit_changes_while_it_works(tmp_path: Path, shim: Build) -> None:
-    with a_hall(tmp_path, shim, 2) as hall:
+    with cards(tmp_path, shim, 2) as hall:
         wider, none = (card.add(Load(cap=20, ns=2 * MS)) for card in hall.cards)
         hall.start()
         hall.wait(1)
         assert abs(hall.watch(1)[wider].time - 20) <= 2 * POINTS
         wider.caps_at(60)
         none.caps_at(100)
-        hall.wait(0.3)
+        hall.wait(0.4)
         more = hall.watch(1.5)
         assert abs(more[wider].time - 60) <= 2 * POINTS
         assert more[none].time > FULL
         wider.caps_at(10)
         none.caps_at(30)
-        hall.wait(0.3)
+        hall.wait(0.4)
         less = hall.watch(1.5)
         assert abs(less[wider].time - 10) <= 2 * POINTS
         assert abs(less[none].time - 30) <= 2 * POINTS
@@ -135,7 +156,7 @@ def test_a_limit_changes_while_it_works(tmp_path: Path, shim: Build) -> None:
 
 def test_a_silent_monitor_is_not_believed_for_long(tmp_path: Path, shim: Build) -> None:
     """What it said last is that one is alone, and that another has to wait."""
-    with a_hall(tmp_path, shim, 2) as hall:
+    with cards(tmp_path, shim, 2) as hall:
         lonely, crowded = hall.cards
         alone = lonely.add(Load(cap=30, ns=2 * MS, policy="default"))
         low = crowded.add(Load(cap=30, ns=2 * MS, priority=1))
@@ -156,7 +177,7 @@ def test_a_silent_monitor_is_not_believed_for_long(tmp_path: Path, shim: Build) 
 
 def test_a_debt_outlives_its_maker(tmp_path: Path, shim: Build) -> None:
     """A container that launches, is killed and comes back has no more than its share."""
-    with a_hall(tmp_path, shim) as hall:
+    with cards(tmp_path, shim) as hall:
         (card,) = hall.cards
         tenant = card.add(Load(cap=20, ns=300 * MS))
         before = hall.used()
@@ -166,7 +187,24 @@ def test_a_debt_outlives_its_maker(tmp_path: Path, shim: Build) -> None:
             hall.wait(0.5)
             tenant.kill()
         share = hall.used().since(before, tenant.name)
-        assert share.time <= 20 + 100 * 0.3 / share.seconds
+        assert share.time / 100 * share.seconds <= 0.2 * share.seconds + 0.3 + BURST
         tenant.starts()
         hall.wait(2.1)  # the greatest debt is paid after that
         assert hall.watch(3)[tenant].time > 10
+
+
+def test_programs_that_end_at_once_pay_as_well(tmp_path: Path, shim: Build) -> None:
+    """Each launches one long kernel, waits for it and ends: nothing is launched afterwards."""
+    with cards(tmp_path, shim) as hall:
+        (card,) = hall.cards
+        tenant = card.add(Load(cap=20, ns=300 * MS, options={"launches": 1}))
+        before = hall.used()
+        began = time.monotonic()
+        while time.monotonic() - began < 4:
+            tenant.starts()
+            while tenant.works:
+                hall.wait(0.02)
+            tenant.kill()
+        share = hall.used().since(before, tenant.name)
+        assert share.time / 100 * share.seconds <= 0.2 * share.seconds + 0.3 + BURST
+        assert share.time > 10

@@ -32,6 +32,10 @@ DEVICE = Device(
 )
 
 
+CONTEXT = 442 * MIB
+"""What a context takes on such a device, simulated or not."""
+
+
 @dataclass(frozen=True)
 class Driver:
     library: Path
@@ -46,7 +50,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def slice_(tmp_path) -> Slice:
-    return Slice(tmp_path / "slice", 4096 * MIB)
+    return Slice(tmp_path / "slice", 4096 * MIB, reserve=CONTEXT)
 
 
 async def taken(driver: Driver, slice_: Slice, folder: Path, *sizes: int):
@@ -67,12 +71,39 @@ async def taken(driver: Driver, slice_: Slice, folder: Path, *sizes: int):
 
 async def test_it_is_held_to_its_slice_and_to_a_larger_one(driver, slice_, tmp_path):
     (first, given), (second, given_then) = await taken(driver, slice_, tmp_path / "d", 6144)
-    assert enforced._held(first, 0, 4096, DEVICE) == [
-        "cuMemGetInfo says 4096 of 4096 MiB are free on the 16384 MiB of NVIDIA A100",
-        "cuMemAlloc gives 4096 MiB in blocks, then CUDA_ERROR_OUT_OF_MEMORY",
+    assert enforced._reserve(slice_.folder) == CONTEXT
+    assert enforced._held(first, CONTEXT, 4096, DEVICE) == [
+        "cuMemGetInfo says 3654 of 4096 MiB are free on the 16384 MiB of NVIDIA A100: it holds "
+        "442, its context included",
+        "cuMemAlloc gives 3654 MiB in blocks, then CUDA_ERROR_OUT_OF_MEMORY",
     ]
-    assert enforced._held(second, 4096, 6144, DEVICE)[1].startswith("cuMemAlloc gives 2048 MiB")
+    held = enforced._held(second, 4096 * MIB, 6144, DEVICE)
+    assert held[1].startswith("cuMemAlloc gives 2048 MiB")
     assert (given, given_then) == (4096 * MIB, 6144 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param({"taken": 3652 * MIB}, "took 3652 MiB", id="less than there was"),
+        pytest.param({"taken": 3656 * MIB}, "took 3656 MiB", id="more than there was"),
+        pytest.param(
+            {"before": (4096 * MIB, 4096 * MIB)}, "saw 4096", id="its context for nothing"
+        ),
+        pytest.param({"before": (3654 * MIB, 8192 * MIB)}, "of 8192 MiB", id="another size"),
+        pytest.param({"refused": "CUDA_ERROR_UNKNOWN"}, "CUDA_ERROR_UNKNOWN", id="another error"),
+    ],
+)
+def test_what_is_not_exact_makes_the_step_fail(change, why):
+    good = enforced._Answer(
+        before=(3654 * MIB, 4096 * MIB),
+        taken=3654 * MIB,
+        refused="CUDA_ERROR_OUT_OF_MEMORY",
+        after=(0, 4096 * MIB),
+    )
+    assert enforced._held(good, CONTEXT, 4096, DEVICE)
+    with pytest.raises(StepFailed, match=why):
+        enforced._held(msgspec.structs.replace(good, **change), CONTEXT, 4096, DEVICE)
 
 
 async def test_a_smaller_slice_takes_nothing_away_and_gives_nothing(driver, slice_, tmp_path):
@@ -85,8 +116,8 @@ async def test_a_program_that_nothing_holds_makes_the_step_fail(driver, slice_, 
     """The driver's NVML library stands in for the one that limits, and limits nothing."""
     unlimited = replace(driver, library=driver.folder / "libnvidia-ml.so.1")
     [(answer, given)] = await taken(unlimited, slice_, tmp_path / "d")
-    with pytest.raises(StepFailed, match=r"a program with 4096 MiB saw \d+ of 16384 MiB free"):
-        enforced._held(answer, 0, 4096, DEVICE)
+    with pytest.raises(StepFailed, match=r"saw 15942 of 16384 MiB free, took 15942 MiB"):
+        enforced._held(answer, CONTEXT, 4096, DEVICE)
 
     class Ledger:
         async def most_held(self):

@@ -31,6 +31,7 @@ from hami.sim.demo.simulated_device import (
     script,
     simulated_device,
 )
+from hami.sim.demo.tenant import BLOCK
 from hami.sim.live import LIVE_PODS, LivePod
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
@@ -85,10 +86,12 @@ class Enforced:
                     return msgspec.json.decode(line, type=_Answer)
 
                 before = MemoryMiB(allocation.grants[0].memory_mib)
-                lines = _held(await take(), 0, before, device)
+                context = _reserve(folder)
+                first = await take()
+                lines = _held(first, context, before, device)
                 lines.append(await _by_the_ledger(simulated, before))
                 lines.append(await self._resized(pod, allocation, folder))
-                lines += _held(await take(), before, MORE, device)
+                lines += _held(await take(), context + first.taken, MORE, device)
                 lines.append(await _by_the_ledger(simulated, MORE))
         return [f"{pod.name}: {line}" for line in lines]
 
@@ -120,10 +123,8 @@ class Enforced:
         await self.cluster.client.patch(LIVE_PODS, pod.name, patch, namespace=pod.namespace)
 
         async def says_so() -> bool | None:
-            limits = read_page((folder / "limits").read_bytes())
-            wanted = [MORE * MIB]
-            sizes = [d.memory_bytes for d in limits.devices] if isinstance(limits, Limits) else []
-            return True if sizes == wanted else None
+            sizes = [device.memory_bytes for device in _page(folder).devices]
+            return True if sizes == [MORE * MIB] else None
 
         await self.cluster.eventually(f"{MORE} MiB on the limits page of {pod.full_name}", says_so)
         took = (time.monotonic() - begin) * 1000
@@ -145,18 +146,32 @@ class Enforced:
         return {**written, keys.ALLOCATION_SIGNATURE: signature}
 
 
-def _held(answer: _Answer, former: int, limit: int, device: Device) -> list[str]:
-    """It saw ``limit`` MiB, and got exactly what it had not taken of it before."""
-    (free, total), taken = (size // MIB for size in answer.before), answer.taken // MIB
-    if (total, answer.refused) != (limit, _OUT_OF_MEMORY) or former + taken != limit:
+def _page(folder: Path) -> Limits:
+    limits = read_page((folder / "limits").read_bytes())
+    if not isinstance(limits, Limits):
+        raise StepFailed(f"{folder / 'limits'}: {limits.problem}")
+    return limits
+
+
+def _reserve(folder: Path) -> int:
+    """Bytes that its context is charged."""
+    return sum(device.context_reserve_bytes for device in _page(folder).devices)
+
+
+def _held(answer: _Answer, held: int, limit: int, device: Device) -> list[str]:
+    """It saw ``limit`` MiB, and got to the last block what it did not hold of it (bytes)."""
+    (free, total), left = answer.before, limit * MIB - held
+    exact = (free, total, answer.refused) == (left, limit * MIB, _OUT_OF_MEMORY)
+    saw = f"{free // MIB} of {total // MIB} MiB"
+    if not exact or not 0 <= left - answer.taken < BLOCK:
         raise StepFailed(
-            f"a program with {limit} MiB saw {free} of {total} MiB free, took {former} + {taken} "
-            f"MiB, and was then refused with {answer.refused}"
+            f"a program with {limit} MiB, of which it held {held // MIB}, saw {saw} free, took "
+            f"{answer.taken // MIB} MiB, and was then refused with {answer.refused}"
         )
-    about = f"the {device.memory_mib} MiB of {device.model}" if not former else "its device"
     return [
-        f"cuMemGetInfo says {free} of {total} MiB are free on {about}",
-        f"cuMemAlloc gives {taken} MiB in blocks, then {answer.refused}",
+        f"cuMemGetInfo says {saw} are free on the {device.memory_mib} MiB of {device.model}: it "
+        f"holds {held // MIB}, its context included",
+        f"cuMemAlloc gives {answer.taken // MIB} MiB in blocks, then {answer.refused}",
     ]
 
 
@@ -165,4 +180,4 @@ async def _by_the_ledger(simulated: SimulatedDevice, limit: int) -> str:
     most = await simulated.most_held()
     if most > limit * MIB:
         raise StepFailed(f"the driver gave {most} bytes to a program with {limit} MiB")
-    return f"the driver's own ledger: never more than {most // MIB} MiB at once"
+    return f"the driver's own ledger: never more than {most // MIB} MiB at once, context included"

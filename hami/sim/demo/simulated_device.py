@@ -52,9 +52,7 @@ def installed_driver(vendor: VendorKey) -> SimulatedDriver | None:
 
 class _Held(msgspec.Struct):
     tenant: str
-    data: int
-    pool: int
-    peak: int
+    most: int
 
 
 class _Ledger(msgspec.Struct):
@@ -69,7 +67,7 @@ class SimulatedDevice:
         self._folder = folder
 
     async def most_held(self) -> int:
-        """Bytes that programs ever had at once at their request, by the daemon's own ledger."""
+        """Bytes that programs ever had at once, their contexts too, by the daemon's own ledger."""
         reader, writer = await asyncio.open_unix_connection(self._folder / "control")
         try:
             writer.write(b"ledger\n")
@@ -77,7 +75,7 @@ class SimulatedDevice:
         finally:
             writer.close()
         ledger = msgspec.json.decode(line, type=_Ledger)
-        return sum(held.peak for held in ledger.tenants)
+        return sum(held.most for held in ledger.tenants)
 
     def environment(self, given: Mapping[str, str], slice_folder: Path) -> dict[str, str]:
         """Of a program in a container to which ``given`` was given, and this slice."""

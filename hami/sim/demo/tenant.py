@@ -12,7 +12,7 @@ import ctypes
 import json
 import sys
 
-BLOCK = 512 << 20
+BLOCK = 2 << 20
 """Bytes that it asks for at a time."""
 
 

@@ -6,10 +6,11 @@
  *     width=1000  how much of the card it occupies, in thousandths
  *     streams=1   launched on in turn
  *     graph=0     not 0: so many kernels at a time, as a graph
- *     ahead=20    milliseconds of work that are always queued in each stream, as far as a driver's
+ *     ahead=100   milliseconds of work that are always queued in each stream, as far as a driver's
  *                 queue of 1024 has room; two launches at least
  *     waits=0     1: queue nothing, but wait for each launch
  *     on=0 off=0  not 0: work for so many milliseconds, then pause for so many
+ *     launches=0  not 0: after so many it waits for them and ends
  *     forks=0     not 0: every so many milliseconds a child that does nothing for as long */
 #include <pthread.h>
 #include <signal.h>
@@ -39,9 +40,10 @@
 static struct {
     const char *name;
     long value;
-} options[] = {{"ns", 100000}, {"width", 1000}, {"streams", 1}, {"graph", 0}, {"ahead", 20},
-               {"waits", 0},   {"on", 0},       {"off", 0},     {"forks", 0}};
-enum { NS, WIDTH, STREAMS, GRAPH, AHEAD, WAITS, ON, OFF, FORKS, OPTIONS };
+} options[] = {{"ns", 100000}, {"width", 1000}, {"streams", 1}, {"graph", 0}, {"ahead", 100},
+               {"waits", 0},   {"on", 0},       {"off", 0},     {"forks", 0},
+               {"launches", 0}};
+enum { NS, WIDTH, STREAMS, GRAPH, AHEAD, WAITS, ON, OFF, FORKS, LAUNCHES, OPTIONS };
 
 static CUfunction kernel;
 static struct {
@@ -160,6 +162,16 @@ static void fork_if_due(void)
     }
 }
 
+static void end_if_done(void)
+{
+    static long launched;
+
+    if (option(LAUNCHES) == 0 || ++launched < option(LAUNCHES))
+        return;
+    MUST(cuCtxSynchronize());
+    _exit(0);
+}
+
 /* How many launches of a stream make a round, two of which are always queued. */
 static long round_of(void)
 {
@@ -183,6 +195,7 @@ static void work(void)
             pause_if_due(since);
             fork_if_due();
             launch(n % option(STREAMS));
+            end_if_done();
             if (option(WAITS))
                 MUST(cuStreamSynchronize(streams[n % option(STREAMS)].stream));
         }

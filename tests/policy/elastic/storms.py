@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from hami.policy.quota.elastic import Claim, Leaf, Options, TreeNode
+from hami.policy.quota.elastic import Amounts, Claim, Leaf, Member, Options, TreeNode
 from hami.policy.quota.elastic.plan import Plan
 
-from .world import World, total, the_claim
+from .world import World, WorldGround, the_claim, total
 
 RESOURCES = ("gpu", "memory", "cpu")
 
@@ -28,6 +28,8 @@ class Weather:
     """Devices are never short."""
     named: float = 0.9
     """How often a quota names a resource at all."""
+    fixed: float = 0.1
+    """How often a pod is non-preemptible."""
     groups: bool = False
     options: Options = field(default_factory=Options)
 
@@ -104,6 +106,7 @@ class Storm:
         return replace(
             the_claim(f"{rng.choice(quota.namespaces)}/p{number}", asked),
             priority=rng.randrange(self.weather.priorities),
+            preemptible=rng.random() >= self.weather.fixed,
         )
 
     # Until nothing moves.
@@ -133,9 +136,8 @@ class Storm:
         self.kinds[found.kind] += 1
         self.world.evicts(found)
         self.waiting.remove(claim)
-        for victim in found.victims:
-            self.evicted += 1
-            self.waiting.append(again(victim.uid, claim=found))
+        self.evicted += len(found.victims)
+        self.waiting += map(made_anew, found.victims)
         return True
 
     # What must always hold.
@@ -146,7 +148,7 @@ class Storm:
         for leaf in self.quotas:
             for resource, most in (leaf.max or {}).items():
                 assert used[leaf.key][resource] <= most, (self.seed, leaf, used)
-        if not self.weather.groups:
+        if not self.groups and self.weather.options.pool == "sumMin":
             together, pool = sum(used.values(), Counter()), total_min(self.quotas)
             named = {r for leaf in self.quotas for r in leaf.min}
             assert all(together[r] <= pool[r] for r in named), (self.seed, together, pool)
@@ -154,16 +156,15 @@ class Storm:
             there = total(self.world.on[name].values())
             assert size is None or all(there[r] <= most for r, most in size.items()), self.seed
 
-    def members(self, leaf: Leaf) -> Iterator:
+    def members(self, leaf: Leaf) -> Iterator[Member]:
         for on in self.world.on.values():
             yield from (m for m in on.values() if m.namespace in leaf.namespaces)
 
     def nobody_for_nothing(self, found: Plan) -> None:
         """With any one of the victims spared the claimant does not get in, or is not entitled."""
-        if found.kind != "reclaim":
-            return
-        from .world import WorldGround
-
+        leaf = self.world.book.leaf_of(found.claim.namespace)
+        assert leaf is not None
+        before = self.world.book.used(leaf)
         ground = WorldGround(self.world, found.claim)
         uids = {victim.uid for victim in found.victims}
         for spared in found.victims:
@@ -171,7 +172,21 @@ class Storm:
                 for uid in uids - {spared.uid}:
                     trial.drop(uid)
                 gets_in = not self.world.book.refusals(found.claim)
+                gets_in &= found.kind != "own" or not self.grows(leaf, found.claim, before)
             assert not (gets_in and ground.fits(found.node, uids - {spared.uid})), self.seed
+
+    def grows(self, leaf: Leaf, claim: Claim, before: Amounts) -> bool:
+        """Its quota would borrow more than before (rule P1)."""
+        used = self.world.book.used(leaf)
+        return self.weather.options.rule_p1 and any(
+            used.get(r, 0) + n > max(leaf.min.get(r, 0), before.get(r, 0))
+            for r, n in claim.vector.items() if n and r in self.pooled
+        )  # fmt: skip
+
+    @property
+    def pooled(self) -> set[str]:
+        named = (one.min for one in self.quotas)
+        return set().union(*named, *(group.own for group in self.groups))
 
     def left_out(self) -> list[Claim]:
         """Who waits although its quota guarantees all that it asks for."""
@@ -181,12 +196,11 @@ class Storm:
         leaf = self.world.book.leaf_of(claim.namespace)
         assert leaf is not None
         used = self.world.book.used(leaf)
-        pooled = {r for one in self.quotas for r in one.min}
         within = all(
             used.get(r, 0) + n <= leaf.min.get(r, 0)
-            for r, n in claim.vector.items() if n and r in pooled
+            for r, n in claim.vector.items() if n and r in self.pooled
         )  # fmt: skip
-        return within and any(n and r in pooled for r, n in claim.vector.items())
+        return within and any(n and r in self.pooled for r, n in claim.vector.items())
 
 
 def total_min(leaves: Sequence[Leaf]) -> Counter[str]:
@@ -196,10 +210,9 @@ def total_min(leaves: Sequence[Leaf]) -> Counter[str]:
     return found
 
 
-def again(uid: str, claim: Plan) -> Claim:
-    """The same pod, made anew by its owner."""
-    victim = next(v for v in claim.victims if v.uid == uid)
+def made_anew(victim: Member) -> Claim:
+    """The same pod again, as its owner makes it."""
     return Claim(
         uid=victim.uid, namespace=victim.namespace, name=victim.name,
-        priority=victim.priority, vector=victim.vector,
+        priority=victim.priority, vector=victim.vector, preemptible=victim.preemptible,
     )  # fmt: skip

@@ -203,6 +203,20 @@ def test_waterfill_reaches_through_groups():
     assert g(book, *leaves) == [3, 0, 7]
 
 
+def test_waterfill_counts_what_a_group_keeps_for_itself_before_it_takes_from_others():
+    leaves = [
+        a_leaf("a", 10, parent="one"),
+        a_leaf("b", 30, parent="one"),
+        a_leaf("c", 40),
+        a_leaf("d", 10),
+    ]
+    book = a_book(*leaves, nodes=[a_group("one", lend=0)], options=FILL)
+    hungry(book, "a", asked=50)
+    hungry(book, "d", asked=60)
+    assert book.available == {G: 50}
+    assert g(book, *leaves) == [40, 0, 0, 30]
+
+
 def test_a_weight_replaces_min_as_the_measure():
     leaves = [a_leaf("a", 40, weight=1), a_leaf("b", 10, weight=3), a_leaf("c", 30, weight=0)]
     book = a_book(*leaves)
@@ -247,6 +261,12 @@ def test_a_group_borrows_from_its_own_before_others():
     assert [book.lent(leaf).get(G, 0) for leaf in leaves] == [0, 7, 0]
     book.put(a_member("a/more", 10))
     assert [book.lent(leaf).get(G, 0) for leaf in leaves] == [0, 10, 6]
+
+
+def test_what_a_group_lends_comes_from_its_members():
+    leaves = [a_leaf("a", 10, parent="one"), a_leaf("b", 20, parent="one"), a_leaf("c", 5)]
+    book = a_book(*leaves, nodes=[a_group("one")], members=[*pods("a", 13), *pods("c", 11)])
+    assert [book.lent(leaf).get(G, 0) for leaf in leaves] == [0, 9, 0]
 
 
 # The arithmetic by itself.

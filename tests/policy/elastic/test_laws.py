@@ -191,6 +191,28 @@ class Book(RuleBasedStateMachine):
             parent = parents[parent]
         return found
 
+    @rule(member=members, resource=st.sampled_from(RESOURCES))
+    def ask_for_all_there_is(self, member: Member, resource: str) -> None:
+        """The room that is told is what may just be had."""
+
+        def asking(amount: int) -> Claim:
+            vector = {resource: amount}
+            return Claim(
+                uid=member.uid,
+                namespace=member.namespace,
+                name=member.name,
+                vector=vector,
+                preemptible=member.preemptible,
+            )
+
+        room = self.book.room(asking(0), resource)
+        if room is None:
+            assert not self.book.refusals(asking(10**6))
+            return
+        assert self.book.refusals(asking(max(room, 0) + 1))
+        if room > 0:
+            assert not self.book.refusals(asking(room))
+
     @rule(member=members)
     def run_already(self, member: Member) -> None:
         self.book.put(member)

@@ -60,6 +60,14 @@ def test_pods_that_differ_in_nothing_but_their_namespace_have_an_order():
         assert [m.uid for m in book.over_quota(leaf)] == ["b/p"]
 
 
+def test_pods_that_are_no_victims_fill_the_guarantee_first():
+    """However young: over-quota pods are then always some that may be evicted."""
+    fixed = a_member("a/fixed", 30, at=99, preemptible=False)
+    book = a_book(A, members=[*pods("a", 10, 10), fixed])
+    assert uids(book.members(A)) == ["fixed", "p1", "p2"]
+    assert labels(book, A) == ["in", "in", "over"]
+
+
 def test_a_pod_without_priority_start_or_creation_is_no_surprise():
     bare = Member(uid="u", namespace="a", name="p", vector={G: 50})
     book = a_book(A, members=[bare, *pods("a", 10)])
@@ -132,6 +140,9 @@ def test_only_whose_side_has_changed_is_told():
     with book.trial() as trial:
         trial.drop("b/p0")
     assert book.moved(B) == {}
+    book.put(a_member("b/p6", 10, at=99))
+    book.set_quotas([a_leaf("b", 30), a_leaf("a", 1)])
+    assert book.moved(B) == {"b/p2": "in-quota", "b/p3": "in-quota", "b/p6": "over-quota"}
 
 
 # Against nos' own way of working it out.

@@ -59,6 +59,7 @@ class ElasticBook:
         self.options = options
         self._units = units
         self._accounts = Accounts(options)
+        self._rules = self._rules_now()
         self._waiting: dict[PodUid, Claim] = {}
         self._fresh: dict[LeafKey, set[PodUid]] = {}
 
@@ -76,6 +77,7 @@ class ElasticBook:
         """
         known = set(self._accounts)
         problems = self._accounts.arrange(leaves, nodes, capacity)
+        self._rules = self._rules_now()
         self._fresh = {
             account.leaf.key: self._fresh.get(account.leaf.key, set())
             if account in known
@@ -87,6 +89,7 @@ class ElasticBook:
     def set_capacity(self, capacity: Amounts | None) -> None:
         """The cluster has another size."""
         self._accounts.resize(capacity)
+        self._rules = self._rules_now()
 
     @property
     def leaves(self) -> Sequence[Leaf]:
@@ -109,14 +112,14 @@ class ElasticBook:
         self._waiting.pop(member.uid, None)
         account = self._accounts.of(member.namespace)
         if account is not None:
-            self._fresh.setdefault(account.leaf.key, set()).add(member.uid)
+            self._fresh.setdefault(account.node.title, set()).add(member.uid)
 
     def drop(self, uid: PodUid) -> None:
         """Take back exactly what was charged. Idempotent."""
         member = self._accounts.remove(uid)
         account = self._accounts.of(member.namespace) if member else None
         if account is not None:
-            self._fresh.get(account.leaf.key, set()).discard(uid)
+            self._fresh.get(account.node.title, set()).discard(uid)
 
     def member(self, uid: PodUid) -> Member | None:
         return self._accounts.members.get(uid)
@@ -172,11 +175,13 @@ class ElasticBook:
         if account is None:
             return ()
         own = self._own(claim)
-        rules = Rules(self._accounts.tree, self.options, self._units)
-        found = list(rules.broken(claim, account, own, ever=ever))
+        found = self._rules.broken(claim, account, own, ever=ever)
         if len(found) > 1:
             found.sort(key=lambda refusal: _ORDER.index(refusal.rule))
         return tuple(found)
+
+    def _rules_now(self) -> Rules:
+        return Rules(self._accounts.tree, self.options, self._units)
 
     def _own(self, claim: Claim) -> Member | None:
         """What the pod itself holds of the quota that it asks."""

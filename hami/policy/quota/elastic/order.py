@@ -1,9 +1,10 @@
 """Which pods of one quota are over it: the older ones fill the guarantee first.
 
 Order: creation, then the lower priority, then what they hold, then their names: nos' order, made
-total. Non-preemptible pods come before all others: they may use ``min`` alone, so that whoever
-claims his guarantee back always finds somebody who may be evicted. Cumulative: from the first pod that crosses ``min`` on, all are over-quota. First fit: a
-pod that does not fit is over-quota and is not added up, so a smaller later one may be inside.
+total. Pods that are no victims come before all others: they may use ``min`` alone, so whoever
+claims a guarantee back always finds somebody who may be evicted. Cumulative: from the first pod
+that crosses ``min`` on, all are over-quota. First fit: a pod that does not fit is over-quota and
+is not added up, so a smaller later one may be inside.
 
 The cumulative boundary is kept between changes and moves only past the pods whose side changes.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from hami.domain.units import PodUid
@@ -91,15 +92,17 @@ class _Planner:
         self._around, self._claim, self._options = around, claim, options
         self._book, self._ground = around.book, around.ground
         self._leaf = self._book.leaf_of(claim.namespace)
+        self._open = tuple(islice(around.ground.open_nodes(), LOOKED_AT))
+        self._charges: dict[str, tuple[Amounts, bool] | None] = {}
 
     def plan(self) -> Plan | NoPlan:
         if self._claim.never_preempts:
             return self._none({"preemptionPolicy": "is Never"})
         if never := self._book.could_ever(self._claim):
             return self._none({"quota": "; ".join(map(str, never))})
-        for node in self._open():
-            vector = self._ground.fits(node, ())
-            if vector is not None and not self._book.refusals(self._charged(vector)):
+        for node in self._open:
+            charge = self._charge(node)
+            if charge is not None and not self._book.refusals(self._charged(charge[0])):
                 return self._none({"room": f"node {node} has room, and no quota refuses it"})
         why: dict[str, str] = {}
         for kind in self._kinds():
@@ -119,7 +122,7 @@ class _Planner:
         """The cheapest of the nodes that were looked at; of equals the first."""
         if kind in {"reclaim", "fair"} and self._ground.short_of_quota():
             return "a ResourceQuota of its namespace refuses it, whatever other quotas give back"
-        guess = self._right(kind, self._guess())
+        guess = self._right(kind, self._guess)
         if isinstance(guess, str):
             return guess
         found: list[tuple[Right, Found]] = []
@@ -138,7 +141,7 @@ class _Planner:
         return min(found, key=lambda one: one[1].cost)
 
     def _at(self, kind: Kind, node: str) -> tuple[Right, Found] | str:
-        charge = self._around.charge(self._claim, node)
+        charge = self._charge(node)
         if charge is None:
             return f"node {node}: no room, even if it were empty"
         vector, room = charge
@@ -163,7 +166,7 @@ class _Planner:
 
     def _every_node(self, guess: Right) -> Iterator[str]:
         if not self._around.on_node_only:
-            yield from self._open()
+            yield from self._open
         yield from self._hosts(guess)
         if self._ground.short_of_quota():
             yield from islice(self._ground.nodes(), LOOKED_AT)
@@ -187,12 +190,9 @@ class _Planner:
             if member.node in possible:
                 yield member.node
 
-    def _open(self) -> Iterator[str]:
-        return islice(self._ground.open_nodes(), LOOKED_AT)
-
     def _is_open(self, node: str) -> bool:
         """It was looked at because it has room: no other node can cost less."""
-        return not self._around.on_node_only and node in self._open()
+        return not self._around.on_node_only and node in self._open
 
     # What is asked.
 
@@ -212,13 +212,19 @@ class _Planner:
             return Reclaim.of(asking, leaf)
         return Fair.of(asking, leaf, keeps_min=self._options.rule_f1)
 
+    @cached_property
     def _guess(self) -> Amounts:
         """What it would be charged at the first node that comes into question."""
-        for node in (*self._open(), *islice(self._ground.nodes(), 1)):
-            charge = self._around.charge(self._claim, node)
+        for node in (*self._open, *islice(self._ground.nodes(), 1)):
+            charge = self._charge(node)
             if charge is not None:
                 return charge[0]
         return self._claim.vector
+
+    def _charge(self, node: str) -> tuple[Amounts, bool] | None:
+        if node not in self._charges:
+            self._charges[node] = self._around.charge(self._claim, node)
+        return self._charges[node]
 
     def _charged(self, vector: Amounts) -> Claim:
         return replace(self._claim, vector=vector)

@@ -6,13 +6,22 @@ nothing is never refused, but by nos' own rule (``strict_core``), which compares
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hami.policy.quota.elastic.accounts import Account
 from hami.policy.quota.elastic.model import Amounts, Claim, ElasticRefusal, Member, Options, Rule
 from hami.policy.quota.elastic.tree import Node, Tree, lent
 from hami.policy.quota.elastic.units import Units
+
+
+class Ask(NamedTuple):
+    """So much of a resource, ``held`` of which the pod has already; ``ever``: see ``broken``."""
+
+    resource: str
+    asked: int
+    held: int
+    ever: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,86 +34,85 @@ class Rules:
 
     def broken(
         self, claim: Claim, account: Account, own: Member | None, *, ever: bool = False
-    ) -> Iterator[ElasticRefusal]:
+    ) -> list[ElasticRefusal]:
         """Every rule that the pod would break; ``own`` is its present charge and not counted.
 
         ``ever``: those that it would break if nothing at all were used.
         """
-        strict, pool = self.options.strict_core, self.tree.pool
-        asked = self._compared(claim, account.node) if strict else claim.vector
+        found: list[ElasticRefusal] = []
+        strict, pool, leaf = self.options.strict_core, self.tree.pool, account.node
+        asked = self._compared(claim, leaf) if strict else claim.vector
         for resource, amount in asked.items():
             if amount <= 0 and not strict:
                 continue
-            held = 0 if own is None else own.vector.get(resource, 0)
-            yield from self._above_max(account.node, resource, amount, held, ever=ever)
+            held = 0 if own is None or ever else own.vector.get(resource, 0)
+            ask = Ask(resource, amount, held, ever)
+            self._above_max(found, leaf, ask)
             if resource not in pool:
                 continue
             if not claim.preemptible:
-                fixed = account.fixed.get(resource, 0)
+                fixed = 0 if ever else account.fixed.get(resource, 0)
                 if own is not None and not own.preemptible:
                     fixed -= held
-                yield from self._above_min(account.node, resource, amount, 0 if ever else fixed)
-            yield from self._borrowing(account.node, resource, amount, held, ever=ever)
+                self._above_min(found, leaf, ask, fixed)
+            self._borrowing(found, leaf, ask)
+        return found
 
-    def _above_max(
-        self, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
-    ) -> Iterator[ElasticRefusal]:
+    def _above_max(self, found: list[ElasticRefusal], leaf: Node, ask: Ask) -> None:
+        resource, asked, held, ever = ask
         node: Node | None = leaf
         while node is not None:
             limit = node.max.get(resource)
             if limit is not None:
                 used = 0 if ever else node.used.get(resource, 0) - held
                 if used + asked > limit:
-                    yield self._refusal("max", node, resource, used, asked, limit)
+                    found.append(self._refusal("max", node, ask, used, limit))
             node = node.parent
 
-    def _above_min(
-        self, leaf: Node, resource: str, asked: int, used: int
-    ) -> Iterator[ElasticRefusal]:
-        least = leaf.own.get(resource, 0)
-        if used + asked > least:
-            rule: Rule = "min of non-preemptible pods"
-            yield self._refusal(rule, leaf, resource, used, asked, least)
+    def _above_min(self, found: list[ElasticRefusal], leaf: Node, ask: Ask, used: int) -> None:
+        least = leaf.own.get(ask.resource, 0)
+        if used + ask.asked > least:
+            found.append(self._refusal("min of non-preemptible pods", leaf, ask, used, least))
 
-    def _borrowing(
-        self, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
-    ) -> Iterator[ElasticRefusal]:
+    def _borrowing(self, found: list[ElasticRefusal], leaf: Node, ask: Ask) -> None:
         """What every node would have left: it may be below 0 by its borrow limit, the root's not.
 
         A node lends its parent at most its lend limit, so less may be missing there than asked.
         """
-        change = held - asked if not ever else -asked
+        resource, asked, held, ever = ask
+        change = held - asked
         node = leaf
         while True:
             before = node.full[resource] if ever else node.left[resource]
             after = before + change
-            bound = 0 if node.parent is None else node.borrow.get(resource)
-            bounded = self.options.pool != "off" if node.parent is None else bound is not None
-            if bounded and after + (bound or 0) < 0:
+            parent = node.parent
+            if parent is None:
+                bound = 0 if self.options.pool != "off" else None
+            else:
+                bound = node.borrow.get(resource)
+            if bound is not None and after + bound < 0:
                 used = 0 if ever else node.used.get(resource, 0) - held
-                rule: Rule = "pool" if node.parent is None else "borrow limit"
-                limit = used + asked + after + (bound or 0)
-                yield self._refusal(rule, node, resource, used, asked, limit)
-            if node.parent is None:
+                rule: Rule = "pool" if parent is None else "borrow limit"
+                limit = used + asked + after + bound
+                found.append(self._refusal(rule, node, ask, used, limit))
+            if parent is None:
                 return
             if resource in node.lend:
                 change = lent(node, resource, after) - lent(node, resource, before)
-            node = node.parent
+            node = parent
 
     def _compared(self, claim: Claim, leaf: Node) -> Amounts:
         """Everything that is limited anywhere on the way, asked or not."""
         limited = set(self.tree.pool).union(*(node.max for node in leaf.way_up))
         return dict.fromkeys(sorted(limited), 0) | dict(claim.vector)
 
-    def _refusal(
-        self, rule: Rule, node: Node, resource: str, used: int, asked: int, limit: int
-    ) -> ElasticRefusal:
+    def _refusal(self, rule: Rule, node: Node, ask: Ask, used: int, limit: int) -> ElasticRefusal:
         return ElasticRefusal(
             rule=rule,
             quota=node.title,
-            resource=resource,
+            resource=ask.resource,
             used=used,
-            asked=asked,
+            asked=ask.asked,
             limit=limit,
-            unit=self.units.unit(resource),
+            unit=self.units.unit(ask.resource),
         )

@@ -74,31 +74,31 @@ class Tree:
     def take(self, leaf: Node, vector: Amounts, sign: int) -> None:
         """Charge (1) or release (-1) what a pod holds, up to the root."""
         for resource, amount in vector.items():
-            change = sign * amount
+            if resource in self.pool:
+                _charge(leaf, resource, sign * amount)
+                continue
             node: Node | None = leaf
             while node is not None:
-                node.used[resource] = node.used.get(resource, 0) + change
+                node.used[resource] = node.used.get(resource, 0) + sign * amount
                 node = node.parent
-            if resource in self.pool:
-                _shift(leaf, resource, -change)
 
 
-def _shift(leaf: Node, resource: str, change: int) -> None:
-    """A quota has so much more left; what its parents have follows as far as it is lent."""
-    node = leaf
-    before = node.left[resource]
-    left, spare = change, max(0, before + change) - max(0, before)
-    while True:
+def _charge(leaf: Node, resource: str, change: int) -> None:
+    """A quota uses so much more; what its parents have left follows as far as it is lent.
+
+    Once for every pod that comes or goes: a node without lend limit passes on what it gets.
+    """
+    before = leaf.left[resource]
+    left, spare = -change, max(0, before - change) - max(0, before)
+    node: Node | None = leaf
+    while node is not None:
+        node.used[resource] = node.used.get(resource, 0) + change
         before, spared = node.left[resource], node.spare[resource]
         node.left[resource] = before + left
         node.spare[resource] = spared + spare
-        if node.parent is None:
-            return
         if resource in node.lend:
             left = lent(node, resource, before + left) - lent(node, resource, before)
             spare = lent(node, resource, spared + spare) - lent(node, resource, spared)
-        if not left and not spare:
-            return
         node = node.parent
 
 
