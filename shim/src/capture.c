@@ -56,6 +56,9 @@ static void closed(uintptr_t origin)
 {
     int i = 0;
 
+    /* A forked child has its parent's lock, maybe held by a thread that it does not have. */
+    if (hami_mode() != HAMI_MODE_SLICE)
+        return;
     hami_lock(&captures.lock);
     while (i < ORIGINS && captures.origins[i] != origin)
         i++;

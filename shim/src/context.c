@@ -9,6 +9,7 @@
 #include "async.h"
 #include "launch.h"
 #include "lock.h"
+#include "log.h"
 #include "real.h"
 #include "slice.h"
 
@@ -19,6 +20,21 @@ uint64_t hami_context_reserve(int row)
     if (row < 0 || hami_mode() != HAMI_MODE_SLICE)
         return 0;
     return hami_limits()->devices[row].context_reserve_bytes;
+}
+
+bool hami_context_charge(int row, uint64_t reserve)
+{
+    uint64_t limit;
+
+    if (hami_memory_charge(row, reserve))
+        return true;
+    limit = hami_limits()->devices[row].memory_bytes;
+    if (limit != 0 && reserve > limit)
+        hami_log(HAMI_ERROR,
+                 "a context takes about %llu MiB of device %d, and the limit is %llu MiB: no "
+                 "program of this container can use it",
+                 (unsigned long long)(reserve >> 20), row, (unsigned long long)(limit >> 20));
+    return false;
 }
 
 CUresult hami_context_refused(CUdevice device)
@@ -82,7 +98,7 @@ static CUresult before(CUdevice device, struct hami_entry *entry)
     *entry = (struct hami_entry){
         .kind = HAMI_KIND_CONTEXT, .row = (int16_t)row, .bytes = hami_context_reserve(row),
     };
-    if (row < 0 || hami_mode() == HAMI_MODE_CLOSED || !hami_memory_charge(row, entry->bytes))
+    if (row < 0 || hami_mode() == HAMI_MODE_CLOSED || !hami_context_charge(row, entry->bytes))
         return hami_context_refused(device);
     return CUDA_SUCCESS;
 }

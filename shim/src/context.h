@@ -27,6 +27,9 @@ struct hami_context_extra {
 
 /* What a context on a device is charged before it is made. */
 uint64_t hami_context_reserve(int row);
+/* Charge that, on a row of the slice; false: over the limit, and where it can never be within, the
+ * log says so. */
+bool hami_context_charge(int row, uint64_t reserve);
 /* The driver destroyed a context, and what was in it: take everything off the record. `charged`:
  * where its memory is recorded, the context itself or a stand-in. */
 void hami_context_gone(CUcontext context, CUcontext charged);

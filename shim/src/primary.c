@@ -59,7 +59,7 @@ static bool charge(struct primary *primary)
 
     if (primary->charged)
         return true;
-    if (!hami_memory_charge(row, reserve))
+    if (!hami_context_charge(row, reserve))
         return false;
     primary->charged = true;
     primary->reserve = reserve;

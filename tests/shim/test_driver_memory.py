@@ -3,6 +3,7 @@ period. The test plays the monitor, which knows what the cards' ledger knows."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,37 @@ def test_the_reserve_is_charged_before_the_context_is_made(tenant: MakesTenant):
                 four.does("init")
                 assert four.call("device", 0) == OUT_OF_MEMORY
     assert a.peak() == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        pytest.param(CONTEXT - 1, True, id="smaller than a context"),
+        pytest.param(CONTEXT, False, id="just large enough"),
+    ],
+)
+def test_a_slice_without_room_for_a_context_says_so(
+    limit: int, said: bool, shim: Build, gpus: SimulatedGpus, tmp_path: Path
+):
+    """A program is out of memory before it asked for any: its log must say why."""
+    slice_ = Slice(tmp_path / "a", limit, reserve=CONTEXT)
+    done = subprocess.run(
+        [shim.program("storm")],
+        input="init\ndevice 0\n",
+        env={
+            **gpus.env("a", **KNOBS),
+            **slice_.env(),
+            "LD_PRELOAD": str(shim.library),
+            "LIBCUDA_LOG_LEVEL": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(SUCCESS), str(OUT_OF_MEMORY if said else SUCCESS)]
+    told = "a context takes about 100 MiB of device 0, and the limit is 99 MiB"
+    assert (told in done.stderr) == said
+    assert gpus.held("a").most == (0 if said else CONTEXT)
 
 
 @pytest.mark.parametrize("way", WAYS)

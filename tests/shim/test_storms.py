@@ -139,6 +139,36 @@ def test_killed_while_they_start(tenant: MakesTenant, gpus: SimulatedGpus):
     everything_can_be_had(a, LIMIT)
 
 
+def test_no_byte_above_the_limit_with_what_contexts_take(
+    shim: Build, gpus: SimulatedGpus, tmp_path: Path
+):
+    """The driver takes that by itself; it is reserved before. Some of those that start get none."""
+    context, chance = 24 * MIB, random.Random(13)
+    costly = {"CONTEXT_MIB": context // MIB, "POOL_STEP": GRANULE}
+    a = StormTenant("a", shim, gpus, Slice(tmp_path / "a", LIMIT, reserve=context))
+    programs: list[StormProgram] = []
+    try:
+        for number in range(70):
+            if len(programs) == 7:
+                programs.pop(chance.randrange(7)).kill()
+            programs.append(starting := a.starts(**costly))
+            starting.tell("init")
+            starting.tell("device", 0)
+            starting.storms(number, most=20 * MIB)
+            time.sleep(chance.uniform(0, 0.03))
+    finally:
+        for program in programs:
+            program.kill()
+    gpus.eventually(lambda: a.holds() == 0)
+    assert LIMIT // 2 < a.most() <= LIMIT
+    assert a.peak() < a.most()
+    with a.runs(**costly) as last:
+        room = (LIMIT - context) // GRANULE
+        assert last.take("cuMemCreate", GRANULE) == (OUT_OF_MEMORY, room)
+        assert a.holds() == a.slice.charged() == context + room * GRANULE
+    assert a.most() <= LIMIT
+
+
 def test_all_killed_at_once_again_and_again(tenant: MakesTenant, gpus: SimulatedGpus):
     """The next ones start while the driver still takes back what the last ones had."""
     a = tenant(LIMIT)

@@ -73,12 +73,12 @@ async def test_it_is_held_to_its_slice_and_to_a_larger_one(driver, slice_, tmp_p
     (first, given), (second, given_then) = await taken(driver, slice_, tmp_path / "d", 6144)
     assert enforced._reserve(slice_.folder) == CONTEXT
     assert enforced._held(first, CONTEXT, 4096, DEVICE) == [
-        "cuMemGetInfo says 3654 of 4096 MiB are free on the 16384 MiB of NVIDIA A100: it holds "
-        "442, its context included",
+        "its program holds 442 MiB, its CUDA context included",
+        "cuMemGetInfo says 3654 of 4096 MiB are free on the 16384 MiB of NVIDIA A100",
         "cuMemAlloc gives 3654 MiB in blocks, then CUDA_ERROR_OUT_OF_MEMORY",
     ]
     held = enforced._held(second, 4096 * MIB, 6144, DEVICE)
-    assert held[1].startswith("cuMemAlloc gives 2048 MiB")
+    assert held[2].startswith("cuMemAlloc gives 2048 MiB")
     assert (given, given_then) == (4096 * MIB, 6144 * MIB)
 
 

@@ -169,8 +169,8 @@ def _held(answer: _Answer, held: int, limit: int, device: Device) -> list[str]:
             f"{answer.taken // MIB} MiB, and was then refused with {answer.refused}"
         )
     return [
-        f"cuMemGetInfo says {saw} are free on the {device.memory_mib} MiB of {device.model}: it "
-        f"holds {held // MIB}, its context included",
+        f"its program holds {held // MIB} MiB, its CUDA context included",
+        f"cuMemGetInfo says {saw} are free on the {device.memory_mib} MiB of {device.model}",
         f"cuMemAlloc gives {answer.taken // MIB} MiB in blocks, then {answer.refused}",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hami_nvidia import context_memory as module
@@ -83,6 +84,21 @@ def test_simulated_models_have_whole_multiprocessors(model):
     known = module._BY_CAPABILITY[gpu.capability]
     assert count * known.cores == written.cores
     assert all(profile.multiprocessors <= count for profile in written.mig)
+
+
+def test_the_documented_figures_are_these():
+    text = (Path(__file__).parents[3] / "docs/enforcement.md").read_text()
+    told = re.findall(r"^\| ([A-Z0-9, ]+) \| (\d+) MiB \|$", text, re.MULTILINE)
+    documented = {name: int(mib) for names, mib in told for name in names.split(", ")}
+    assert documented == {
+        model.upper().partition("-")[0]: context_memory(
+            a_gpu(written.cores, map(int, written.capability.split(".")))
+        )
+        for model, written in builtin_models().items()
+    }
+    assert f"takes {UNKNOWN_MIB} MiB where a driver does not say" in text
+    for case in REPORTED:
+        assert re.search(rf"\b{case.values[3]}\b", text), case.id
 
 
 # What a slice gets.

@@ -96,6 +96,17 @@ def test_every_resource_of_min_can_be_crossed_and_no_other():
 
 
 @pytest.mark.parametrize("options", [Options(), FIRST_FIT], ids=lambda o: o.labels)
+def test_a_resource_that_min_names_later_counts_for_the_pods_that_are_there(options):
+    held = [a_member(f"a/p{i}", {G: 10, "cpu": 1000}, at=i) for i in range(3)]
+    book = a_book(a_leaf("a", 40), options=options, members=held)
+    assert labels(book, A) == ["in", "in", "in"]
+    for cpu, expected in ((2000, ["in", "in", "over"]), (500, ["over"] * 3), (3000, ["in"] * 3)):
+        leaf = a_leaf("a", {G: 40, "cpu": cpu})
+        book.set_quotas([leaf])
+        assert labels(book, leaf) == expected
+
+
+@pytest.mark.parametrize("options", [Options(), FIRST_FIT], ids=lambda o: o.labels)
 def test_labels_follow_when_a_pod_ends_and_when_min_changes(options):
     leaf = a_leaf("a", 64)
     book = a_book(leaf, options=options, members=pods("a", 32, 48))
