@@ -7,20 +7,21 @@ turns, and becomes JSON in a thread, so that neither stops a filter.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from hami.domain.devices import Device, Usage
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
+from hami.policy.quota.elastic.plan import NoPlan
+from hami.scheduler.api_elastic import add_elastic, elastic_why
 from hami.scheduler.api_models import (
     DevicePage,
     DeviceView,
@@ -35,6 +36,7 @@ from hami.scheduler.api_models import (
     SummaryView,
     WhyView,
 )
+from hami.scheduler.api_pages import After, Limit, as_json, not_known, page
 from hami.scheduler.api_views import (
     device_views,
     node_detail,
@@ -47,26 +49,23 @@ from hami.scheduler.api_views import (
 )
 from hami.scheduler.state import ClusterState
 
-MOST = 1000
-"""Items on one page."""
-
-Limit = Annotated[int, Query(ge=1, le=MOST, description="Items on a page.")]
-After = Annotated[str, Query(alias="continue", description="From the page before.")]
-
-Responses = dict[int | str, dict[str, Any]]
+_NOBODY: Mapping[PodUid, NoPlan] = MappingProxyType({})
 
 
-def _not_known() -> Responses:
-    return {404: {"description": "Nothing of that name is known."}}
-
-
-def api_router(state: ClusterState, *, leading: Callable[[], bool]) -> APIRouter:
-    """Every route under ``/api/v1``."""
+def api_router(
+    state: ClusterState,
+    *,
+    leading: Callable[[], bool],
+    unplanned: Callable[[], Mapping[PodUid, NoPlan]] = lambda: _NOBODY,
+) -> APIRouter:
+    """Every route under ``/api/v1``; ``unplanned`` says why nobody makes room for whom."""
     router = APIRouter(prefix="/api/v1", tags=["cluster"])
     _add_nodes(router, state)
     _add_devices(router, state)
     _add_pods(router, state)
+    _add_why(router, state, unplanned)
     _add_quotas(router, state)
+    add_elastic(router, state)
     _add_summary(router, state, leading)
     return router
 
@@ -74,26 +73,26 @@ def api_router(state: ClusterState, *, leading: Callable[[], bool]) -> APIRouter
 def _add_nodes(router: APIRouter, state: ClusterState) -> None:
     @router.get("/nodes", response_model=NodePage, summary="Nodes, with what they have and use")
     async def nodes(limit: Limit = 100, after: After = "") -> Response:
-        names = await _page(state.nodes, after, limit)
+        names = await page(state.nodes, after, limit)
         turns, items = Turns(), list[NodeView]()
         for name in names[:limit]:
             if view := node_view(state, name):
                 items.append(view)
             await turns.pause()
         more = names[limit - 1] if len(names) > limit else ""
-        return await _json(NodePage(items=items, more=more))
+        return await as_json(NodePage(items=items, more=more))
 
     @router.get(
         "/nodes/{name}",
         response_model=NodeDetail,
-        responses=_not_known(),
+        responses=not_known(),
         summary="One node, with its devices and the pods on them",
     )
     async def node(name: str) -> Response:
         detail = node_detail(state, name)
         if detail is None:
             raise HTTPException(404, f"no node {name} is known")
-        return await _json(detail)
+        return await as_json(detail)
 
 
 def _add_devices(router: APIRouter, state: ClusterState) -> None:
@@ -115,7 +114,7 @@ def _add_devices(router: APIRouter, state: ClusterState) -> None:
             await turns.pause()
         items = found[:limit]
         more = "/".join(map(str, _key_of(items[-1]))) if len(found) > limit else ""
-        return await _json(DevicePage(items=items, more=more))
+        return await as_json(DevicePage(items=items, more=more))
 
 
 DeviceKey = tuple[str, str, int, str]
@@ -154,7 +153,7 @@ def _add_pods(router: APIRouter, state: ClusterState) -> None:
             if not namespace or pod.namespace == namespace:
                 keys.append((f"{pod.full_name}/{pod.uid}", pod.uid))
         names = dict(keys)
-        chosen = await _page(names, after, limit)
+        chosen = await page(names, after, limit)
         items = list[PodView]()
         for key in chosen[:limit]:
             held = _pod_of(state, names[key])
@@ -162,12 +161,16 @@ def _add_pods(router: APIRouter, state: ClusterState) -> None:
                 items.append(pod_view(held, *found))
             await turns.pause()
         more = chosen[limit - 1] if len(chosen) > limit else ""
-        return await _json(PodPage(items=items, more=more))
+        return await as_json(PodPage(items=items, more=more))
 
+
+def _add_why(
+    router: APIRouter, state: ClusterState, unplanned: Callable[[], Mapping[PodUid, NoPlan]]
+) -> None:
     @router.get(
         "/pods/{namespace}/{name}/why",
         response_model=WhyView,
-        responses=_not_known(),
+        responses=not_known(),
         summary="Where a pod stands, and why it waits",
     )
     async def why(namespace: str, name: str) -> Response:
@@ -180,7 +183,8 @@ def _add_pods(router: APIRouter, state: ClusterState) -> None:
             raise HTTPException(404, f"no pod {namespace}/{name} is known")
         # A pod that ended may still be there beside its successor.
         newest = max(same, key=lambda p: (not p.finished, p.metadata.creation_timestamp or ""))
-        return await _json(why_view(state, newest))
+        elastic = elastic_why(state, newest, unplanned().get(newest.uid))
+        return await as_json(why_view(state, newest).model_copy(update={"elastic": elastic}))
 
 
 def _each_pod(state: ClusterState) -> list[Pod]:
@@ -208,7 +212,7 @@ def _add_quotas(router: APIRouter, state: ClusterState) -> None:
             for key, quota in state.quotas.items()
             if namespace in ("", quota.namespace)
         }
-        turns, items, chosen = Turns(), list[QuotaView](), await _page(names, after, len(names))
+        turns, items, chosen = Turns(), list[QuotaView](), await page(names, after, len(names))
         for key in chosen:
             if (quota := state.quotas.get(names[key])) is not None:
                 view = quota_view(state, quota)
@@ -219,7 +223,7 @@ def _add_quotas(router: APIRouter, state: ClusterState) -> None:
                 break
         last = items[min(limit, len(items)) - 1] if items else None
         more = f"{last.namespace}/{last.name}" if last and len(items) > limit else ""
-        return await _json(QuotaPage(items=items[:limit], more=more))
+        return await as_json(QuotaPage(items=items[:limit], more=more))
 
 
 def _add_summary(router: APIRouter, state: ClusterState, leading: Callable[[], bool]) -> None:
@@ -247,19 +251,4 @@ def _add_summary(router: APIRouter, state: ClusterState, leading: Callable[[], b
             pods=dict(pods),
             quotas=len(limited),
         )
-        return await _json(view)
-
-
-async def _page(names: Iterable[str], after: str, limit: int) -> Sequence[str]:
-    """The first names beyond ``after``, in order: one more than ``limit`` where there is one."""
-    held = list(names)
-
-    def first() -> list[str]:
-        return heapq.nsmallest(limit + 1, (name for name in held if name > after))
-
-    return await asyncio.to_thread(first)
-
-
-async def _json(model: BaseModel) -> Response:
-    text = await asyncio.to_thread(model.model_dump_json, by_alias=True)
-    return Response(text, media_type="application/json")
+        return await as_json(view)

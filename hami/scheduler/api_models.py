@@ -114,6 +114,104 @@ class QuotaView(Shape):
     counted_by_kubernetes: Mapping[str, CountedByKubernetes]
 
 
+Capacity = Literal["in-quota", "over-quota", ""]
+
+
+class ElasticAmount(Shape):
+    """One resource of an elastic quota, in ``unit``; an empty unit is a plain count.
+
+    ``used`` is of running pods, as ``status.used``: null where ``min`` does not name the resource.
+    ``reserved`` is of all pods. ``guaranteed_over_quota``: what it may use beyond ``min`` before
+    others may take it back. ``left``: the most that one more pod may have now, with nobody
+    evicted; null where no rule limits it.
+    """
+
+    unit: str
+    min: int
+    max: int | None
+    used: int | None
+    reserved: int
+    borrowed: int
+    lent: int
+    guaranteed_over_quota: int
+    left: int | None
+
+
+class ElasticPod(Shape):
+    """A pod that an elastic quota counts. ``victim_of`` is whom it was evicted for, or is to be.
+
+    ``gone``: it has left, and what it held waits for that pod.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    priority: int
+    running: bool
+    preemptible: bool
+    capacity: Capacity
+    holds: Mapping[str, int]
+    victim_of: str = ""
+    gone: bool = False
+
+
+class ElasticQuotaView(Shape):
+    """One ElasticQuota or CompositeElasticQuota; ``parent`` is its group in a QuotaTree."""
+
+    kind: Literal["ElasticQuota", "CompositeElasticQuota"]
+    namespace: str
+    name: str
+    namespaces: Sequence[str]
+    parent: str
+    resources: Mapping[str, ElasticAmount]
+    pods: Sequence[ElasticPod] | None = Field(default=None, description="With ?pods=true only.")
+
+
+class PoolAmount(Shape):
+    """One resource of all elastic quotas together; ``free`` is what they may still use."""
+
+    unit: str
+    used: int
+    free: int
+
+
+class AskedAmount(Shape):
+    """What a pod asks of its quota at least, and the most that it may have now."""
+
+    unit: str
+    asked: int
+    left: int | None
+
+
+class VictimView(Shape):
+    """A pod that is evicted for another; ``gone``: it has left."""
+
+    namespace: str
+    name: str
+    node: str
+    gone: bool
+
+
+class ElasticWhy(Shape):
+    """What elastic quota and preemption have to say of a pod.
+
+    ``quota`` counts it, if any does. ``refusals`` are the rules that it would break now.
+    ``victims`` are evicted for it. ``not_evicted``: why nobody is, by the kind of plan; ``again``:
+    when a pod ends its protected time, in RFC 3339. ``capacity`` and ``victim_of`` are about a pod
+    that runs.
+    """
+
+    quota: str = ""
+    asks: Mapping[str, AskedAmount] = Field(default_factory=dict)
+    refusals: Sequence[str] = ()
+    victims: Sequence[VictimView] = ()
+    not_evicted: Mapping[str, str] = Field(default_factory=dict)
+    again: str = ""
+    capacity: Capacity = ""
+    victim_of: str = ""
+
+
 class RefusedNodes(Shape):
     """Nodes that refused for the same reason; ``examples`` are the first few."""
 
@@ -142,6 +240,7 @@ class WhyView(Shape):
     details: Sequence[str] = ()
     quotas: Sequence[QuotaView] = ()
     problems: Sequence[str] = ()
+    elastic: ElasticWhy | None = None
 
 
 class VendorSummary(Amount):
@@ -176,4 +275,12 @@ class PodPage(Shape):
 
 class QuotaPage(Shape):
     items: Sequence[QuotaView]
+    more: str = ""
+
+
+class ElasticQuotaPage(Shape):
+    """``pool`` is of all quotas, on every page."""
+
+    items: Sequence[ElasticQuotaView]
+    pool: Mapping[str, PoolAmount]
     more: str = ""

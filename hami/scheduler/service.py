@@ -179,7 +179,9 @@ class Service:
             metrics=Scrape(
                 self._state, self._metrics, leading=self._leads, legacy=self._config.legacy_metrics
             ),
-            api_router=api_router(self._state, leading=self._leads),
+            api_router=api_router(
+                self._state, leading=self._leads, unplanned=lambda: self._preemption.unplanned
+            ),
             quota_webhook=QuotaWebhook(
                 others=ListedQuotas(self._client),
                 units=lambda: Units.of(self._state.vendors),

@@ -187,7 +187,8 @@ class WakeUp:
         request = parse_pod(pod, state.vendors, self._followed)
         if isinstance(request, Invalid) or not request.vendors:
             return None
-        return self._place(request, state.waiting.names(attempt.nodes, state.nodes))
+        with state.holds.lifted(pod.uid):
+            return self._place(request, state.waiting.names(attempt.nodes, state.nodes))
 
     def _place(self, request: PodRequest, candidates: list[str]) -> PodAllocation | None:
         state = self._state

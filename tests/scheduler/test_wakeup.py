@@ -116,6 +116,17 @@ async def test_as_many_are_woken_as_fit_together_the_most_urgent_first() -> None
         await woken(patches, "urgent", "early")
 
 
+async def test_whoever_a_pod_was_evicted_for_is_woken_and_nobody_before_it() -> None:
+    cluster = Cluster(a_node())
+    victim = full(cluster)
+    claimant = a_pod("claimant", mem=8000, created="2026-01-02")
+    refuse(cluster, a_pod("earlier", mem=3000, created="2026-01-01"), claimant)
+    cluster.state.holds.begin(claimant, [victim])
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(victim)
+        await woken(patches, "claimant")
+
+
 async def test_what_is_free_afterwards_is_what_was_free_before() -> None:
     cluster = Cluster(a_node())
     cluster.state.quota_changed(a_quota(mem="20000"))

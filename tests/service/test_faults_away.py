@@ -9,6 +9,7 @@ import pytest
 from .world_process import until
 from .world_recount import Amount
 
+ALL = "nodes, pods, quotas, elastic quotas, composite quotas, quota trees, disruption budgets"
 SOON = {"bind_timeout": "500ms"}
 
 
@@ -23,7 +24,7 @@ async def test_it_waits_for_an_api_server_that_is_not_there_yet(world):
     service = world.replica()
     await service.launch()
     status, text = await service.text("/readyz")
-    assert (status, text) == (503, "waiting for nodes, pods, quotas\n")
+    assert (status, text) == (503, f"waiting for {ALL}\n")
     assert (await service.text("/healthz"))[0] == 200, "a restart would not help"
     pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}
     assert "not ready: waiting for nodes" in (await world.filter(service, pod, "n1")).error

@@ -170,7 +170,7 @@ async def add_priority(world):
 async def test_as_many_as_fit_together_by_priority_and_age(world):
     await add_priority(world)
     await world.add_nodes("n1")
-    service = await world.service()
+    service = await world.service(priority_preemption="false")
     runs = await world.place(service, "runs", gpu=1, mem=15000)
     low = [await waiting(world, service, f"low{n}", gpu=1, mem=8000) for n in range(2)]
     high = await waiting(world, service, "high", gpu=1, mem=8000, priority="high")
@@ -187,7 +187,7 @@ async def test_one_that_was_woken_for_nothing_makes_way_for_the_next(world):
     """Another plugin of kube-scheduler may say no; what fits is then for somebody else."""
     await add_priority(world)
     await world.add_nodes("n1", "n2")
-    service = await world.service()
+    service = await world.service(priority_preemption="false")
     runs = await world.place(service, "runs", gpu=1, mem=15000)
     other = await world.place(service, "other", gpu=1, mem=15000)
     assert {world.node_of(runs), world.node_of(other)} == {"n1", "n2"}

@@ -44,6 +44,12 @@ def test_every_rule_that_is_broken_is_named_with_its_numbers_the_ceiling_first()
     ]
 
 
+def test_ceilings_come_first_whatever_the_resource():
+    book = a_book(a_leaf("a", {G: 10, "x": 90}, max={"x": 5}))
+    found = book.refusals(a_claim("a/new", {G: 20, "x": 6}))
+    assert [(refusal.rule, refusal.resource) for refusal in found] == [("max", "x"), ("pool", G)]
+
+
 @pytest.mark.parametrize(
     ("asked", "unit"),
     [
