@@ -184,7 +184,10 @@ def _times(case: Case, pods: int) -> list[float]:
 
 
 def _storm() -> Row:
-    """So many pods claim at once what is theirs; every evicted pod tries again, until all rest."""
+    """So many pods claim at once what is theirs; every evicted pod tries again, until all rest.
+
+    The evicted pods' priorities differ, so some of them push others of their quota out in turn.
+    """
     cluster = Cluster()
     waiting = deque(a_claim(QUOTAS // 2 + i % (QUOTAS // 2), f"c{i}") for i in range(CLAIMANTS))
     plans, evicted, idle = 0, 0, 0
@@ -205,7 +208,8 @@ def _storm() -> Row:
             waiting.append(a_claim(quota, f"{victim.name}r", priority=victim.priority))
         cluster.place(claim, found.node)
     seconds = time.process_time() - begin
-    assert evicted == CLAIMANTS, f"{evicted} of {CLAIMANTS} evicted"
+    served = sum(1 for uid in cluster.held if uid.rpartition("/")[2].startswith("c"))
+    assert served == CLAIMANTS, f"{served} of {CLAIMANTS} got what they are guaranteed"
     return Row(
         what=f"Plan: {CLAIMANTS} pods claim their minimum at once, until nothing moves",
         value=round(seconds / plans * 1000, 2),

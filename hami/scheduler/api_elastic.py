@@ -22,6 +22,7 @@ from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member
 from hami.policy.quota.elastic.plan import NoPlan
 from hami.scheduler.api_models import (
     AskedAmount,
+    Capacity,
     ElasticAmount,
     ElasticPod,
     ElasticQuotaPage,
@@ -129,11 +130,15 @@ def pod_view(book: ElasticBook, member: Member, promised: Promised) -> ElasticPo
         priority=member.priority,
         running=member.running and not gone,
         preemptible=member.preemptible,
-        capacity="over-quota" if book.is_over(member.uid) else "in-quota",
+        capacity=_capacity(book, member.uid),
         holds=dict(member.vector),
         victim_of=claimant,
         gone=gone,
     )
+
+
+def _capacity(book: ElasticBook, uid: PodUid) -> Capacity:
+    return "over-quota" if book.is_over(uid) else "in-quota"
 
 
 def promises(holds: Iterable[Hold]) -> Promised:
@@ -159,7 +164,6 @@ def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> Elas
     if not counted and hold is None and unplanned is None and not claimant:
         return None
     asks, refusals = _asked(state, pod, hold) if counted and waits else ({}, [])
-    over = "over-quota" if book.is_over(pod.uid) else "in-quota"
     again = unplanned.again if unplanned else None
     return ElasticWhy(
         quota=leaf.key if leaf and counted else "",
@@ -168,7 +172,7 @@ def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> Elas
         victims=_victims(state, hold) if hold else (),
         not_evicted=dict(unplanned.why) if unplanned else {},
         again="" if again is None else datetime.fromtimestamp(again, UTC).isoformat(),
-        capacity=over if counted and not waits else "",
+        capacity=_capacity(book, pod.uid) if counted and not waits else "",
         victim_of=claimant,
     )
 

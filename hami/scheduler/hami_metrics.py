@@ -17,6 +17,7 @@ from hami.domain.units import PodUid, VendorKey
 from hami.policy.usage import quota_charge
 from hami.scheduler import hami_families as families
 from hami.scheduler.charges import Charge
+from hami.scheduler.elastic_metrics import ElasticRows, elastic_lines
 from hami.scheduler.hami_families import DeviceRow, PodRow, header
 
 PIECE = 1000
@@ -49,6 +50,7 @@ class Snapshot:
     promised: Sequence[tuple[Pod, PodAllocation]]
     quotas: Sequence[QuotaUsage]
     profiles: Mapping[VendorKey, VendorProfile]
+    elastic: Sequence[ElasticRows] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class HamiText:
         yield from self._pod_families(pods)
         yield from _in_pieces(self._mig_lines(snapshot, pods))
         yield from _in_pieces(self._quota_lines(snapshot, pods))
+        yield from _in_pieces(elastic_lines(snapshot.elastic))
         yield families.build_info().encode()
 
     # Devices.

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from hami.domain.devices import Device, Usage
 from hami.kube.pace import Turns
+from hami.scheduler.elastic_metrics import elastic_rows
 from hami.scheduler.hami_metrics import HamiText, QuotaUsage, Snapshot
 from hami.scheduler.metrics import Levels, Metrics
 from hami.scheduler.state import ClusterState
@@ -35,6 +36,7 @@ async def take_snapshot(state: ClusterState) -> Snapshot:
             if used.keys() == limits.keys():  # Else it was replaced in between.
                 quotas.append(QuotaUsage(namespace=key[0], name=key[1], limits=limits, used=used))
         await turns.pause()
+    elastic = await elastic_rows(state.ledger.elastic, turns)
     table = state.table
     nodes: dict[str, Sequence[tuple[Device, Usage]]] = {}
     names = list(table.node_names)
@@ -48,6 +50,7 @@ async def take_snapshot(state: ClusterState) -> Snapshot:
         promised=promised,
         quotas=quotas,
         profiles={profile.key: profile for profile in state.vendors.profiles},
+        elastic=elastic,
     )
 
 

@@ -285,7 +285,8 @@ class ClusterState:
     def _runs(self, pod: Pod) -> None:
         self._waits_no_more(pod.uid)
         self._is_charged(pod)
-        self.ledger.seen(pod)
+        if self.ledger.seen(pod):
+            self._usage_changed(pod.namespace)
         self.pod_seen(pod)
 
     def _is_charged(self, pod: Pod) -> None:

@@ -9,16 +9,21 @@ import msgspec
 
 from hami.domain.devices import Device
 from hami.domain.objects import (
+    CompositeElasticQuota,
+    CompositeElasticQuotaSpec,
     Container,
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
+    ElasticQuota,
+    ElasticQuotaSpec,
     Metadata,
     Node,
     NodeStatus,
     Pod,
     PodSpec,
     PodStatus,
+    QuotaTree,
     ResourceQuota,
     ResourceQuotaSpec,
     Resources,
@@ -118,6 +123,19 @@ def a_quota(name: str = "q", *, namespace: str = "default", **hard: str) -> Reso
     return ResourceQuota(metadata=metadata, spec=ResourceQuotaSpec(hard=keys))
 
 
+def an_elastic_quota(namespace: str, least: int, most: int | None = None, *namespaces: str,
+                     name: str = "quota", parent: str = "", resource: str = "acme.com/mem"
+                     ) -> ElasticQuota | CompositeElasticQuota:  # fmt: skip
+    """MiB of ACME's memory; a composite when it names namespaces."""
+    labels = {"quota.hami.io/parent": parent} if parent else None
+    about = Metadata(name=name, namespace=namespace, labels=labels)
+    low, high = {resource: str(least)}, None if most is None else {resource: str(most)}
+    if namespaces:
+        composite = CompositeElasticQuotaSpec(namespaces=list(namespaces), min=low, max=high)
+        return CompositeElasticQuota(metadata=about, spec=composite)
+    return ElasticQuota(metadata=about, spec=ElasticQuotaSpec(min=low, max=high))
+
+
 class Clock:
     """Monotonic seconds that pass when told."""
 
@@ -155,6 +173,12 @@ class Cluster:
             self.state.judged(
                 about, self.signer.verify(about.uid, about.account.allocation, about.text)
             )
+
+    def limits(self, *quotas: ElasticQuota | CompositeElasticQuota | QuotaTree) -> None:
+        """Elastic quotas, all at once."""
+        for quota in quotas:
+            self.state.elastic.put(quota)
+        self.state.arrange_quotas()
 
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())

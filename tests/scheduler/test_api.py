@@ -23,9 +23,9 @@ from .builders import Cluster, a_node, a_pod, a_quota, bound, ended, granted
 class Api:
     """The API over a cluster, called without a socket."""
 
-    def __init__(self, cluster: Cluster, *, leading: bool = True) -> None:
+    def __init__(self, cluster: Cluster, *, leading: bool = True, **more: Any) -> None:
         self.app = FastAPI()
-        self.app.include_router(api_router(cluster.state, leading=lambda: leading))
+        self.app.include_router(api_router(cluster.state, leading=lambda: leading, **more))
 
     async def answer(self, path: str, **query: Any) -> tuple[int, Any]:
         sent: list[Any] = []
@@ -408,7 +408,7 @@ async def test_the_description_names_every_route_and_its_shape():
     _, openapi = await api.answer("/openapi.json")
     assert {path.removeprefix("/api/v1") for path in openapi["paths"]} == {
         "/nodes", "/nodes/{name}", "/devices", "/pods", "/pods/{namespace}/{name}/why", "/quotas",
-        "/summary",
+        "/elasticquotas", "/summary",
     }  # fmt: skip
     for path, route in openapi["paths"].items():
         shape = route["get"]["responses"]["200"]["content"]["application/json"]["schema"]

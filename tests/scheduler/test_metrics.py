@@ -479,6 +479,7 @@ def own(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
         (lambda m: m.bind_seen(0.5), "hami_scheduler_watch_lag_seconds_sum", {(): 0.5}),
         (lambda m: m.relisted("pods"), "hami_scheduler_relists_total", {("pods",): 1}),
         (lambda m: m.quota_refused("team"), "hami_scheduler_quota_refusals_total", {("team",): 1}),
+        (lambda m: m.preempted("fair"), "hami_scheduler_quota_preemptions_total", {("fair",): 1}),
         (lambda m: m.event_dropped(), "hami_scheduler_events_dropped_total", {(): 1}),
     ],
 )  # fmt: skip
@@ -565,6 +566,7 @@ def test_the_documented_labels_are_those_of_our_own_metrics():
     metrics.reviewed(0.1, "denied")
     metrics.fitted("ACME", 0.1)
     metrics.quota_refused("team")
+    metrics.preempted("fair")
     metrics.api_called(Call())
     metrics.bind_seen(0.1)
     metrics.relisted("pods")

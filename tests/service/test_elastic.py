@@ -243,7 +243,7 @@ async def test_labels_go_with_the_quota(world, cluster):
 
 async def test_a_composite_goes_before_a_single_quota_and_comes_after_it_again(world, cluster):
     service = cluster
-    await elastic(world, "a", 10)
+    await elastic(world, "a", 20)
     await place(world, service, "a", 0)
     await shows(world, service, a=10)
     await elastic(world, "c", 30, kind="CompositeElasticQuota", namespaces=["a", "b"])

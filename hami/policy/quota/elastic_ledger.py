@@ -51,21 +51,21 @@ class ElasticLedger(QuotaLedger):
         leaves: Iterable[Leaf],
         nodes: Iterable[TreeNode],
         capacity: Amounts | None,
-        others: Callable[[Collection[str]], Iterable[Pod]],
+        bound: Callable[[Collection[str]], Iterable[Pod]],
     ) -> tuple[ElasticProblem, ...]:
         """All elastic quotas anew, in one step; what runs already counts at once.
 
-        ``others``: the bound pods of some namespaces that are charged nothing here.
+        ``bound``: the bound pods of some namespaces as they are now, with or without devices.
         """
         before = self._covered()
         problems = self.elastic.set_quotas(leaves, nodes, capacity)
         new = self._covered() - before
         for namespace in new:
             for uid in self._pods.get(namespace, ()):
-                self._enter(self._entries[uid].pod, self._entries[uid].charge)
-        for pod in others(new) if new else ():
-            if pod.uid not in self._entries:
-                self._enter(pod, None)
+                entry = self._entries[uid]
+                self._enter(entry.pod, entry.charge, entry.node)
+        for pod in bound(new) if new else ():
+            self.seen(pod)
         return problems
 
     def _covered(self) -> set[str]:
@@ -73,34 +73,40 @@ class ElasticLedger(QuotaLedger):
 
     # Pods.
 
-    def seen(self, pod: Pod) -> None:
-        """A bound pod as it is now: it may have begun to run, or hold no device of ours."""
+    def seen(self, pod: Pod) -> bool:
+        """A bound pod as it is now: it may have begun to run, or hold no device of ours.
+
+        Whether that is new to a quota.
+        """
         if self.elastic.leaf_of(pod.namespace) is None:
-            return
+            return False
         entry = self._entries.get(pod.uid)
         member = self._member(pod, entry.charge if entry else None, pod.spec.node_name)
-        if member != self.elastic.member(pod.uid):
-            self.elastic.put(member)
+        if member == self.elastic.member(pod.uid):
+            return False
+        self.elastic.put(member)
+        return True
 
     def known(self, uid: PodUid) -> Member | None:
         """A charged pod as planners see it, whatever quota counts it or none."""
         member = self.elastic.member(uid)
         if member is None and (entry := self._entries.get(uid)) is not None:
-            self._enter(entry.pod, entry.charge)
+            self._enter(entry.pod, entry.charge, entry.node)
             member = self.elastic.member(uid)
         return member
 
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         super().charge(pod, allocation)
         if self.elastic.leaf_of(pod.namespace) is not None:
-            self._enter(pod, self._entries[pod.uid].charge, allocation.node)
+            entry = self._entries[pod.uid]
+            self._enter(pod, entry.charge, entry.node)
 
     def release(self, uid: PodUid) -> None:
         super().release(uid)
         self.elastic.drop(uid)
 
-    def _enter(self, pod: Pod, charge: Amounts | None, node: str = "") -> None:
-        self.elastic.put(self._member(pod, charge, node or pod.spec.node_name))
+    def _enter(self, pod: Pod, charge: Amounts, node: str) -> None:
+        self.elastic.put(self._member(pod, charge, node))
 
     def _member(self, pod: Pod, charge: Amounts | None, node: str) -> Member:
         return Member(

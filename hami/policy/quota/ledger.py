@@ -49,6 +49,7 @@ class _Entry:
     pod: Pod
     containers: Sequence[ContainerAllocation]
     profiles: Mapping[VendorKey, VendorProfile]
+    node: str
     _charge: Mapping[str, int] | None = None
 
     @property
@@ -134,7 +135,7 @@ class QuotaLedger:
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         """Charge without asking: the pod runs, whatever the limits say now."""
         self.release(pod.uid)
-        entry = _Entry(pod, allocation.containers, self._profiles)
+        entry = _Entry(pod, allocation.containers, self._profiles, allocation.node)
         self._entries[pod.uid] = entry
         self._pods.setdefault(pod.namespace, {})[pod.uid] = None
         self._book(entry, 1)

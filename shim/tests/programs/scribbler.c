@@ -52,7 +52,7 @@ static void be_gentle(int fd)
     } else if (!is_locked(fd, slot)) {
         put(fd, offsetof(struct hami_usage, charged) + (any(HAMI_MAX_DEVICES) * HAMI_MAX_SLOTS +
                                                         slot) * 8, word());
-        put(fd, offsetof(struct hami_usage, slots) + slot * sizeof(struct hami_slot) + any(4) * 8,
+        put(fd, offsetof(struct hami_usage, slots) + slot * sizeof(struct hami_slot) + any(5) * 8,
             word());
     }
 }

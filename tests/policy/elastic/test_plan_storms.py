@@ -31,7 +31,7 @@ WEATHERS = {
 }
 
 NO_RULES = Weather(options=Options(rule_f1=False, rule_p1=False))
-NEVER_RESTS = [1]
+NEVER_RESTS = (84, 641, 653, 951)
 """Seeds that a search without the two rules has found."""
 
 

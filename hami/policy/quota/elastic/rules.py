@@ -7,21 +7,13 @@ nothing is never refused, but by nos' own rule (``strict_core``), which compares
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from hami.policy.quota.elastic.accounts import Account
 from hami.policy.quota.elastic.model import Amounts, Claim, ElasticRefusal, Member, Options, Rule
 from hami.policy.quota.elastic.tree import Node, Tree, lent
 from hami.policy.quota.elastic.units import Units
 
-
-class Ask(NamedTuple):
-    """So much of a resource, ``held`` of which the pod has already; ``ever``: see ``broken``."""
-
-    resource: str
-    asked: int
-    held: int
-    ever: bool
+Found = list[ElasticRefusal]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,47 +31,49 @@ class Rules:
 
         ``ever``: those that it would break if nothing at all were used.
         """
-        found: list[ElasticRefusal] = []
+        found: Found = []
         strict, pool, leaf = self.options.strict_core, self.tree.pool, account.node
         asked = self._compared(claim, leaf) if strict else claim.vector
         for resource, amount in asked.items():
             if amount <= 0 and not strict:
                 continue
             held = 0 if own is None or ever else own.vector.get(resource, 0)
-            ask = Ask(resource, amount, held, ever)
-            self._above_max(found, leaf, ask)
+            self._above_max(found, leaf, resource, amount, held, ever=ever)
             if resource not in pool:
                 continue
             if not claim.preemptible:
                 fixed = 0 if ever else account.fixed.get(resource, 0)
                 if own is not None and not own.preemptible:
                     fixed -= held
-                self._above_min(found, leaf, ask, fixed)
-            self._borrowing(found, leaf, ask)
+                self._above_min(found, leaf, resource, amount, fixed)
+            self._borrowing(found, leaf, resource, amount, held, ever=ever)
         return found
 
-    def _above_max(self, found: list[ElasticRefusal], leaf: Node, ask: Ask) -> None:
-        resource, asked, held, ever = ask
+    def _above_max(
+        self, found: Found, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
+    ) -> None:
         node: Node | None = leaf
         while node is not None:
             limit = node.max.get(resource)
             if limit is not None:
                 used = 0 if ever else node.used.get(resource, 0) - held
                 if used + asked > limit:
-                    found.append(self._refusal("max", node, ask, used, limit))
+                    found.append(self._refusal("max", node, resource, used, asked, limit))
             node = node.parent
 
-    def _above_min(self, found: list[ElasticRefusal], leaf: Node, ask: Ask, used: int) -> None:
-        least = leaf.own.get(ask.resource, 0)
-        if used + ask.asked > least:
-            found.append(self._refusal("min of non-preemptible pods", leaf, ask, used, least))
+    def _above_min(self, found: Found, leaf: Node, resource: str, asked: int, used: int) -> None:
+        least = leaf.own.get(resource, 0)
+        if used + asked > least:
+            rule: Rule = "min of non-preemptible pods"
+            found.append(self._refusal(rule, leaf, resource, used, asked, least))
 
-    def _borrowing(self, found: list[ElasticRefusal], leaf: Node, ask: Ask) -> None:
+    def _borrowing(
+        self, found: Found, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
+    ) -> None:
         """What every node would have left: it may be below 0 by its borrow limit, the root's not.
 
         A node lends its parent at most its lend limit, so less may be missing there than asked.
         """
-        resource, asked, held, ever = ask
         change = held - asked
         node = leaf
         while True:
@@ -94,7 +88,7 @@ class Rules:
                 used = 0 if ever else node.used.get(resource, 0) - held
                 rule: Rule = "pool" if parent is None else "borrow limit"
                 limit = used + asked + after + bound
-                found.append(self._refusal(rule, node, ask, used, limit))
+                found.append(self._refusal(rule, node, resource, used, asked, limit))
             if parent is None:
                 return
             if resource in node.lend:
@@ -106,13 +100,15 @@ class Rules:
         limited = set(self.tree.pool).union(*(node.max for node in leaf.way_up))
         return dict.fromkeys(sorted(limited), 0) | dict(claim.vector)
 
-    def _refusal(self, rule: Rule, node: Node, ask: Ask, used: int, limit: int) -> ElasticRefusal:
+    def _refusal(
+        self, rule: Rule, node: Node, resource: str, used: int, asked: int, limit: int
+    ) -> ElasticRefusal:
         return ElasticRefusal(
             rule=rule,
             quota=node.title,
-            resource=ask.resource,
+            resource=resource,
             used=used,
-            asked=ask.asked,
+            asked=asked,
             limit=limit,
-            unit=self.units.unit(ask.resource),
+            unit=self.units.unit(resource),
         )

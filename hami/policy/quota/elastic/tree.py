@@ -89,7 +89,8 @@ def _charge(leaf: Node, resource: str, change: int) -> None:
     Once for every pod that comes or goes: a node without lend limit passes on what it gets.
     """
     before = leaf.left[resource]
-    left, spare = -change, max(0, before - change) - max(0, before)
+    after = before - change
+    left, spare = -change, (max(0, after)) - (max(0, before))
     node: Node | None = leaf
     while node is not None:
         node.used[resource] = node.used.get(resource, 0) + change

@@ -23,6 +23,8 @@ TYPED = "@"
 """``nvidia.com/gpumem@A100``: of devices whose model has this name in it."""
 
 _GB = 1024
+_LONG = 20
+_BINARY = MappingProxyType({"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40})
 
 
 def _none() -> Mapping[str, int]:
@@ -96,9 +98,13 @@ class Units:
 
 
 def _scaled(text: str, scale: int, *, round_up: bool) -> int | BadQuantity:
-    """Nearly all are digits or end in ``m``, and exact fractions cost ten times as much."""
-    if text.isdecimal() and text.isascii() and len(text) < 20:
-        return int(text) * scale
+    """Nearly all are ``4``, ``500m`` or ``8Gi``, and exact fractions cost ten times as much."""
+    if (number := _plain(text)) is not None:
+        return number * scale
+    if scale == 1000 and text.endswith("m") and (number := _plain(text[:-1])) is not None:
+        return number
+    if (shift := _BINARY.get(text[-2:])) and (number := _plain(text[:-2])) is not None:
+        return (number << shift) * scale
     read = quantity.parse(text)
     if isinstance(read, BadQuantity):
         return read
@@ -106,3 +112,7 @@ def _scaled(text: str, scale: int, *, round_up: bool) -> int | BadQuantity:
     if value < 0:
         return BadQuantity(text, "is negative")
     return -(-value.numerator // value.denominator) if round_up else int(value)
+
+
+def _plain(text: str) -> int | None:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < _LONG else None
