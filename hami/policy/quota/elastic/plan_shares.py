@@ -2,7 +2,9 @@
 
 Only pods that their quota's ``min`` does not cover are taken: over-quota pods, and for a resource
 of which their quota is guaranteed nothing every pod that holds some. Of a claimant's resources
-its quota may guarantee only some; the others have to be free without anybody being evicted.
+its quota may guarantee only some; the others have to be free without anybody being evicted, and
+such a claimant takes nobody's guarantee. Else one quota guaranteed GPUs and another guaranteed
+CPUs would evict each other's pods, which hold both, for ever.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from hami.policy.quota.elastic.victims import Debt, Source, least_important_firs
 class _Foreign(ABC):
     """What both rights share: other quotas' pods, quota by quota."""
 
-    def __init__(self, asking: Asking, leaf: Leaf) -> None:
+    def __init__(self, asking: Asking, leaf: Leaf, level: Node) -> None:
+        """``level``: what is entitled, the quota itself or a group above it."""
         self._asking, self._book, self._claim = asking, asking.book, asking.claim
         self._leaf, self._home = leaf, asking.book.node(leaf)
+        self._above = frozenset(id(node) for node in level.way_up)
         self.resources = frozenset(r for r in asking.asked if r in leaf.min)
         self._taken_for: dict[LeafKey, frozenset[str]] = {}
         """Of the quota whose turn it is: the resources of which it has too much now."""
@@ -60,7 +64,7 @@ class _Foreign(ABC):
         too_much = [r for r in self._taken_for[leaf.key] if member.vector.get(r, 0) > 0]
         if not any(r in resources for r in too_much):
             return False
-        return self._book.is_over(member.uid) or self._uncovered(leaf, member, too_much)
+        return self._book.is_over(member.uid) or any(r not in leaf.min for r in too_much)
 
     def hurts(self, member: Member) -> bool:
         leaf = self._book.leaf_of(member.namespace)
@@ -70,10 +74,15 @@ class _Foreign(ABC):
     def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
         """Of which of these resources a quota has more than it may keep from the claimant."""
 
-    def _uncovered(self, leaf: Leaf, member: Member, resources: Collection[str]) -> bool:
-        """It holds something of which its quota is guaranteed nothing, and nothing else is hurt."""
-        unnamed = any(r not in leaf.min for r in resources)
-        return unnamed and not below_min(self._book, leaf, member)
+    def _takes_guarantee(self, member: Member) -> bool:
+        """Without this pod its quota, or a group beside the claimant, uses less than it has."""
+        leaf = self._book.leaf_of(member.namespace)
+        assert leaf is not None, "a member of a source that is a quota"
+        return any(
+            _unused(self._book.node(leaf), self._above, r, held)
+            for r, held in member.vector.items()
+            if held > 0 and r in self._home.left
+        )
 
     def _debt(self, leaf: Leaf, node: Node, resources: Collection[str]) -> Debt | None:
         self._taken_for[leaf.key] = over = self._too_much(leaf, node, resources)
@@ -117,9 +126,8 @@ class Reclaim(_Foreign):
     kind: Kind = "reclaim"
 
     def __init__(self, asking: Asking, leaf: Leaf, level: Node) -> None:
-        super().__init__(asking, leaf)
+        super().__init__(asking, leaf, level)
         self._level = level
-        self._above = frozenset(id(node) for node in level.way_up)
         pooled = frozenset(r for r in asking.asked if r in self._home.left)
         self._whole = level is not self._home or pooled <= leaf.min.keys()
         """Every resource that counts is within the guarantee."""
@@ -155,6 +163,11 @@ class Reclaim(_Foreign):
                 )
         return None
 
+    def wants(self, member: Member, resources: Collection[str]) -> bool:
+        if not self._whole and self._takes_guarantee(member):
+            return False
+        return super().wants(member, resources)
+
     def why(self, victim: Member) -> str:
         leaf = self._book.leaf_of(victim.namespace)
         assert leaf is not None, "a victim is of a quota"
@@ -186,12 +199,6 @@ class Reclaim(_Foreign):
                 return None if each.parent is self._level else each
         return None
 
-    def _uncovered(self, leaf: Leaf, member: Member, resources: Collection[str]) -> bool:
-        """A claimant with a guarantee for all it asks goes before one with a part of it."""
-        if self._whole:
-            return any(r not in leaf.min for r in resources)
-        return super()._uncovered(leaf, member, resources)
-
 
 class Fair(_Foreign):
     """A share of what is unused, from those that have more than theirs.
@@ -203,9 +210,8 @@ class Fair(_Foreign):
     kind: Kind = "fair"
 
     def __init__(self, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> None:
-        super().__init__(asking, leaf)
+        super().__init__(asking, leaf, asking.book.node(leaf))
         self._keeps_min = keeps_min
-        self._above = frozenset(id(node) for node in self._home.way_up)
 
     @classmethod
     def of(cls, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> Fair | str:
@@ -242,16 +248,6 @@ class Fair(_Foreign):
             return frozenset()
         share = self._book.guaranteed(leaf, self._claim)
         return frozenset(r for r in resources if -node.left.get(r, 0) > share.get(r, 0))
-
-    def _takes_guarantee(self, member: Member) -> bool:
-        """Without this pod its quota, or a group beside the claimant, uses less than it has."""
-        leaf = self._book.leaf_of(member.namespace)
-        assert leaf is not None, "a member of a source that is a quota"
-        return any(
-            _unused(self._book.node(leaf), self._above, r, held)
-            for r, held in member.vector.items()
-            if held > 0 and r in self._home.left
-        )
 
 
 def _ratio(over: int, least: int) -> Debt:
