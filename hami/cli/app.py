@@ -83,6 +83,29 @@ Port = Annotated[
     int, typer.Option(min=0, max=65535, help="The API server's port; 0: any free one.")
 ]
 
+QuotaPod = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAMESPACE/POD",
+        help="What this pod needs, why it waits, who is evicted for it.",
+        show_default=False,
+    ),
+]
+QuotaNamespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAME", help="The quota of this namespace alone."),
+]
+Server = Annotated[
+    str,
+    typer.Option(
+        envvar="HAMI_SERVER", metavar="URL", help="The scheduler's metrics address, with its API."
+    ),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Look again every 2 seconds until Ctrl-C.")
+]
+WithPods = Annotated[bool, typer.Option("--pods", help="The pods of each quota as well.")]
+
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
     if asked:
@@ -183,6 +206,38 @@ def up_command(
         up.run_up(
             vendors, config, documents, terminal.output_console(), kubeconfig=kubeconfig, port=port
         )
+
+
+@app.command("quota")
+def quota_command(
+    pod: QuotaPod = None,
+    *,
+    namespace: QuotaNamespace = None,
+    pods: WithPods = False,
+    watch: Watch = False,
+    as_json: Json = False,
+    server: Server = "http://127.0.0.1:9395",
+) -> None:
+    """Show elastic quotas: who holds what, who borrows from whom, what is left; or one pod.
+
+    Asks the scheduler's read-only API. Exits with 1 when the pod waits, with 2 when nobody answers.
+    """
+    with ending_at_interrupt():
+        from hami.cli import api_client, quota, terminal  # noqa: PLC0415 -- as above
+
+    with answering():
+        question = quota.read_question(pod, namespace, pods=pods)
+        look = partial(quota.ask, api_client.Api(server), question)
+        if watch:
+            quota.watch(look, None if as_json else terminal.output_console())
+            return
+        answer = look()
+        if as_json:
+            _print_json(quota.as_json(answer))
+        else:
+            quota.show(terminal.output_console(), answer)
+        if quota.waits(answer):
+            raise typer.Exit(NOT_PLACED)
 
 
 @app.command("plugins")

@@ -18,7 +18,7 @@
 #define TRIES_SPINNING 8  /* then dead processes' slots are recovered */
 #define TRIES_AWAKE 32    /* then sleeping: a racer may have been interrupted between its steps */
 #define TRIES_ALONE 16    /* when no other process holds anything */
-#define WAITS 250         /* of 1 ms, for what the dead had: twice as long as that can take */
+#define WAIT_NS UINT64_C(500000000) /* for what the dead had: five times as long as that can take */
 
 /* No device has so much. Words below it cannot overflow a sum, and one above it is not a figure. */
 #define IMPOSSIBLE_BYTES (UINT64_C(1) << 55)
@@ -191,9 +191,17 @@ static bool is_worth_waiting(int row, uint64_t bytes, uint64_t coming)
             (sum - coming <= limit && bytes <= limit - (sum - coming)));
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
 static bool reserve_contended(int row, uint64_t bytes)
 {
-    uint64_t coming = 0;
+    uint64_t coming = 0, until;
     bool alone;
 
     for (int try = 1; try < TRIES; try++) {
@@ -205,7 +213,8 @@ static bool reserve_contended(int row, uint64_t bytes)
         if (try >= TRIES_ALONE && alone)
             break;
     }
-    for (int wait = 0; wait < WAITS && is_worth_waiting(row, bytes, coming); wait++) {
+    until = now_ns() + WAIT_NS;
+    while (is_worth_waiting(row, bytes, coming) && now_ns() < until) {
         back_off(TRIES);
         coming = hami_slots_recover(row);
         if (reserve_if_it_fits(row, bytes, &alone))

@@ -41,10 +41,13 @@ static int64_t give_back(struct hami_launcher *launcher, const struct hami_work 
     return horizon;
 }
 
-static int64_t lease(const struct hami_work *work)
+/* Not for the first launch of a thread: one that ends after it would never give it back. */
+static int64_t lease(const struct hami_launcher *launcher, const struct hami_work *work)
 {
     int64_t ahead = work->estimate * (HAMI_LAUNCHES_AHEAD - 1);
 
+    if (!launcher->launched)
+        return 0;
     /* Also for work longer than that: what is launched beside it a moment later ends a moment
      * later. */
     return ahead < HAMI_LEASE ? ahead : HAMI_LEASE;
@@ -83,7 +86,7 @@ static int64_t put_off(struct hami_launcher *launcher, struct hami_work *work,
         wait = gate(share, work->bucket, terms, now);
         if (wait > 0)
             return wait;
-        target = end + lease(work);
+        target = end + lease(launcher, work);
     }
     do {
         if (end <= horizon) { /* other work of this process runs as long */
@@ -174,11 +177,14 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     if (launcher->share != work->share) {
         launcher->share = work->share;
         launcher->lease_end = 0;
+        launcher->launched = false;
     }
     work->entry = hami_estimate_make(&compute->estimates, &work->what);
     work->known = hami_estimate_known(&compute->estimates, work->entry);
-    work->estimate = work->known ? atomic_load_explicit(&work->entry->mean, memory_order_relaxed)
-                                 : hami_estimate_guess(&compute->estimates, work->entry);
+    work->estimate =
+        work->known ? atomic_load_explicit(&work->entry->mean, memory_order_relaxed) : 0;
+    if (work->estimate <= 0) /* another thread may have forgotten it just now */
+        work->estimate = hami_estimate_guess(&compute->estimates, work->entry);
     work->limited = terms->limited;
     work->stream = hami_stream_find(compute, work->stream_key, true);
     ends = atomic_load_explicit(&work->stream->end, memory_order_relaxed);
@@ -191,6 +197,7 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     launcher->stream_key = work->stream_key;
     launcher->end = start + work->estimate;
     launcher->first = now;
+    launcher->launched = true;
     hami_stream_extend(work->stream, now, work->estimate);
     launcher->launches = 0;
     launcher->beside = 0;

@@ -71,6 +71,7 @@ struct hami_launcher {
     int64_t covered;    /* ends up to here cost nothing */
     int64_t lease_end;  /* the horizon, if this thread was the last to put it off; 0: it was not */
     int64_t lease_used; /* of that the part in use */
+    bool launched;      /* anything on this device */
     int64_t credit;     /* device time to launch until the next measurement */
     int64_t launch_cost;
     uint32_t launches;  /* since it last looked */

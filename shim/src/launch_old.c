@@ -100,10 +100,11 @@ HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
     uint64_t rows;
     CUresult result = CUDA_SUCCESS;
 
-    if (hami_gate_absent(&rows) || !launches || count > HAMI_MAX_DEVICES)
-        return hami_real()->cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     if (hami_mode_settled() == HAMI_MODE_CLOSED)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    /* Each on a device of its own, of which a slice has fewer: the driver refuses more itself. */
+    if (hami_gate_absent(&rows) || !launches || count > HAMI_MAX_DEVICES)
+        return hami_real()->cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     while (hami_mode() == HAMI_MODE_SLICE && entered < count) {
         result = enter(&gates[entered], &launches[entered]);
         if (result != CUDA_SUCCESS)

@@ -122,6 +122,8 @@ static void a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later(void)
     clock_gettime(CLOCK_MONOTONIC, &start);
     EXPECT(hami_slots_recover(0) == 7 * MIB && hami_slots_recover(1) == 3 * MIB);
     EXPECT(hami_charged(0) == 7 * MIB); /* dead, but the driver may not be done */
+    /* However long a child takes to start here: for it the moment is not over. */
+    atomic_store(&hami_process->usage->slots[1].found_dead_at, UINT64_MAX);
     next = start_child(MIB, NULL);
     EXPECT(next.slot == 2);
     EXPECT(hami_charged(0) == 8 * MIB && hami_charged(1) == 3 * MIB);
@@ -196,6 +198,43 @@ static void a_moment_that_is_not_there_yet_begins_now(void)
         EXPECT(hami_charged(0) == 0);
         EXPECT(milliseconds_now() - start >= 99);
     }
+    fake_detach();
+}
+
+static _Atomic bool keep_it_warm;
+
+/* A program of the container that has somebody die anew all the time. */
+static void *keep_warm(void *found_dead_at)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+
+    while (atomic_load(&keep_it_warm)) {
+        atomic_store((_Atomic uint64_t *)found_dead_at, milliseconds_now() * 1000000);
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void a_request_does_not_wait_for_what_never_comes(void)
+{
+    struct child child;
+    pthread_t thread;
+    uint64_t start, took;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    child = start_child(90 * MIB, NULL);
+    kill_child(&child);
+    keep_it_warm = true;
+    need(pthread_create(&thread, NULL, keep_warm,
+                        &hami_process->usage->slots[child.slot].found_dead_at) == 0, "thread");
+    start = milliseconds_now();
+    EXPECT(!hami_charge(0, 20 * MIB));
+    took = milliseconds_now() - start;
+    EXPECT(took >= 400 && took < 3000);
+    keep_it_warm = false;
+    pthread_join(thread, NULL);
+    EXPECT(hami_charge(0, 20 * MIB));
     fake_detach();
 }
 
@@ -634,6 +673,7 @@ int main(void)
     a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later();
     the_moment_begins_for_all_when_one_notices();
     a_moment_that_is_not_there_yet_begins_now();
+    a_request_does_not_wait_for_what_never_comes();
     a_new_holder_is_not_dead();
     a_dead_process_that_had_nothing_leaves_its_slot_at_once();
     what_is_expected_is_looked_for_when_it_is_due();

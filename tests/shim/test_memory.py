@@ -14,13 +14,21 @@ from .memory import (
     INVALID_DEVICE,
     NOT_INITIALIZED,
     OUT_OF_MEMORY,
+    Program,
     Tenant,
 )
 from .simulated import MIB, SimulatedGpus
 from .slices import Slice
 
 CONTEXT = 300 * MIB
-"""What a context takes on a simulated card."""
+
+
+class SizedTenant(Tenant):
+    """Its contexts take ``CONTEXT`` where no knob says otherwise."""
+
+    def starts(self, *, library: bool = True, **knobs: object) -> Program:
+        return super().starts(library=library, **{"CONTEXT_MIB": CONTEXT // MIB, **knobs})
+
 
 MakesTenant = Callable[..., Tenant]
 
@@ -37,7 +45,7 @@ def tenant(shim: Build, gpus: SimulatedGpus, tmp_path: Path) -> MakesTenant:
     unless ``reserve`` says otherwise."""
 
     def make(*memory: int, reserve: int = 0, name: str = "a") -> Tenant:
-        return Tenant(name, shim, gpus, Slice(tmp_path / name, *memory, reserve=reserve))
+        return SizedTenant(name, shim, gpus, Slice(tmp_path / name, *memory, reserve=reserve))
 
     return make
 

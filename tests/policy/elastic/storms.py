@@ -129,7 +129,9 @@ class Storm:
         if self.world.enters(claim):
             self.waiting.remove(claim)
             return True
+        before = self.books()
         found = self.world.plan(claim)
+        assert self.books() == before, f"seed {self.seed}: a plan has changed the book"
         if not isinstance(found, Plan):
             return False
         self.nobody_for_nothing(found)
@@ -141,6 +143,12 @@ class Storm:
         return True
 
     # What must always hold.
+
+    def books(self) -> list[object]:
+        book = self.world.book
+        return [
+            (book.used(leaf), book.relabel(leaf), book.guaranteed(leaf)) for leaf in self.quotas
+        ]
 
     def holds(self) -> None:
         """No limit is exceeded: maximums, the pool, the nodes; added up anew."""

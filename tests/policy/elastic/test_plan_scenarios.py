@@ -390,6 +390,18 @@ def test_who_is_guaranteed_all_it_asks_goes_before_who_is_guaranteed_a_part() ->
     assert "guaranteed no cpu" in refused(world.asks("gpus/again", {GPU: 1, "cpu": 1}))
 
 
+def test_who_is_guaranteed_a_part_takes_what_is_over_and_nobodys_guarantee() -> None:
+    """Guaranteed GPUs and not CPUs: the other's pod is larger than what it has too much."""
+    world = World(
+        leaves=(a_leaf("gpus", {GPU: 6}), a_leaf("both", {GPU: 6, "cpu": 12})),
+        nodes={"n1": {GPU: 9, "cpu": 100}},
+    )  # fmt: skip
+    world.runs("both/p1", {GPU: 3, "cpu": 1})
+    world.runs("both/p2", {GPU: 6, "cpu": 1})
+    assert "no room" in refused(world.asks("gpus/new", {GPU: 4, "cpu": 1}))
+    assert world.gets("gpus/plain", {GPU: 4}) == ["both/p2"]
+
+
 # Plain priority, without elastic quota.
 
 

@@ -31,7 +31,7 @@ WEATHERS = {
 }
 
 NO_RULES = Weather(options=Options(rule_f1=False, rule_p1=False))
-NEVER_RESTS = (84, 641, 653, 951)
+NEVER_RESTS = (84, 653, 951, 1218)
 """Seeds that a search without the two rules has found."""
 
 
@@ -54,6 +54,11 @@ def test_it_rests_in_any_weather_with_every_guarantee_met(weather: Weather) -> N
 def test_without_the_rules_on_fair_share_and_priority_it_may_never_rest(seed: int) -> None:
     assert not Storm(seed, NO_RULES).settles()
     assert Storm(seed).settles()
+
+
+def test_a_part_of_a_guarantee_does_not_go_round_in_circles_with_a_whole_one() -> None:
+    """Found by the search: GPUs guaranteed to one, CPUs to the other, and room for one pod."""
+    assert Storm(641).settles()
 
 
 def _block(first: int, end: int) -> range:

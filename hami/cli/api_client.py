@@ -1,0 +1,95 @@
+"""The scheduler's read-only API, asked by a command."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from hami.domain.errors import ConfigError
+
+DEFAULT = "http://127.0.0.1:9395"
+"""Where a scheduler on this machine, or a forwarded port, answers."""
+
+_PATIENCE = 10.0
+_FORWARD = "kubectl -n NAMESPACE port-forward POD 9395"
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class Api:
+    """One scheduler."""
+
+    def __init__(self, server: str) -> None:
+        """``server`` is ``http://HOST:PORT``.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        self._server = server.rstrip("/")
+        try:
+            parts = urlsplit(self._server)
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ConfigError(f"--server {server}: is no address; write http://HOST:PORT")
+        # A proxy of the environment cannot know a forwarded port on this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(self, shape: type[Answer], *path: str, **query: str) -> Answer | None:
+        """The answer of ``/api/v1/PATH``; None for what is not known there.
+
+        Raises:
+            ConfigError: nobody answers, or somebody else than hami's scheduler.
+        """
+        where = "/".join(quote(part, safe="") for part in path)
+        asked = f"?{urlencode(query)}" if query else ""
+        try:
+            with self._opener.open(
+                f"{self._server}/api/v1/{where}{asked}", timeout=_PATIENCE
+            ) as answer:
+                body = answer.read()
+            return shape.model_validate_json(body)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404 and _is_ours(error.read()):
+                    return None
+            raise self._stranger(f"HTTP {error.code} {error.reason}") from error
+        except ValidationError as error:
+            problem = f"{error.error_count()} fields of {shape.__name__} cannot be read"
+            raise self._stranger(problem) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ConfigError(
+                f"{self._server} does not answer: {_reason(error)}; name the scheduler's metrics "
+                f"address with --server or HAMI_SERVER, or forward its port: {_FORWARD}"
+            ) from error
+
+    def _stranger(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"{self._server} does not answer as a hami scheduler of this version ({what}); name "
+            f"its metrics address with --server or HAMI_SERVER"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """Without the errno, and never nothing."""
+    inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    said = inner.strerror if isinstance(inner, OSError) and inner.strerror else str(inner)
+    return said or type(inner).__name__
+
+
+def _is_ours(body: bytes) -> bool:
+    """Our 404 says what is not known; another server's says that there is no such path."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return False
+    detail = said.get("detail") if isinstance(said, Mapping) else None
+    return isinstance(detail, str) and detail.endswith("is known")
