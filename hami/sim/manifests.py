@@ -7,13 +7,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from hami.domain.errors import ConfigError, shortened
-from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
+from hami.domain.objects import (
+    CompositeElasticQuota,
+    ElasticQuota,
+    Metadata,
+    Node,
+    Pod,
+    QuotaTree,
+    ResourceQuota,
+)
 from hami.domain.units import PodUid
+from hami.policy.quota.elastic.validation import QuotaObject
 from hami.sim.decode import check_quantities, decode
 from hami.sim.documents import Document, read_documents
 from hami.sim.kube_filter import affinity_problem
@@ -22,8 +32,15 @@ from hami.sim.names import deployment_of, generated_name
 from hami.sim.workloads import KINDS as WORKLOADS
 from hami.sim.workloads import Workload, identified
 
-_CLUSTER_SCOPED = ("Node", "Namespace")
-_KINDS = ("Node", "Namespace", "Pod", "ResourceQuota", *WORKLOADS)
+_CLUSTER_SCOPED = ("Node", "Namespace", "QuotaTree")
+_ELASTIC: Mapping[str, type[QuotaObject]] = MappingProxyType(
+    {
+        "ElasticQuota": ElasticQuota,
+        "CompositeElasticQuota": CompositeElasticQuota,
+        "QuotaTree": QuotaTree,
+    }
+)
+_KINDS = ("Node", "Namespace", "Pod", "ResourceQuota", *_ELASTIC, *WORKLOADS)
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _NOW = datetime.max.replace(tzinfo=UTC)
 """A pod without a creation time is created now: after all that have one."""
@@ -40,6 +57,7 @@ class Manifests:
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     quotas: tuple[ResourceQuota, ...]
+    elastic: tuple[QuotaObject, ...] = ()
     from_cluster: frozenset[PodUid] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -94,6 +112,11 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
             objects[one.key] = one
     nodes = [_node(o) for o in objects.values() if o.kind == "Node"]
     quotas = [_quota(o) for o in objects.values() if o.kind == "ResourceQuota"]
+    elastic = [
+        decode(o.document, o.title, _ELASTIC[o.kind])
+        for o in objects.values()
+        if o.kind in _ELASTIC
+    ]
     if not nodes:
         warnings.append("no Node in the files: nothing can be placed")
     found = _pods(objects, warnings)
@@ -101,6 +124,7 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
         nodes=tuple(nodes),
         pods=tuple(pod for pod, _ in found),
         quotas=tuple(quotas),
+        elastic=tuple(elastic),
         from_cluster=frozenset(
             pod.uid
             for pod, one in found

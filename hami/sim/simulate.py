@@ -7,7 +7,7 @@ at, as the scheduler's reservation does it. Nothing is written and nobody is evi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -15,10 +15,12 @@ from typing import assert_never
 
 import msgspec
 
+from hami.domain import reasons
 from hami.domain.admission import Denied
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
 from hami.domain.profile import VendorProfile
+from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
@@ -29,7 +31,10 @@ from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
 from hami.policy.liveness import alive
-from hami.policy.quota import QuotaLedger
+from hami.policy.quota import ElasticLedger
+from hami.policy.quota.elastic.validation import QuotaObject
+from hami.policy.quota.ledger import Refusal
+from hami.scheduler.elastic_objects import ElasticObjects
 from hami.sim.kube_filter import KubeFilter
 from hami.sim.manifests import Manifests
 from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
@@ -96,7 +101,7 @@ class _Cluster:
         self._vendors = vendors
         self._settings = settings
         self._table = ClusterTable(vendors, alive=_alive)
-        self._ledger = QuotaLedger(vendors)
+        self._ledger = ElasticLedger(vendors)
         self._placed: list[PlacedPod] = []
         self._running: list[PlacedPod] = []
         self._pending: list[PendingPod] = []
@@ -110,6 +115,7 @@ class _Cluster:
         self._warnings += unclaimed_registers(self._nodes, vendors)
         for quota in manifests.quotas:
             self._add_quota(quota)
+        self._set_elastic(manifests.elastic)
 
     def take_over(self, pod: Pod) -> None:
         """A pod that runs already: charged whatever the limits say."""
@@ -117,6 +123,7 @@ class _Cluster:
         found = account_of(pod, self._vendors)
         if found is None:
             self._without_devices += 1
+            self._ledger.seen(pod)  # Its CPU and memory count in an elastic quota.
             return
         self._warnings += found.problems
         self._warnings += self._strangers(pod, found.allocation)
@@ -167,11 +174,9 @@ class _Cluster:
             self._pending.append(replace(former, pod=pod))
             return
         candidates = self._kube.candidates(pod)
-        outcome = decide(self._table, request, self._ledger.gate(pod), candidates.names)
-        match outcome:
+        match self._decided(request, candidates.names):
             case Placed(allocation=allocation):
                 self._table.charge(pod.uid, allocation)
-                self._ledger.charge(pod, allocation)
                 self._placed.append(PlacedPod(pod=pod, allocation=allocation))
             case Refused() as refused:
                 waiting = self._explain(pod, candidates.refused, refused)
@@ -179,6 +184,17 @@ class _Cluster:
                 self._pending.append(waiting)
             case never:
                 assert_never(never)
+
+    def _decided(self, request: PodRequest, candidates: Sequence[str]) -> Placed | Refused:
+        """Charged to the quotas, if it is placed; in the service's order."""
+        if hopeless := self._ledger.elastic.refusals(self._ledger.claim(request)):
+            return _over_quota(candidates, hopeless)
+        gate = self._ledger.gate(request.pod)
+        outcome = decide(self._table, request, gate, candidates)
+        if isinstance(outcome, Refused):
+            return outcome
+        refusals = self._ledger.reserve(request.pod, outcome.allocation)
+        return _over_quota(candidates, refusals) if refusals else outcome
 
     def _explain(self, pod: Pod, by_kube: Mapping[str, str], ours: Refused) -> PendingPod:
         # Nodes that are refused alike share one answer: write each once.
@@ -219,6 +235,14 @@ class _Cluster:
                     f"server at creation, which is not simulated; only limits.* keys are"
                 )
 
+    def _set_elastic(self, quotas: Iterable[QuotaObject]) -> None:
+        objects = ElasticObjects()
+        for quota in quotas:
+            objects.put(quota)
+        leaves, nodes, problems = objects.read(self._ledger.units)
+        problems += self._ledger.set_elastic(leaves, nodes, None, lambda _: ())
+        self._warnings += [str(problem) for problem in problems]
+
     def _strangers(self, pod: Pod, allocation: PodAllocation) -> list[str]:
         """Devices of a running pod that its node does not have."""
         node = allocation.node
@@ -232,6 +256,11 @@ class _Cluster:
             f"Pod {pod.full_name} holds {vendor} device {device}, which node {node} does not have"
             for vendor, device in sorted(lost)
         ]
+
+
+def _over_quota(candidates: Sequence[str], refusals: Iterable[Refusal]) -> Refused:
+    texts = [str(refusal) for refusal in refusals]
+    return Refused.everywhere(candidates, Rejected.of(reasons.QUOTA, 1, texts))
 
 
 def unavailable(nodes: int, reasons: Iterable[str], details: Iterable[str] = ()) -> str:

@@ -201,39 +201,27 @@ static void a_moment_that_is_not_there_yet_begins_now(void)
     fake_detach();
 }
 
-static _Atomic bool keep_it_warm;
-
-/* A program of the container that has somebody die anew all the time. */
-static void *keep_warm(void *found_dead_at)
+/* Somebody holds the lock of a slot whose process is dead, as who recovers it does, and never ends. */
+static void a_request_does_not_wait_for_ever_for_what_the_dead_had(void)
 {
-    struct timespec pause = {.tv_nsec = 1000000};
-
-    while (atomic_load(&keep_it_warm)) {
-        atomic_store((_Atomic uint64_t *)found_dead_at, milliseconds_now() * 1000000);
-        nanosleep(&pause, NULL);
-    }
-    return NULL;
-}
-
-static void a_request_does_not_wait_for_what_never_comes(void)
-{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     struct child child;
-    pthread_t thread;
     uint64_t start, took;
+    int other;
 
     fake_container(1, 100 * MIB);
     EXPECT(fake_attach());
     child = start_child(90 * MIB, NULL);
     kill_child(&child);
-    keep_it_warm = true;
-    need(pthread_create(&thread, NULL, keep_warm,
-                        &hami_process->usage->slots[child.slot].found_dead_at) == 0, "thread");
+    EXPECT(hami_slots_recover(0) == 90 * MIB);
+    other = fake_open();
+    lock.l_start = child.slot;
+    need(fcntl(other, F_OFD_SETLK, &lock) == 0, "F_OFD_SETLK");
     start = milliseconds_now();
     EXPECT(!hami_charge(0, 20 * MIB));
     took = milliseconds_now() - start;
-    EXPECT(took >= 400 && took < 3000);
-    keep_it_warm = false;
-    pthread_join(thread, NULL);
+    EXPECT(took >= 499 && took < 5000);
+    close(other);
     EXPECT(hami_charge(0, 20 * MIB));
     fake_detach();
 }
@@ -673,7 +661,7 @@ int main(void)
     a_dead_process_leaves_a_slot_that_is_zeroed_a_moment_later();
     the_moment_begins_for_all_when_one_notices();
     a_moment_that_is_not_there_yet_begins_now();
-    a_request_does_not_wait_for_what_never_comes();
+    a_request_does_not_wait_for_ever_for_what_the_dead_had();
     a_new_holder_is_not_dead();
     a_dead_process_that_had_nothing_leaves_its_slot_at_once();
     what_is_expected_is_looked_for_when_it_is_due();

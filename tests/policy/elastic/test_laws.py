@@ -90,6 +90,10 @@ class Plain:
             own = 0
         return own + sum(self.lent(c, self.left(c, r), r) for c in self.children(place))
 
+    def left_of(self, title: str, r: str) -> int:
+        places = {node.name: node for node in self.nodes} | {leaf.key: leaf for leaf in self.leaves}
+        return self.left(places.get(title), r)
+
     def spare(self, place: Leaf | TreeNode | None, r: str) -> int:
         """What could be shared out: as ``left``, but who is over takes nothing from it."""
         if isinstance(place, Leaf):
@@ -170,8 +174,10 @@ class Book(RuleBasedStateMachine):
         after = self.plain({**self.held, member.uid: member})
         asked = {r for r, n in member.vector.items() if n}
         path = self.way(after, member)
+        without = self.plain({uid: m for uid, m in self.held.items() if uid != member.uid})
         broken = {(rule, r) for where, rule, r in after.excesses()
-                  if r in asked and where in path and (rule != "min" or not member.preemptible)}  # fmt: skip
+                  if r in asked and where in path and (rule != "min" or not member.preemptible)
+                  and (rule in ("max", "min") or after.left_of(where, r) < without.left_of(where, r))}  # fmt: skip
         words = {"min of non-preemptible pods": "min"}
         refusals = self.book.refusals(claim)
         assert {(words.get(x.rule, x.rule), x.resource) for x in refusals} == broken
@@ -307,7 +313,7 @@ class BookWithoutPool(Book):
     options = Options(pool="off", fair_share="waterfill")
 
 
-SOME = settings(max_examples=50, stateful_step_count=20, deadline=None)
+SOME = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestBook, TestBookOfACluster, TestBookWithoutPool = (
     Book.TestCase,
     BookOfACluster.TestCase,

@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from hami.policy.quota.elastic.plan import NoPlan, Plan
+from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
 
 from .builders import a_leaf
 from .world import World, WorldGround, the_claim
@@ -38,8 +38,8 @@ def calls(pods: int, name: str, kind: str, *, priority: int = 0) -> int:
         nonlocal seen
         seen += event in {"call", "c_call"}
 
-    from hami.policy.quota.elastic.plan import plan
-
+    for leaf in world.leaves:  # as the labels do, after every change
+        world.book.moved(leaf)
     sys.setprofile(count)
     try:
         found: Plan | NoPlan = plan(

@@ -398,7 +398,7 @@ def test_who_is_guaranteed_a_part_takes_what_is_over_and_nobodys_guarantee() -> 
     )  # fmt: skip
     world.runs("both/p1", {GPU: 3, "cpu": 1})
     world.runs("both/p2", {GPU: 6, "cpu": 1})
-    assert "no room" in refused(world.asks("gpus/new", {GPU: 4, "cpu": 1}))
+    assert "no pod" in refused(world.asks("gpus/new", {GPU: 4, "cpu": 1}))
     assert world.gets("gpus/plain", {GPU: 4}) == ["both/p2"]
 
 

@@ -273,6 +273,15 @@ def test_what_a_lender_takes_back_of_its_own_is_not_missing_above_its_lend_limit
     ]
 
 
+def test_a_guarantee_that_was_never_lent_is_there_however_much_others_are_over():
+    book = a_book(a_leaf("a", 10, lend=0), a_leaf("b", 5), members=pods("b", 9))
+    assert book.pool == {G: Pool(used=9, free=-4)}
+    assert not may(book, "b/new", 1)
+    assert may(book, "a/new", 10)
+    assert not may(book, "a/new", 11)
+    assert book.room(a_claim("a/new", 1), G) == 10
+
+
 def test_a_groups_own_quota_is_for_its_members_and_what_it_lends():
     nodes = [a_group("one", own=10, lend=4), a_group("two")]
     leaves = [a_leaf("a", 5, parent="one"), a_leaf("b", 5, parent="two")]

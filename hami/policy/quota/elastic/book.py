@@ -250,6 +250,15 @@ class ElasticBook:
         """Its over-quota pods, newest first; the book may be changed while this is read."""
         return self._of(leaf).order.over()
 
+    def least_important(
+        self, leaf: Leaf, *, over: bool = False, below: int | None = None
+    ) -> Iterator[Member]:
+        """Its pods by priority, inside one the newest first; the book may change meanwhile.
+
+        ``over``: its over-quota pods alone; ``below``: lower priorities than this alone.
+        """
+        return self._of(leaf).order.least_important(over=over, below=below)
+
     def is_over(self, uid: PodUid) -> bool:
         """False for a pod that no quota counts."""
         member = self._accounts.members.get(uid)

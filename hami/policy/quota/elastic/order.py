@@ -17,6 +17,7 @@ from typing import Literal
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.model import Amounts, Member
+from hami.policy.quota.elastic.ranks import Ranks
 
 SortKey = tuple[bool, str, int, tuple[tuple[str, int], ...], str, str, str]
 
@@ -42,6 +43,7 @@ class Order:
         self._guarantee = guarantee
         self._keys: list[SortKey] = []
         self._members: list[Member] = []
+        self._ranks: Ranks[SortKey] = Ranks()
         self._inside: dict[str, int] = {}
         """Sums of the members before ``_boundary``, of the resources that are guaranteed."""
         self._boundary = 0
@@ -64,14 +66,17 @@ class Order:
         at = bisect_left(self._keys, key)
         self._keys.insert(at, key)
         self._members.insert(at, member)
+        self._ranks.add(key, member)
         self._misfits = None
         if at < self._boundary:
             self._boundary += 1
             self._count(member, 1)
 
     def remove(self, member: Member) -> None:
-        at = bisect_left(self._keys, sort_key(member))
+        key = sort_key(member)
+        at = bisect_left(self._keys, key)
         del self._keys[at], self._members[at]
+        self._ranks.remove(key, member)
         self._misfits = None
         if at < self._boundary:
             self._boundary -= 1
@@ -90,6 +95,19 @@ class Order:
             return reversed(self._members[self._settled() :])
         misfits = self._fitted()
         return iter([m for m in reversed(self._members) if m.uid in misfits])
+
+    def least_important(self, *, over: bool, below: int | None = None) -> Iterator[Member]:
+        """By priority, and inside it the newest first; the book may change while it is read.
+
+        ``over``: who is over quota now alone; ``below``: lower priorities than this alone.
+        """
+        if over and self._mode == "firstFit":
+            misfits = self._fitted()
+            return (m for m in self._ranks.lowest_first(below=below) if m.uid in misfits)
+        boundary = self._settled() if over else 0
+        if boundary == len(self._keys):
+            return iter(())
+        return self._ranks.lowest_first(self._keys[boundary] if over else None, below)
 
     def is_over(self, member: Member) -> bool:
         if self._mode == "firstFit":

@@ -10,7 +10,7 @@ A right answers as of the book now, so inside a trial with the trial's changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -146,13 +146,12 @@ class Own:
             f"this pod ({victim.priority}) in {self._leaf.key}"
         )
 
-    def _lower(self, among: Sequence[Member] | None) -> Sequence[Member]:
-        own, priority = self._leaf.namespaces, self._claim.priority
+    def _lower(self, among: Sequence[Member] | None) -> Iterable[Member]:
+        priority, leaf = self._claim.priority, self._leaf
         if among is None:
-            candidates: Iterator[Member] = reversed(self._book.members(self._leaf))
-        else:
-            candidates = iter(newest_first(m for m in among if m.namespace in own))
-        return least_important_first(m for m in candidates if m.priority < priority)
+            return self._book.least_important(leaf, below=priority)
+        own = (m for m in among if m.namespace in leaf.namespaces and m.priority < priority)
+        return least_important_first(newest_first(own))
 
 
 class Priority:
@@ -192,7 +191,7 @@ class Priority:
             f"this pod ({victim.priority})"
         )
 
-    def _lower(self, among: Sequence[Member] | None) -> Sequence[Member]:
+    def _lower(self, among: Sequence[Member] | None) -> Iterable[Member]:
         candidates = self._book.in_namespace(self._claim.namespace) if among is None else among
         return least_important_first(
             newest_first(

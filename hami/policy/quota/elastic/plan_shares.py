@@ -10,7 +10,7 @@ CPUs would evict each other's pods, which hold both, for ever.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Member
@@ -90,12 +90,11 @@ class _Foreign(ABC):
             return None
         return max(_ratio(-node.left[r], leaf.min.get(r, 0)) for r in over)
 
-    def _members(self, leaf: Leaf, by_leaf: dict[LeafKey, list[Member]] | None) -> Sequence[Member]:
+    def _members(self, leaf: Leaf, by_leaf: dict[LeafKey, list[Member]] | None) -> Iterable[Member]:
         if by_leaf is not None:
             return least_important_first(by_leaf[leaf.key])
-        if self._taken_for[leaf.key] <= leaf.min.keys():
-            return least_important_first(self._book.over_quota(leaf))
-        return least_important_first(reversed(self._book.members(leaf)))
+        covered = self._taken_for[leaf.key] <= leaf.min.keys()
+        return self._book.least_important(leaf, over=covered)
 
     def _beyond(self, vector: Amounts, extra: Amounts, said: str) -> str | None:
         """Why what it would be charged is more than ``min`` and this."""

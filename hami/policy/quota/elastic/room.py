@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hami.policy.quota.elastic.accounts import Account
 from hami.policy.quota.elastic.model import Claim, Member, Options
-from hami.policy.quota.elastic.tree import Tree
+from hami.policy.quota.elastic.tree import Tree, lent
 
 
 def room(
@@ -35,12 +35,17 @@ def _bounds(
         if own is not None and not own.preemptible:
             fixed -= held
         yield account.node.own.get(resource, 0) - fixed
-    unlent = 0
+    node, unlent = account.node, 0
     """What of the way's unused quota is not lent on, and so is missing nowhere above."""
-    for node in account.node.way_up:
-        left = node.left[resource]
+    left = node.left[resource] + held
+    while True:
         bound = 0 if node.parent is None else node.borrow.get(resource)
         if options.pool != "off" if node.parent is None else bound is not None:
-            yield left + (bound or 0) + unlent + held
+            yield unlent + max(0, left + (bound or 0))
+        if node.parent is None:
+            return
         if resource in node.lend:
             unlent += max(0, left - node.lend[resource])
+        unused = lent(node, resource, left) - lent(node, resource, node.left[resource])
+        left = node.parent.left[resource] + unused
+        node = node.parent

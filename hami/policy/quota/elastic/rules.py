@@ -73,12 +73,13 @@ class Rules:
         """What every node would have left: it may be below 0 by its borrow limit, the root's not.
 
         A node lends its parent at most its lend limit, so less may be missing there than asked.
+        Where nothing is missing, nothing is refused: what was never lent is there for its owner,
+        however much others are over.
         """
-        change = held - asked
         node = leaf
-        while True:
-            before = node.full[resource] if ever else node.left[resource]
-            after = before + change
+        before = node.full[resource] if ever else node.left[resource] + held
+        after = before - asked
+        while after < before or self.options.strict_core:
             parent = node.parent
             if parent is None:
                 bound = 0 if self.options.pool != "off" else None
@@ -91,8 +92,11 @@ class Rules:
                 found.append(self._refusal(rule, node, resource, used, asked, limit))
             if parent is None:
                 return
-            if resource in node.lend:
-                change = lent(node, resource, after) - lent(node, resource, before)
+            now = node.full[resource] if ever else node.left[resource]
+            above = parent.full[resource] if ever else parent.left[resource]
+            above -= lent(node, resource, now)
+            before = above + lent(node, resource, before)
+            after = above + lent(node, resource, after)
             node = parent
 
     def _compared(self, claim: Claim, leaf: Node) -> Amounts:

@@ -9,7 +9,7 @@ for every pod; and they only ever get worse, so nobody is looked at who is not n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -63,16 +63,15 @@ class Source:
 
     key: str
     debt: Callable[[], Debt | None]
-    members: Callable[[], Sequence[Member]]
-    _left: list[Member] | None = None
+    members: Callable[[], Iterable[Member]]
+    _left: Iterator[Member] | None = None
     _worse: list[Member] = field(default_factory=list)
 
     def next(self, harm: Callable[[Member], int | None], most: int) -> Member | None:
         """The first that does at most this harm; who does more is kept for later."""
         if self._left is None:
-            self._left = list(reversed(self.members()))
-        while self._left:
-            member = self._left.pop()
+            self._left = iter(self.members())
+        for member in self._left:
             harmed = harm(member)
             if harmed is None:
                 continue
@@ -85,8 +84,9 @@ class Source:
         """Begin anew with those that were kept; False when there are none."""
         if self._left is None:
             return True
-        self._left, self._worse = self._worse[::-1], []
-        return bool(self._left)
+        worse, self._worse = self._worse, []
+        self._left = iter(worse)
+        return bool(worse)
 
 
 HARM = range(4)
