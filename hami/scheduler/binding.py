@@ -159,7 +159,7 @@ class Binder:
     def _reserved(self, pod: Pod, node: str) -> PodAllocation | Bound | None:
         """What the pod was promised on this node, or can be now; None: it needs no device."""
         state = self._state
-        if (promised := state.promised(pod.uid)) not in (None, node):
+        if (promised := state.reservations.promised(pod.uid)) not in (None, node):
             text = f"whether pod {pod.full_name} is bound to {promised} is not known yet"
             return Bound("unknown", text)
         reservation = state.reservations.get(pod.uid)
@@ -246,13 +246,13 @@ class Binder:
             raise
         finally:
             self._posting.discard(pod.uid)
-        self._state.bound(pod.uid)
+        self._state.reservations.bound(pod.uid)
         return Bound("bound")
 
     def _lost(self, pod: Pod) -> None:
         """A POST got no answer; so long as it may take, it may yet be carried out."""
         timeout = self._settings().timeout
-        self._state.lost(pod.uid, timeout)
+        self._state.reservations.lost(pod.uid, timeout)
         self._lost_until = self._clock() + timeout
 
     async def _not_bound(self, pod: Pod, node: str, error: ApiError) -> Bound:
@@ -283,7 +283,7 @@ class Binder:
             self._state.release(pod.uid)
             return Bound("refused", f"pod {pod.full_name} is another one by now")
         if not found.spec.node_name:
-            self._state.not_bound(pod.uid)
+            self._state.reservations.not_bound(pod.uid)
             return None
         self._settled(reservation, found.spec.node_name)
         return _already(pod, found.spec.node_name, node)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hami.domain.allocations import ContainerAllocation
+from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import CorePercent, MemoryMiB
+from hami.plugins import Vendors
 from hami.policy.accounting import Account
 from hami.policy.usage import Unknown
 
@@ -93,3 +94,14 @@ def _same_device(one: Grant, other: Grant) -> bool:
 def _larger(old: Grant, new: Grant) -> Grant:
     memory = MemoryMiB(max(old.memory_mib, new.memory_mib))
     return replace(old, memory_mib=memory, cores=CorePercent(max(old.cores, new.cores)))
+
+
+def known_part(allocation: PodAllocation, vendors: Vendors) -> PodAllocation:
+    """Without the grants of vendors that are no more; nobody can be given their devices either."""
+    return replace(
+        allocation,
+        containers=tuple(
+            replace(c, grants=tuple(g for g in c.grants if g.vendor in vendors))
+            for c in allocation.containers
+        ),
+    )

@@ -186,7 +186,7 @@ class Extender:
         """Decide and reserve, in one turn of the loop."""
         if pod.spec.node_name:
             return _on([pod.spec.node_name], "bound_already")
-        if (promised := self._state.promised(pod.uid)) is not None:
+        if (promised := self._state.reservations.promised(pod.uid)) is not None:
             if promised in candidates:
                 return _on([promised], "bound_already")
             return _failed(f"whether pod {pod.full_name} is bound to {promised} is not known yet")

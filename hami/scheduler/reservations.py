@@ -7,11 +7,13 @@ when the API server definitely refused, the pod is gone, or a ``reserved`` one i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
+from hami.domain.units import PodUid
 from hami.policy.accounting import Account
 
 
@@ -63,3 +65,45 @@ class Reservation:
             signature,
             account.allocation,
         )
+
+
+class Reservations(dict[PodUid, Reservation]):
+    """By pod, and how far each has come."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def bound(self, uid: PodUid) -> None:
+        """The API server has bound it; the informer will show it, if it has not already."""
+        if (reservation := self.get(uid)) is not None:
+            reservation.phase = Phase.BOUND
+            reservation.answered = self._clock()
+
+    def not_bound(self, uid: PodUid) -> None:
+        """A bind did not arrive, as far as anybody can tell; the promise stands for the next."""
+        reservation = self.get(uid)
+        if reservation is not None and reservation.phase is Phase.BINDING:
+            reservation.phase = Phase.RESERVED
+            reservation.since = self._clock()
+
+    def lost(self, uid: PodUid, seconds: float) -> None:
+        """A bind got no answer; so long it may yet be carried out, even if the pod is not bound."""
+        if (reservation := self.get(uid)) is not None:
+            reservation.lost_until = self._clock() + seconds
+
+    def promised(self, uid: PodUid) -> str | None:
+        """The node that a bind of this pod is, or may be, on its way to."""
+        reservation = self.get(uid)
+        if reservation is None or not reservation.may_be_bound(self._clock()):
+            return None
+        return reservation.allocation.node
+
+    def overdue(self, age: float) -> Sequence[Reservation]:
+        """Made longer than ``age`` seconds ago, and never come to a bind."""
+        oldest = self._clock() - age
+        return [
+            reservation
+            for reservation in self.values()
+            if reservation.since < oldest and self.promised(reservation.pod.uid) is None
+        ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hami.domain.objects import Node
 from hami.domain.units import DeviceId, VendorKey
 from hami.policy.fit import NodeDevices
 from hami.policy.ports import VendorRegistry
@@ -57,3 +58,12 @@ def room_on(devices: NodeDevices, vendors: VendorRegistry) -> Room:
 def grew(before: Room, after: Room) -> bool:
     """Some device has more to give, or another character, than before."""
     return any(device.helps(before.get(key)) for key, device in after.items())
+
+
+def alike(one: Node, other: Node) -> bool:
+    """Nothing differs that devices, their usage or a vendor's rules could depend on."""
+    return (
+        one.annotations == other.annotations
+        and one.labels == other.labels
+        and one.allocatable == other.allocatable
+    )

@@ -55,7 +55,8 @@ from hami.scheduler.quota_status import QuotaStatus
 from hami.scheduler.quota_webhook import ListedQuotas, QuotaWebhook
 from hami.scheduler.scrape import Scrape
 from hami.scheduler.server import serving
-from hami.scheduler.state import ClusterState, Problem, Surroundings
+from hami.scheduler.state import ClusterState
+from hami.scheduler.surroundings import Problem, Surroundings
 from hami.scheduler.takeover import Takeover
 from hami.scheduler.verification import judge_anew, verify_signatures
 from hami.scheduler.wakeup import WakeUp
@@ -143,6 +144,15 @@ class Service:
                 pod, "FilteringFailed", text, warning=True
             ),
         )
+        self._role = role_label(config, client, self._problem)
+        self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
+        self._wakeup = WakeUp(
+            self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
+        )
+        self._follow_quotas(client)
+
+    def _follow_quotas(self, client: KubeClient) -> None:
+        """What is done about quota beside filters: shown, labelled, and taken back."""
         self._quota_status = QuotaStatus(
             self._state, client, leading=self._leads, on_problem=self._problem
         )
@@ -152,16 +162,11 @@ class Service:
         self._state.usage_changed = self._usage_changed
         self._state.quotas_arranged = self._elastic_status.touch_all
         self._state.pod_seen = self._elastic_status.look_at
-        self._role = role_label(config, client, self._problem)
-        self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
-        self._wakeup = WakeUp(
-            self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
-        )
         self._preemption = Preemption(
             self._state,
             client,
             self._leadership,
-            metrics,
+            self._metrics,
             self._events,
             self._budgets,
             policy=lambda: self._config.policy,

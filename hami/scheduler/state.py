@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from hami.domain import reasons
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
-from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
@@ -26,53 +25,16 @@ from hami.policy.filter import Placed, Refused, decide
 from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic import Amounts, Options
 from hami.scheduler.capacity import capacity_of
-from hami.scheduler.charges import Charge, blocked, noted
+from hami.scheduler.charges import Charge, blocked, known_part, noted
 from hami.scheduler.decision import FIRST_GENERATION
-from hami.scheduler.elastic_objects import ElasticObjects, QuotaObject
+from hami.scheduler.elastic_objects import ElasticObjects
 from hami.scheduler.holds import Hold, Holds
-from hami.scheduler.reservations import Phase, Reservation
-from hami.scheduler.room import Room, grew, room_on
+from hami.scheduler.reservations import Phase, Reservation, Reservations
+from hami.scheduler.room import Room, alike, grew, room_on
+from hami.scheduler.surroundings import Problems, Surroundings, Unjudged, nobody
 from hami.scheduler.waiting import WaitingPods
-from hami.signing import BadSignature, Signer, Verdict, Verified
+from hami.signing import BadSignature, Verdict, Verified
 from hami.wire import keys
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong with an object, for its owner: becomes a log line and an event."""
-
-    about: Pod | Node | ResourceQuota | QuotaObject
-    reason: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the state needs from outside. ``clock`` gives monotonic seconds.
-
-    ``bind_seen`` is told the seconds from a bind until the informer showed it. ``hold``: seconds
-    for which what a preemption freed waits for its claimant.
-    """
-
-    clock: Callable[[], float]
-    alive: Callable[[VendorProfile, Node], bool]
-    signer: Callable[[], Signer]
-    report: Callable[[Problem], None]
-    bind_seen: Callable[[float], None]
-    hold: float = 60.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unjudged:
-    """A pod's signature that is to be verified, which takes too long for the loop.
-
-    ``first``: nothing else was ever known of what the pod uses.
-    """
-
-    uid: PodUid
-    account: Account
-    text: str
-    first: bool
 
 
 class ClusterState:
@@ -91,7 +53,7 @@ class ClusterState:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodUid, Pod] = {}
         self.quotas: dict[tuple[str, str], ResourceQuota] = {}
-        self.reservations: dict[PodUid, Reservation] = {}
+        self.reservations = Reservations(around.clock)
         self.charges: dict[PodUid, Charge] = {}
         self.leaving: set[PodUid] = set()
         """Bound pods that are being deleted, and hold what they have until they are gone."""
@@ -104,11 +66,11 @@ class ClusterState:
         self.change = 0
         self.unjudged: dict[PodUid, Unjudged] = {}
         self.to_judge = asyncio.Event()
-        self.usage_changed: Callable[[str], None] = _nobody
-        self.quotas_arranged: Callable[[], None] = _nothing
-        self.pod_seen: Callable[[Pod], None] = _nobody_looks
+        self.usage_changed: Callable[[str], None] = nobody
+        self.quotas_arranged: Callable[[], None] = nobody
+        self.pod_seen: Callable[[Pod], None] = nobody
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
-        self._told: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._problems = Problems(around.report)
 
     @property
     def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:
@@ -134,7 +96,7 @@ class ClusterState:
         for name in self.nodes:
             self.reread_node(name)
         for reservation in self.reservations.values():
-            known = _known_part(reservation.allocation, vendors)
+            known = known_part(reservation.allocation, vendors)
             self.table.charge(reservation.pod.uid, known)
             self.ledger.charge(reservation.pod, known)
             reservation.written = None
@@ -151,7 +113,7 @@ class ClusterState:
     def node_changed(self, node: Node) -> None:
         known = self.nodes.get(node.name)
         self.nodes[node.name] = node
-        if known is not None and _alike(known, node):
+        if known is not None and alike(known, node):
             return
         self.reread_node(node.name)
 
@@ -159,7 +121,7 @@ class ClusterState:
         """Take a node's devices afresh: it changed, or a liveness ran out."""
         node, before = self.nodes[name], self._room_on(name)
         problems = tuple(str(problem) for problem in self.table.set_node(node))
-        self._tell(node, ("Node", name), "MalformedDevices", problems)
+        self._problems.tell(node, ("Node", name), "MalformedDevices", problems)
         if grew(before, self._room_on(name)):
             self._freed_on(name)
 
@@ -171,7 +133,7 @@ class ClusterState:
 
     def node_gone(self, node: Node) -> None:
         self.nodes.pop(node.name, None)
-        self._told.pop(("Node", node.name), None)
+        self._problems.forget(("Node", node.name))
         self.table.remove_node(node.name)
 
     # Quotas.
@@ -188,11 +150,11 @@ class ClusterState:
     def _set_quota(self, quota: ResourceQuota) -> None:
         key = ("ResourceQuota", f"{quota.namespace}/{quota.name}")
         problems = tuple(str(problem) for problem in self.ledger.set_quota(quota))
-        self._tell(quota, key, "MalformedQuota", problems)
+        self._problems.tell(quota, key, "MalformedQuota", problems)
 
     def quota_gone(self, quota: ResourceQuota) -> None:
         self.quotas.pop((quota.namespace, quota.name), None)
-        self._told.pop(("ResourceQuota", f"{quota.namespace}/{quota.name}"), None)
+        self._problems.forget(("ResourceQuota", f"{quota.namespace}/{quota.name}"))
         self.ledger.remove_quota(quota.namespace, quota.name)
         self._allowed_in(quota.namespace)
 
@@ -202,7 +164,7 @@ class ClusterState:
         problems += self.ledger.set_elastic(leaves, nodes, self._capacity(), self._bound_in)
         for key, quota in self.elastic.objects.items():
             told = tuple(str(problem) for problem in problems if problem.quota == key)
-            self._tell(quota, ("elastic quota", key), "MalformedQuota", told)
+            self._problems.tell(quota, ("elastic quota", key), "MalformedQuota", told)
         self._allowed_everywhere()
         self.quotas_arranged()
 
@@ -239,7 +201,7 @@ class ClusterState:
 
     def pod_gone(self, pod: Pod) -> None:
         self.pods.pop(pod.uid, None)
-        self._told.pop(("Pod", pod.uid), None)
+        self._problems.forget(("Pod", pod.uid))
         self._uses_nothing(pod.uid)
 
     async def expected_pod(self, uid: PodUid, patience: float) -> Pod | None:
@@ -367,7 +329,7 @@ class ClusterState:
         self.ledger.charge(pod, account.running)
         self.charges[pod.uid] = charge
         self._usage_changed(pod.namespace)
-        self._tell(pod, ("Pod", pod.uid), "UnknownUsage", account.problems)
+        self._problems.tell(pod, ("Pod", pod.uid), "UnknownUsage", account.problems)
 
     def _uses_nothing(self, uid: PodUid) -> None:
         self.unjudged.pop(uid, None)
@@ -450,35 +412,10 @@ class ClusterState:
         self._waits_no_more(pod.uid)
         self._usage_changed(pod.namespace)
 
-    def bound(self, uid: PodUid) -> None:
-        """The API server has bound it; the informer will show it, if it has not already."""
-        if (reservation := self.reservations.get(uid)) is not None:
-            reservation.phase = Phase.BOUND
-            reservation.answered = self._around.clock()
-
-    def not_bound(self, uid: PodUid) -> None:
-        """A bind did not arrive, as far as anybody can tell; the promise stands for the next."""
-        reservation = self.reservations.get(uid)
-        if reservation is not None and reservation.phase is Phase.BINDING:
-            reservation.phase = Phase.RESERVED
-            reservation.since = self._around.clock()
-
-    def lost(self, uid: PodUid, seconds: float) -> None:
-        """A bind got no answer; so long it may yet be carried out, even if the pod is not bound."""
-        if (reservation := self.reservations.get(uid)) is not None:
-            reservation.lost_until = self._around.clock() + seconds
-
-    def promised(self, uid: PodUid) -> str | None:
-        """The node that a bind of this pod is, or may be, on its way to."""
-        reservation = self.reservations.get(uid)
-        if reservation is None or not reservation.may_be_bound(self._around.clock()):
-            return None
-        return reservation.allocation.node
-
     def give_up(self, uid: PodUid) -> None:
         """This attempt to bind came to nothing, which says nothing of one that was lost before."""
-        self.not_bound(uid)
-        if self.promised(uid) is None:
+        self.reservations.not_bound(uid)
+        if self.reservations.promised(uid) is None:
             self.release(uid)
 
     def release(self, uid: PodUid) -> None:
@@ -498,12 +435,7 @@ class ClusterState:
 
     def expire(self, age: float) -> Sequence[Reservation]:
         """Give up what was promised longer than ``age`` seconds ago and never came to a bind."""
-        oldest = self._around.clock() - age
-        expired = [
-            reservation
-            for reservation in self.reservations.values()
-            if reservation.since < oldest and self.promised(reservation.pod.uid) is None
-        ]
+        expired = self.reservations.overdue(age)
         for reservation in expired:
             self.release(reservation.pod.uid)
         return expired
@@ -552,55 +484,9 @@ class ClusterState:
         self.waiting.freed_in(namespace)
         self.freed.set()
 
-    def _tell(
-        self,
-        about: Pod | Node | ResourceQuota | QuotaObject,
-        key: tuple[str, str],
-        reason: str,
-        problems: tuple[str, ...],
-    ) -> None:
-        """Each problem once, until it changes."""
-        if self._told.get(key, ()) == problems:
-            return
-        self._told[key] = problems
-        for text in problems:
-            self._around.report(Problem(about, reason, text))
-
-
-def _nobody(_namespace: str) -> None:
-    """Nobody publishes quota."""
-
-
-def _nothing() -> None:
-    """Nobody publishes elastic quota."""
-
-
-def _nobody_looks(_pod: Pod) -> None:
-    """Nobody keeps labels."""
-
-
-def _known_part(allocation: PodAllocation, vendors: Vendors) -> PodAllocation:
-    """Without the grants of vendors that are no more; nobody can be given their devices either."""
-    return replace(
-        allocation,
-        containers=tuple(
-            replace(c, grants=tuple(g for g in c.grants if g.vendor in vendors))
-            for c in allocation.containers
-        ),
-    )
-
 
 def _resource_names(vendors: Vendors) -> frozenset[str]:
     return frozenset(name for profile in vendors.profiles for name in profile.resources.all_names)
-
-
-def _alike(one: Node, other: Node) -> bool:
-    """Nothing differs that devices, their usage or a vendor's rules could depend on."""
-    return (
-        one.annotations == other.annotations
-        and one.labels == other.labels
-        and one.allocatable == other.allocatable
-    )
 
 
 def _over_quota(candidates: Sequence[str], details: Sequence[str]) -> Refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -27,6 +26,7 @@ class StateGround:
         self._state = state
         self._request = request
         self._candidates = candidates
+        self._open: Sequence[str] | None = None
         self._leaving = state.leaving.difference(state.holds.spoken_for)
 
     def __enter__(self) -> Self:
@@ -46,12 +46,10 @@ class StateGround:
     def nodes(self) -> Sequence[str]:
         return self._candidates
 
-    @cached_property
-    def _open(self) -> Sequence[str]:
-        return list(self._open_now())
-
     def open_nodes(self) -> Sequence[str]:
         """The best node as a filter finds it, and those that somebody is about to leave."""
+        if self._open is None:
+            self._open = list(self._open_now())
         return self._open
 
     def _open_now(self) -> Iterator[str]:

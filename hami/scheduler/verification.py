@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from hami.policy.accounting import account_of
-from hami.scheduler.state import ClusterState, Unjudged
+from hami.scheduler.state import ClusterState
+from hami.scheduler.surroundings import Unjudged
 from hami.signing import Signer, Verdict
 from hami.wire import keys
 

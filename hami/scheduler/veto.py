@@ -76,7 +76,7 @@ async def judge(
     state: ClusterState, pod: Pod, policy: SchedulingPolicy, asked: Mapping[str, MetaVictims]
 ) -> Judged:
     """Which nodes would take the pod without their victims; each judged in one turn of the loop."""
-    if pod.spec.node_name or state.promised(pod.uid) is not None:
+    if pod.spec.node_name or state.reservations.promised(pod.uid) is not None:
         return Judged(outcome="bound_already")  # It has its node; there is nothing to evict for.
     vendors = state.vendors
     request = parse_pod(pod, vendors, policy)

@@ -16,6 +16,9 @@
 /* By how much a correction may run ahead of the figures. */
 #define LEAST_BOOST (HAMI_CORRECTION_ONE * 6 / 7)
 #define MOST_BOOST (HAMI_CORRECTION_ONE * 8 / 7)
+/* What was charged while the correction was further off than this is no measure of anything. */
+#define FAR_BELOW(correction) ((correction) * 2 / 3)
+#define FAR_ABOVE(correction) ((correction) * 3 / 2)
 
 static void begin(struct hami_correction *correction, const struct hami_reading *reading,
                   int64_t done)
@@ -50,10 +53,15 @@ static uint64_t between(uint64_t value, uint64_t low, uint64_t high)
  * Then, what the last seconds were charged too much is given back with the next ones. Not for
  * the sake of those: the more the tenants of a full card may launch the more they overlap, and
  * the more their elapsed time exceeds what they get. Following that without getting ahead of it
- * takes long. */
-static void publish(const struct hami_correction *correction, struct hami_bucket *bucket)
+ * takes long.
+ *
+ * Except what was charged before the correction was nearly right, as when several tenants begin at
+ * once: debt of that time is restated, and what it kept the tenant from is lost. To give it back over
+ * the next ten seconds would take it from the others. */
+static void publish(struct hami_correction *correction, struct hami_bucket *bucket)
 {
     uint64_t used = atomic_load_explicit(&bucket->correction, memory_order_relaxed);
+    uint64_t before = used ? used : HAMI_CORRECTION_ONE;
     int64_t least = correction->passed / LEAST_OF;
     uint64_t fresh, old, low, high;
 
@@ -70,7 +78,10 @@ static void publish(const struct hami_correction *correction, struct hami_bucket
         used = used * between(quotient(correction->busy, correction->paid), LEAST_BOOST,
                               MOST_BOOST) / HAMI_CORRECTION_ONE;
     }
-    hami_bucket_correct(bucket, between(used, HAMI_CORRECTION_LEAST, HAMI_CORRECTION_MOST));
+    used = between(used, HAMI_CORRECTION_LEAST, HAMI_CORRECTION_MOST);
+    hami_bucket_correct(bucket, used);
+    if (used < FAR_BELOW(before) || used > FAR_ABOVE(before))
+        correction->paid = correction->busy;
 }
 
 void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,

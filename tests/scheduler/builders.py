@@ -33,7 +33,8 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKe
 from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler.state import ClusterState, Problem, Surroundings
+from hami.scheduler.state import ClusterState
+from hami.scheduler.surroundings import Problem, Surroundings
 from hami.signing import Signer
 from hami.wire.codecs import encode_register_json
 

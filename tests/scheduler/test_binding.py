@@ -385,6 +385,6 @@ async def test_a_lost_bind_may_arrive_until_its_time_is_over() -> None:
     world.cluster.reserve(pod, "n1")
     world.server.before = [lost()]
     await world.bind(pod)
-    assert world.cluster.state.promised(pod.uid) == "n1"
+    assert world.cluster.state.reservations.promised(pod.uid) == "n1"
     assert "CardInsufficientMemory" in await world.bind(other)
     assert world.cluster.used() == (1, 8000)

@@ -90,7 +90,6 @@ class _Attempt:
         self._around, self._right, self._claim = around, right, claim
         self._node, self._trial = node, trial
         self._taken: list[Member] = []
-        self._here = around.members_on(node)
         self._useless: dict[str, set[str]] = {}
         """By quota: of which resources its pods did not help."""
         self._has_room = False
@@ -122,7 +121,7 @@ class _Attempt:
     def make_room(self) -> bool:
         """Take pods of this node until the claimant has a place there."""
         resources = self._right.resources
-        for member in self._candidates(resources, self._here):
+        for member in self._candidates(resources, self._around.members_on(self._node)):
             self._take(member)
             if self._has_room:
                 return True
@@ -136,7 +135,8 @@ class _Attempt:
             return True
         if not resources:
             return False
-        among = self._here if self._around.on_node_only else None
+        on_node_only = self._around.on_node_only
+        among = self._around.members_on(self._node) if on_node_only else None
         for member in self._candidates(resources, among):
             self._take(member)
             before, lack = lack, self._lack()
@@ -180,9 +180,7 @@ class _Attempt:
             violates = member.uid in self._around.budgets.violations([*self._taken, member])
             return 2 * violates + self._right.hurts(member)
 
-        gone = {member.uid for member in self._taken}
-        left = None if among is None else [m for m in among if m.uid not in gone]
-        sources: Iterator[Source] = self._right.sources(resources, left)
+        sources: Iterator[Source] = self._right.sources(resources, among)
         return in_order(sources, harm)
 
     def _resources(self, lack: Lack) -> frozenset[str]:
