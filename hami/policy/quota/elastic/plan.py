@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 
 from hami.domain.units import PodUid
@@ -122,7 +121,7 @@ class _Planner:
         """The cheapest of the nodes that were looked at; of equals the first."""
         if kind in {"reclaim", "fair"} and self._ground.short_of_quota():
             return "a ResourceQuota of its namespace refuses it, whatever other quotas give back"
-        guess = self._right(kind, self._guess)
+        guess = self._right(kind, self._guess())
         if isinstance(guess, str):
             return guess
         found: list[tuple[Right, Found]] = []
@@ -212,7 +211,6 @@ class _Planner:
             return Reclaim.of(asking, leaf)
         return Fair.of(asking, leaf, keeps_min=self._options.rule_f1)
 
-    @cached_property
     def _guess(self) -> Amounts:
         """What it would be charged at the first node that comes into question."""
         for node in (*self._open, *islice(self._ground.nodes(), 1)):
