@@ -49,7 +49,7 @@ test-kubernetes: $(STAMP) ## run the tests on a real Kubernetes (Go 1.26 builds 
 	@bin=$$($(BIN)/python tests/kubernetes/binaries.py possible); code=$$?; \
 	if [ $$code -eq 3 ]; then echo "test-kubernetes: skipped" >&2; exit 0; fi; \
 	[ $$code -eq 0 ] || exit $$code; \
-	exec $(BIN)/pytest tests/kubernetes --kubernetes "$$bin" -rs
+	exec $(BIN)/pytest tests/kubernetes --kubernetes "$$bin" -n 2 -rs
 
 check: $(STAMP) test-shim ## everything that must hold before a change is merged
 	$(BIN)/ruff format --check .

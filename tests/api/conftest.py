@@ -1,7 +1,9 @@
 """The API server under test: the embedded one, or the real one that a kubeconfig names.
 
 ``HAMI_TEST_KUBECONFIG=/path/to/kubeconfig pytest tests/api`` runs the same tests on a real
-Kubernetes. Every test has a namespace of its own, so they run side by side on one server.
+Kubernetes. Every test has a namespace of its own, so they run side by side on one server. With
+``HAMI_TEST_KEEP_NAMESPACES`` they stay: a server that is thrown away afterwards need not look
+through all its resources for each.
 """
 
 from __future__ import annotations
@@ -70,4 +72,5 @@ async def api(target: Target) -> AsyncIterator[Api]:
         try:
             yield client
         finally:
-            await client.delete(f"/api/v1/namespaces/{name}")
+            if not os.environ.get("HAMI_TEST_KEEP_NAMESPACES"):
+                await client.delete(f"/api/v1/namespaces/{name}")

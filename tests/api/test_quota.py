@@ -186,6 +186,7 @@ async def test_what_others_counted_goes_with_its_limit(api):
 async def test_objects_are_counted(api):
     there = len((await api.get(api.path("configmaps"))).names)
     await quota(api, **{"count/configmaps": there + 1})
+    await used(api, **{"count/configmaps": str(there)})
     await api.config_map("a")
     answer = await api.post(api.path("configmaps"), {"metadata": {"name": "b"}})
     assert answer.refusal == (403, "Forbidden")

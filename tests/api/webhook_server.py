@@ -58,7 +58,8 @@ class WebhookServer:
     async def __aenter__(self) -> WebhookServer:
         application = web.Application()
         application.router.add_post("/{path}", self._answer)
-        self._runner = web.AppRunner(application)
+        # A handler ends with its request: nobody waits for one that was too slow.
+        self._runner = web.AppRunner(application, handler_cancellation=True)
         await self._runner.setup()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._files.certificate, self._files.key)
@@ -69,6 +70,10 @@ class WebhookServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # An API server keeps its connections, and does not answer that they are to be closed.
+        for connection in self._runner.server.connections if self._runner.server else ():
+            if connection.transport:
+                connection.transport.abort()
         await self._runner.cleanup()
 
     def requests(self, path: str) -> list[dict[str, Any]]:

@@ -159,6 +159,12 @@ class Cluster:
 
     def service(self, name: str = "hami", *, server: str = "", **flags: object) -> Service:
         """Starts ``hami scheduler``; ready when this returns. ``server``: a proxy's address."""
+        service = self.launched(name, server=server, **flags)
+        service.ready()
+        return service
+
+    def launched(self, name: str = "hami", *, server: str = "", **flags: object) -> Service:
+        """As ``service``, of which the caller awaits that it is ready."""
         certificate, key = self.plane.authority.issue("hami-webhook", "127.0.0.1")
         flags = {
             "kubeconfig": self.plane.kubeconfig("hami", server=server),
@@ -168,7 +174,7 @@ class Cluster:
         }
         service = Service(name, self.folder, **flags)
         self._services.append(service)
-        service.start()
+        service.launch()
         return service
 
     def scheduled(self, **flags: object) -> Service:

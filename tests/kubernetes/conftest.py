@@ -10,10 +10,11 @@ import pytest
 
 from .binaries import not_in
 from .cluster import Cluster
-from .machine import lacking
+from .machine import lacking, on_a_real_node
 from .plane import ControlPlane
-from .real_node import RealNode
+from .real_node import RealNode, a_signing_service
 from .release import Release
+from .service import Service
 from .worker import IMAGE, Worker, foreign_kubelet
 
 KEYS_OF_MOCK = {
@@ -36,13 +37,34 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_collection_modifyitems(config, items):
+    """What takes longest first: see sharing.py."""
+    if config.getoption("kubernetes", default=None):
+        items.sort(key=lambda item: not on_a_real_node(str(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Whatever --dist says: no two processes may have a real node."""
+    from .sharing import Sharing  # it needs xdist, which called this
+
+    config.option.loadscopereorder = False  # keep the order of the tests
+    return Sharing(config, log)
+
+
 @pytest.fixture(scope="session")
-def control_plane(request, tmp_path_factory):
-    """etcd, kube-apiserver and kube-controller-manager, once for all tests of this process."""
+def binaries(request):
+    """The folder with a real Kubernetes."""
     folder = request.config.getoption("kubernetes", default=None)
     if folder is None:
         pytest.skip("needs a real Kubernetes: run make test-kubernetes")
-    with ControlPlane(folder, tmp_path_factory.mktemp("kubernetes")) as plane:
+    return folder
+
+
+@pytest.fixture(scope="session")
+def control_plane(binaries, tmp_path_factory):
+    """etcd, kube-apiserver and kube-controller-manager, once for all tests of this process."""
+    with ControlPlane(binaries, tmp_path_factory.mktemp("kubernetes")) as plane:
         plane.allow_hami("kube-system")
         yield plane
 
@@ -55,23 +77,36 @@ def cluster(control_plane, tmp_path):
 
 
 @pytest.fixture
-def worker(cluster):
-    """The node ``real1``: kubelet and containerd, beside the control plane."""
-    if missing := not_in(cluster.plane.bin, "node"):
+def node_binaries(control_plane, request):
+    """The folder with kubelet and containerd, where this machine can be a node."""
+    assert on_a_real_node(str(request.path)), "a file of another name may run beside another node"
+    if missing := not_in(control_plane.bin, "node"):
         pytest.skip(f"needs {', '.join(missing)}: tests/kubernetes/build.sh DIR node makes them")
     if lack := lacking():
         pytest.skip(lack)
     if foreign_kubelet():
         pytest.skip("this machine is a node of another cluster")
-    with Worker(cluster.plane, "real1", cluster.plane.bin) as worker:
+    return control_plane.bin
+
+
+@pytest.fixture
+def signing(cluster, node_binaries) -> Service:
+    """A scheduler that signs; it starts while the node does."""
+    return a_signing_service(cluster)
+
+
+@pytest.fixture
+def worker(cluster, node_binaries):
+    """The node ``real1``: kubelet and containerd, beside the control plane."""
+    with Worker(cluster.plane, "real1", node_binaries) as worker:
         yield worker
 
 
 @pytest.fixture
-def node(cluster, worker):
+def node(cluster, signing, worker):
     """``real1`` with the chart's rights, a scheduler that signs, and agents when asked for."""
     with (
         Release(cluster, image=IMAGE, annotations=KEYS_OF_MOCK) as release,
-        RealNode(cluster, worker, release) as node,
+        RealNode(cluster, worker, release, signing) as node,
     ):
         yield node

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
 
 CNI = Path("/usr/lib/cni")
 BUSYBOX = Path("/usr/bin/busybox")  # Debian's busybox-static
 DEBIAN = ("runc", "containernetworking-plugins", "busybox-static")
+
+
+def on_a_real_node(file: str) -> bool:
+    """Whether the tests in a file of this name may use the one node that this machine can be."""
+    return PurePath(file).name.startswith("test_node_")
 
 
 def lacking() -> str:

@@ -17,6 +17,7 @@ from .processes import until
 from .recount import granted
 from .release import AGENT, Release
 from .running import Running, running
+from .service import Service
 from .worker import DEVICE_PLUGINS, IMAGE, Worker
 
 MOCK = ("mock.hami.io/device", "mock.hami.io/memory", "mock.hami.io/cores")
@@ -27,14 +28,27 @@ VENDORS: Mapping[str, tuple[str, str]] = {
 """The counted resource, and the annotation with the allocation."""
 CHECKPOINT = DEVICE_PLUGINS / "kubelet_internal_checkpoint"
 FOREVER = "exec sleep 1000000000"
+PUBLIC_KEYS = "public"
 MIB = 1024 * 1024
 
 
-class RealNode:
-    """A context manager: node ``worker.name`` of ``cluster``; agents end with it."""
+def a_signing_service(cluster: Cluster) -> Service:
+    """``hami scheduler`` as a real node needs it, on its way."""
+    namespace = cluster.namespace
+    return cluster.launched(
+        signing_key_secret=f"{namespace}/keys", public_keys=f"{namespace}/{PUBLIC_KEYS}"
+    )
 
-    def __init__(self, cluster: Cluster, worker: Worker, release: Release) -> None:
-        self.cluster, self.worker, self.release = cluster, worker, release
+
+class RealNode:
+    """A context manager: node ``worker.name`` of ``cluster``, whose scheduler is ``service``; agents
+    end with it.
+    """
+
+    def __init__(
+        self, cluster: Cluster, worker: Worker, release: Release, service: Service
+    ) -> None:
+        self.cluster, self.worker, self.release, self._service = cluster, worker, release, service
         self.admin, self.name = cluster.admin, worker.name
         self.slices = worker.home / "slices"
         self._folder = cluster.folder
@@ -42,13 +56,10 @@ class RealNode:
         self._agents: list[Agent] = []
 
     def __enter__(self) -> RealNode:
-        namespace = self.cluster.namespace
-        service = self.cluster.service(
-            signing_key_secret=f"{namespace}/keys", public_keys=f"{namespace}/public"
-        )
+        self._service.ready()
         managed = [{"name": name, "ignoredByScheduler": True} for name in (*MANAGED, *MOCK)]
-        self.cluster.kube_scheduler(service.url, managedResources=managed)
-        published = f"{NAMESPACES}/{namespace}/configmaps/public"
+        self.cluster.kube_scheduler(self._service.url, managedResources=managed)
+        published = f"{NAMESPACES}/{self.cluster.namespace}/configmaps/{PUBLIC_KEYS}"
         until("the public keys are published", lambda: self.admin.exists(published))
         self._keys.write_text(self.admin.get(published)["data"]["public.pem"])
         return self

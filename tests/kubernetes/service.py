@@ -25,8 +25,13 @@ class Service:
         self.url = self.webhook = ""
         self._client: Client | None = None
 
-    def start(self, seconds: float = 30) -> None:
-        """On new ports, so that nobody reaches a predecessor's."""
+    def start(self) -> None:
+        """Ready when this returns."""
+        self.launch()
+        self.ready()
+
+    def launch(self) -> None:
+        """On new ports, so that nobody reaches a predecessor's; others can start meanwhile."""
         self._addresses.unlink(missing_ok=True)
         flags = {
             "extender-bind": "127.0.0.1:0",
@@ -41,6 +46,9 @@ class Service:
             for word in ([f"--{name}"] if value is True else [f"--{name}", value])
         ]
         self.processes.start(self.name, sys.executable, "-m", "hami", "scheduler", *words)
+
+    def ready(self, seconds: float = 30) -> None:
+        """Waits until it is, and learns its addresses."""
         self.processes.wait(self.name, "it listens", self._addresses.exists, seconds)
         addresses = json.loads(self._addresses.read_text())
         self.url = addresses["extender"]

@@ -156,8 +156,10 @@ class Worker:
                 "imagefs.available": "1%",
             },
             "imageGCHighThresholdPercent": 100,
-            # What it could not do it tries again after a second, not after ten and more.
+            # What it could not do it tries again after a second, and devices that it hears of it
+            # tells within one, not ten.
             "syncFrequency": "1s",
+            "nodeStatusUpdateFrequency": "1s",
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
             "port": free_port(),
             "healthzPort": 0,
