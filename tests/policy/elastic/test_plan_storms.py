@@ -30,6 +30,8 @@ WEATHERS = {
     "no common bound": Weather(options=Options(pool="off")),
 }
 
+PER_WEATHER = -(-SEEDS // len(WEATHERS))
+
 NO_RULES = Weather(options=Options(rule_f1=False, rule_p1=False))
 NEVER_RESTS = (84, 653, 951, 1218)
 """Seeds that a search without the two rules has found."""
@@ -41,9 +43,10 @@ def test_whoever_is_evicted_tries_again_and_the_cluster_comes_to_rest(first: int
     assert restless == []
 
 
+@pytest.mark.parametrize("first", range(0, PER_WEATHER, BLOCK))
 @pytest.mark.parametrize("weather", WEATHERS.values(), ids=WEATHERS)
-def test_it_rests_in_any_weather_with_every_guarantee_met(weather: Weather) -> None:
-    for seed in range(-(-SEEDS // len(WEATHERS))):
+def test_it_rests_in_any_weather_with_every_guarantee_met(weather: Weather, first: int) -> None:
+    for seed in _block(first, PER_WEATHER):
         storm = Storm(seed, weather)
         assert storm.settles(), f"seed {seed} does not come to rest"
         if weather.roomy:
