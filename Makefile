@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := nvidia hygon mock
 STORMS ?= 1000
+QUOTA_STORMS ?= 10000
 EDITABLE := -e '.[testing]' $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
 STAMP := $(VENV)/.installed
 PROTO_GENERATOR := grpcio-tools==1.72.1
@@ -62,8 +63,9 @@ format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-soak: $(STAMP) ## storms over a node, STORMS=1000 by default, which take half an hour
+soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS=10000): an hour
 	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py
+	HAMI_QUOTA_STORMS=$(QUOTA_STORMS) $(BIN)/pytest -n auto tests/policy/elastic/test_plan_storms.py
 
 bench: $(STAMP) ## measure what docs and README promise about speed
 	$(BIN)/python -m benchmarks

@@ -95,8 +95,23 @@ class ElasticLedger(QuotaLedger):
             member = self.elastic.member(uid)
         return member
 
-    def charge(self, pod: Pod, allocation: PodAllocation) -> None:
-        super().charge(pod, allocation)
+    def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[Refusal, ...]:
+        """As for ResourceQuotas alone; what the pod counts with is worked out once."""
+        if self.elastic.leaf_of(pod.namespace) is None:
+            return super().reserve(pod, allocation)
+        amount, hard = self.amount(allocation.containers), self.hard_gate(pod)
+        member = self._member(pod, amount, allocation.node)
+        refusals = (
+            *(hard.refusals(amount) if hard else ()),
+            *self.elastic.refusals(self._claim(pod, member.vector)),
+        )
+        if not refusals:
+            super().charge(pod, allocation, amount)
+            self.elastic.put(member)
+        return refusals
+
+    def charge(self, pod: Pod, allocation: PodAllocation, amount: Amounts | None = None) -> None:
+        super().charge(pod, allocation, amount)
         if self.elastic.leaf_of(pod.namespace) is not None:
             entry = self._entries[pod.uid]
             self._enter(pod, entry.charge, entry.node)

@@ -126,16 +126,21 @@ class QuotaLedger:
 
         Returns the refusals, and then nothing has changed.
         """
-        gate = self.gate(pod)
-        refusals = gate.refusals(self.amount(allocation.containers)) if gate else ()
+        gate, amount = self.gate(pod), self.amount(allocation.containers)
+        refusals = gate.refusals(amount) if gate else ()
         if not refusals:
-            self.charge(pod, allocation)
+            self.charge(pod, allocation, amount)
         return refusals
 
-    def charge(self, pod: Pod, allocation: PodAllocation) -> None:
-        """Charge without asking: the pod runs, whatever the limits say now."""
+    def charge(
+        self, pod: Pod, allocation: PodAllocation, amount: Mapping[str, int] | None = None
+    ) -> None:
+        """Charge without asking: the pod runs, whatever the limits say now.
+
+        ``amount``: what :meth:`amount` says of it, where that is known.
+        """
         self.release(pod.uid)
-        entry = _Entry(pod, allocation.containers, self._profiles, allocation.node)
+        entry = _Entry(pod, allocation.containers, self._profiles, allocation.node, amount)
         self._entries[pod.uid] = entry
         self._pods.setdefault(pod.namespace, {})[pod.uid] = None
         self._book(entry, 1)
