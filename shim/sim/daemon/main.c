@@ -193,6 +193,8 @@ static void run(struct daemon *daemon)
         atomic_store(&daemon->board->looks_at, 0);
         was_busy = rings_drain(daemon, now);
         tick(daemon, now);
+        /* Before anybody is given more: it was free when this was asked for, if we wake late. */
+        clients_reap(daemon, now);
         for (int i = 0; i < count; i++)
             handle(daemon, &events[i]);
         tick(daemon, now);
