@@ -396,7 +396,10 @@ class ClusterState:
     def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
         """Charged to the quotas, if it is an allocation."""
         # Nobody fits a pod into thousands of nodes to find its quota used up on each.
-        if hopeless := self.ledger.elastic.refusals(self.ledger.claim(request)):
+        elastic = self.ledger.elastic
+        if elastic.leaf_of(request.pod.namespace) is not None and (
+            hopeless := elastic.refusals(self.ledger.claim(request))
+        ):
             return _over_quota(candidates, [str(refusal) for refusal in hopeless])
         outcome = decide(self.table, request, self.ledger.gate(request.pod), candidates)
         if not isinstance(outcome, Placed):
