@@ -222,10 +222,8 @@ class Binder:
 
     def _capacity_label(self, pod: Pod) -> dict[str, str]:
         """Where elastic quotas count it, whether it is over quota, from its first moment on."""
-        book = self._state.ledger.elastic
-        if book.leaf_of(pod.namespace) is None:
-            return {}
-        return {CAPACITY_LABEL: "over-quota" if book.is_over(pod.uid) else "in-quota"}
+        capacity = self._state.ledger.elastic.capacity(pod.uid)
+        return {CAPACITY_LABEL: capacity} if capacity else {}
 
     async def _post(self, pod: Pod, binding: PodBinding) -> Bound:
         if not self._leadership.leading:

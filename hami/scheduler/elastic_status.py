@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -20,9 +19,10 @@ from hami.domain import quantity
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, Pod
 from hami.domain.units import PodUid
 from hami.kube.errors import NOT_FOUND, ApiError
-from hami.kube.pace import Backoff, Turns
+from hami.kube.pace import Turns
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, PODS, Resource
 from hami.policy.quota.elastic import CAPACITY_LABEL, Amounts, ElasticBook, Leaf, Units
+from hami.scheduler.publication import PatchClient, Publication
 
 RESERVED: Final = "quota.hami.io/reserved"
 BORROWED: Final = "quota.hami.io/borrowed"
@@ -70,33 +70,6 @@ class QuotaState(Protocol):
     def pods(self) -> Mapping[PodUid, Pod]: ...
 
 
-class PatchClient(Protocol):
-    """The part of ``hami.kube.client.KubeClient`` that this needs."""
-
-    async def patch(
-        self,
-        resource: Resource[Any],
-        name: str,
-        patch: Any,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-    ) -> Any: ...
-
-
-@dataclass(slots=True, eq=False)
-class _Publication:
-    """When an object may be written again, and what it has become by our last writes.
-
-    ``seen`` is what the informer showed at that time; once it shows something else, that counts.
-    """
-
-    rest_until: float = 0.0
-    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, most=60.0))
-    seen: Object | None = None
-    made: Object | None = None
-
-
 class ElasticStatus:
     """``touch`` says that a quota's usage may have changed; ``run`` does the rest."""
 
@@ -119,7 +92,7 @@ class ElasticStatus:
         self._clock = clock
         self._due: dict[str, float] = {}
         self._labels: dict[PodUid, float] = {}
-        self._publications: dict[str, _Publication] = {}
+        self._publications: dict[str, Publication[Object]] = {}
         self._refresh_at = 0.0
         self._all_pods = True
         self._wake = asyncio.Event()
@@ -143,7 +116,7 @@ class ElasticStatus:
 
     def look_at(self, pod: Pod) -> None:
         """A pod was seen: its label may be another than it should be."""
-        if self._wanted(pod.uid) != pod.labels.get(CAPACITY_LABEL):
+        if self._book.capacity(pod.uid) != pod.labels.get(CAPACITY_LABEL):
             self._labels.setdefault(pod.uid, 0.0)
             self._wake.set()
 
@@ -151,8 +124,8 @@ class ElasticStatus:
         self._due.setdefault(key, self._publication(key).rest_until)
         self._wake.set()
 
-    def _publication(self, key: str) -> _Publication:
-        return self._publications.setdefault(key, _Publication())
+    def _publication(self, key: str) -> Publication[Object]:
+        return self._publications.setdefault(key, Publication())
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -205,13 +178,6 @@ class ElasticStatus:
 
     # Pods.
 
-    def _wanted(self, uid: PodUid) -> str | None:
-        book = self._book
-        member = book.member(uid)
-        if member is None or book.leaf_of(member.namespace) is None:
-            return None
-        return "over-quota" if book.is_over(uid) else "in-quota"
-
     async def _label(self, now: float) -> None:
         """What is right by now is left alone: a pod may change sides twice in between."""
         due = [uid for uid, at in self._labels.items() if at <= now]
@@ -223,7 +189,7 @@ class ElasticStatus:
             pod = self._state.pods.get(uid)
             # A reserved pod is given its label when it is bound.
             wrong = pod is not None and pod.spec.node_name and not pod.finished
-            wanted = self._wanted(uid)
+            wanted = self._book.capacity(uid)
             if pod is None or not wrong or pod.labels.get(CAPACITY_LABEL) == wanted:
                 self._labels.pop(uid, None)
                 return
@@ -246,9 +212,7 @@ class ElasticStatus:
         publication, shown = self._publication(leaf.key), self._state.elastic.quota(leaf.key)
         if shown is None:
             return
-        known = shown
-        if publication.made is not None and publication.seen is shown:
-            known = publication.made
+        known = publication.known(shown)
         try:
             made = await self._write(leaf, known)
         except ApiError as error:
@@ -259,7 +223,7 @@ class ElasticStatus:
             publication.seen, publication.made = shown, made
             publication.rest_until = self._clock() + self._rest
 
-    def _failed(self, leaf: Leaf, publication: _Publication, error: ApiError) -> None:
+    def _failed(self, leaf: Leaf, publication: Publication[Object], error: ApiError) -> None:
         if error.status == NOT_FOUND:
             return  # The informer will say so too.
         delay = max(publication.backoff.delay(), error.retry_after or 0.0, self._rest)
@@ -270,7 +234,8 @@ class ElasticStatus:
 
     async def _write(self, leaf: Leaf, known: Object) -> Object:
         """What the object has become."""
-        resource = ELASTIC_QUOTAS if leaf.kind == "ElasticQuota" else COMPOSITE_QUOTAS
+        single = leaf.kind == "ElasticQuota"
+        resource: Resource[Any] = ELASTIC_QUOTAS if single else COMPOSITE_QUOTAS
         book, units = self._book, self._state.ledger.units
         used = units.texts(book.running_used(leaf))
         annotations = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -18,10 +17,10 @@ import msgspec
 from hami.domain import quantity
 from hami.domain.objects import ResourceQuota
 from hami.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
-from hami.kube.pace import Backoff
-from hami.kube.resources import QUOTAS, HasMetadata, Resource
+from hami.kube.resources import QUOTAS, HasMetadata
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.constraint import PREFIX
+from hami.scheduler.publication import PatchClient, Publication
 
 USED_ANNOTATION: Final = "hami.io/quota-used"
 """What is used, as a JSON object of ``spec.hard``'s keys, where the status cannot be written."""
@@ -47,33 +46,6 @@ class QuotaState(Protocol):
 
     @property
     def quotas(self) -> Mapping[Key, ResourceQuota]: ...
-
-
-class PatchClient(Protocol):
-    """The part of ``hami.kube.client.KubeClient`` that this needs."""
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        name: str,
-        patch: Any,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-    ) -> T: ...
-
-
-@dataclass(slots=True, eq=False)
-class _Publication:
-    """About one object: when it may be written again, and what the last write made of it.
-
-    ``seen`` is what the informer showed at that time; once it shows something else, that counts.
-    """
-
-    rest_until: float = 0.0
-    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, most=60.0))
-    seen: ResourceQuota | None = None
-    made: ResourceQuota | None = None
 
 
 class QuotaStatus:
@@ -102,7 +74,7 @@ class QuotaStatus:
         self._clock = clock
         self._touched: set[str] = set()
         self._due: dict[Key, float] = {}
-        self._publications: dict[Key, _Publication] = {}
+        self._publications: dict[Key, Publication[ResourceQuota]] = {}
         self._forbidden: dict[str, float] = {}
         self._wake = asyncio.Event()
 
@@ -151,8 +123,8 @@ class QuotaStatus:
             if self._leading():
                 await self._publish(key)
 
-    def _publication(self, key: Key) -> _Publication:
-        return self._publications.setdefault(key, _Publication())
+    def _publication(self, key: Key) -> Publication[ResourceQuota]:
+        return self._publications.setdefault(key, Publication())
 
     async def _publish(self, key: Key) -> None:
         publication, shown = self._publication(key), self._state.quotas.get(key)
@@ -160,9 +132,7 @@ class QuotaStatus:
             del self._publications[key]
             return
         # Between two awaits the quota may go, and its account with it.
-        used, known = self._used(shown), shown
-        if publication.made is not None and publication.seen is shown:
-            known = publication.made
+        used, known = self._used(shown), publication.known(shown)
         try:
             made = await self._write(known, used)
         except ApiError as error:

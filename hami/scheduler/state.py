@@ -230,6 +230,7 @@ class ClusterState:
             self.freed.set()  # It had been woken and is gated or on its way out by now.
 
     def _waits_no_more(self, uid: PodUid) -> None:
+        self.ledger.elastic.withdraw(uid)
         if self.waiting.left(uid):
             self.freed.set()  # It had been woken; now the next one may be.
 
@@ -395,12 +396,13 @@ class ClusterState:
 
     def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
         """Charged to the quotas, if it is an allocation."""
-        # Nobody fits a pod into thousands of nodes to find its quota used up on each.
         elastic = self.ledger.elastic
-        if elastic.leaf_of(request.pod.namespace) is not None and (
-            hopeless := elastic.refusals(self.ledger.claim(request))
-        ):
-            return _over_quota(candidates, [str(refusal) for refusal in hopeless])
+        if elastic.leaf_of(request.pod.namespace) is not None:
+            claim = self.ledger.claim(request)
+            elastic.ask(claim)  # Until it is charged, it waits for its share.
+            # Nobody fits a pod into thousands of nodes to find its quota used up on each.
+            if hopeless := elastic.refusals(claim):
+                return _over_quota(candidates, [str(refusal) for refusal in hopeless])
         outcome = decide(self.table, request, self.ledger.gate(request.pod), candidates)
         if not isinstance(outcome, Placed):
             return outcome

@@ -106,10 +106,13 @@ def _refusal(
     if node not in state.nodes:
         return Rejected.of(reasons.NODE_UNREGISTERED)
     pod, table, ledger = request.pod, state.table, state.ledger
-    gate = ledger.gate(pod, gone)
-    outcome = fit_pod(request, table.devices(node, (pod.uid, *gone)), table.vendors, gate)
-    if isinstance(outcome, Rejected):
-        return outcome
-    if gate and (refusals := gate.refusals(ledger.amount(outcome.containers))):
-        return Rejected.of(reasons.QUOTA, 1, [str(refusal) for refusal in refusals])
+    with ledger.elastic.trial() as trial:
+        for uid in gone:
+            trial.drop(uid)
+        gate = ledger.gate(pod, gone)
+        outcome = fit_pod(request, table.devices(node, (pod.uid, *gone)), table.vendors, gate)
+        if isinstance(outcome, Rejected):
+            return outcome
+        if gate and (refusals := gate.refusals(ledger.amount(outcome.containers))):
+            return Rejected.of(reasons.QUOTA, 1, [str(refusal) for refusal in refusals])
     return None

@@ -230,7 +230,7 @@ async def test_the_status_is_tried_again_later_and_then_the_annotation_goes():
     ],
 )
 async def test_a_failed_write_is_tried_again(error, told, monkeypatch):
-    monkeypatch.setattr("hami.scheduler.quota_status.Backoff.delay", lambda _: 0.001)
+    monkeypatch.setattr("hami.kube.pace.Backoff.delay", lambda _: 0.001)
     published = Published(a_quota(), answers=[error, error])
     async with published.at_work() as client:
         await client.until(3)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import Node, Pod
+from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Node, Pod
 from hami.domain.scheduling import SchedulingPolicy
 from hami.scheduler.extender import Extender
 from hami.scheduler.metrics import Metrics
@@ -265,3 +265,16 @@ class TestWhoCannotKnow:
     async def test_who_is_asked_nonsense(self, world: World, body: dict[str, Any]) -> None:
         assert await world.answer(body) == {}
         assert world.outcomes() == {("error",): 1}
+
+
+async def test_elastic_quota_that_the_victims_leave_counts_as_free() -> None:
+    world = World(a_node(devices=2))
+    least = ElasticQuotaSpec(min={"acme.com/mem": 8000})
+    quota = ElasticQuota(metadata=Metadata(name="q", namespace="default"), spec=least)
+    world.cluster.state.elastic.put(quota)
+    world.cluster.state.arrange_quotas()
+    low = granted(a_pod("low", mem=8000), "n1", "n1-d0:8000")
+    high = a_pod("high", mem=8000, priority=10)
+    world.cluster.sees(low, high)
+    assert await world.asks(high, n1=[low]) == {"n1": [low.uid]}
+    assert await world.asks(high, n1=[]) == {}

@@ -265,6 +265,14 @@ class ElasticBook:
         account = self._accounts.of(member.namespace) if member else None
         return member is not None and account is not None and account.order.is_over(member)
 
+    def capacity(self, uid: PodUid) -> Capacity | None:
+        """A pod's label; None for one that no quota counts."""
+        member = self._accounts.members.get(uid)
+        account = self._accounts.of(member.namespace) if member else None
+        if member is None or account is None:
+            return None
+        return _capacity(over=account.order.is_over(member))
+
     def relabel(self, leaf: Leaf) -> Mapping[PodUid, Capacity]:
         """What each of its pods is now."""
         order = self._of(leaf).order
