@@ -106,9 +106,11 @@ class ServiceProcess:
             f"--metrics-bind-address={loopback}",
             f"--address-file={addresses}",
         ]  # fmt: skip
+        # What is installed has its bytecode beside it: a first start may write it, as pip does.
+        kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         begin = time.perf_counter()
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=kept)
         self._wait(addresses.exists, "it listens")
         found = json.loads(addresses.read_text())
         self.extender, self.metrics = found["extender"], found["metrics"]

@@ -183,6 +183,8 @@ class Pod(Lean, frozen=True):
     @property
     def init_finished(self) -> bool:
         """Every plain init container ended with exit 0, so what it held is free again."""
+        if not self.spec.init_containers:
+            return False
         plain = {c.name for c, kind in self.each_container() if kind is ContainerKind.INIT}
         statuses = (self.status.init_container_statuses if self.status else None) or ()
         ended = {

@@ -53,21 +53,27 @@ class Rejected:
     """Why a node, or one container on it, was refused.
 
     ``counts`` holds (reason, number of devices) pairs; ``devices`` is how many were looked at;
-    ``details`` are sentences for people (which quota, used, asked, limit), never parsed back.
+    ``details`` are sentences for people (which quota, used, asked, limit), never parsed back;
+    ``rules`` name the quotas' rules that they are about, for counting.
     """
 
     counts: tuple[tuple[Reason, int], ...]
     devices: int = 0
     details: tuple[str, ...] = ()
+    rules: frozenset[str] = frozenset()
 
     @classmethod
     def of(
-        cls, reasons: Mapping[Reason, int] | Reason, devices: int = 0, details: Iterable[str] = ()
+        cls,
+        reasons: Mapping[Reason, int] | Reason,
+        devices: int = 0,
+        details: Iterable[str] = (),
+        rules: Iterable[str] = (),
     ) -> Rejected:
         """From counts, or from one reason that holds for the whole node."""
         counted = {reasons: 1} if isinstance(reasons, Reason) else reasons
         kept = sorted(((r, n) for r, n in counted.items() if n), key=lambda item: item[0].word)
-        return cls(tuple(kept), devices, tuple(details))
+        return cls(tuple(kept), devices, tuple(details), frozenset(rules))
 
     @property
     def unresolvable(self) -> bool:

@@ -112,7 +112,8 @@ class BucketC(ctypes.LittleEndianStructure):
         ("charged", _u64),
         ("observed", _u64),
         ("correction", _u64),
-        ("reserved", _u64 * 3),
+        ("settled", _u64),
+        ("reserved", _u64 * 2),
     )
 
 

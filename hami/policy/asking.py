@@ -38,4 +38,11 @@ def parse_pod(
 def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
     """The vendors that the pod's spec asks, also where a request cannot be read."""
     containers = [container for container, _ in pod.each_container()]
-    return frozenset(key for key in vendors if any(vendors[key].asks(c, pod) for c in containers))
+    asked = set()
+    for key in vendors:
+        asks = vendors[key].asks
+        for container in containers:
+            if asks(container, pod):
+                asked.add(key)
+                break
+    return frozenset(asked)

@@ -131,6 +131,13 @@ class ClusterTable:
             entry.inventory = tuple((r.device, r.usage) for r in records)
         return entry.inventory
 
+    def model_of(self, node: str, grant: Grant) -> str | None:
+        """Of the device that is granted; None while its node does not have it."""
+        entry = self._nodes.get(node)
+        shelf = entry.shelves.get(grant.vendor) if entry else None
+        record = shelf.by_id.get(grant.device_id) if shelf else None
+        return record.device.model if record else None
+
     # Pods.
 
     def charge(
@@ -241,6 +248,8 @@ class ClusterTable:
         profile, node = vendor.profile, entry.node
         devices, problem = self._published(entry, vendor)
         table, shelf = self._tables[profile.key], entry.shelves.pop(profile.key, None)
+        if shelf is None and not devices:
+            return problem  # Of most vendors most nodes have nothing.
         alive = self._alive(profile, node)
         cordoned = cordoned_ids(profile, node.annotations)
         if shelf is not None and shelf.says(devices, cordoned, alive=alive):

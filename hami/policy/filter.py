@@ -17,6 +17,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, Placement, PodRequest
 from hami.domain.scheduling import NodePolicy
+from hami.domain.units import VendorKey
 from hami.policy.cluster import ClusterTable
 from hami.policy.fit import fit_pod
 from hami.policy.names import NameBlock
@@ -50,10 +51,10 @@ class Refused:
             candidates=candidates, answers=(why,), answer=np.zeros(len(candidates), np.int64)
         )
 
-    def explained(self, which: Collection[int], details: tuple[str, ...]) -> Refused:
-        """With these sentences beside these answers."""
+    def explained(self, which: Collection[int], exact: Rejected) -> Refused:
+        """With what an exact fit says of quota beside these answers."""
         answers = [
-            replace(answer, details=details) if index in which else answer
+            replace(answer, details=exact.details, rules=exact.rules) if index in which else answer
             for index, answer in enumerate(self.answers)
         ]
         return replace(self, answers=answers)
@@ -191,7 +192,7 @@ def decide(
         by_quota = [i for i, answer in enumerate(refused.answers) if _by_quota(answer)]
         short = np.flatnonzero(~first.kept & np.isin(refused.answer, by_quota))
         if len(short) and isinstance(exact := fits.on(candidates[int(short[0])]), Rejected):
-            refused = refused.explained(by_quota, exact.details)
+            refused = refused.explained(by_quota, exact)
     return _with_answers(refused, fits.refused)
 
 
@@ -261,6 +262,57 @@ def _best_first(
         rank[index] = -np.inf
 
 
+class _UsedUp:
+    """Devices of which quota of their model lets the pod have none, wherever they are.
+
+    Only an exact fit asks for models, and thousands of nodes have the same few.
+    """
+
+    def __init__(self, table: ClusterTable, vendor: VendorKey) -> None:
+        self._table = table
+        self._vendor = vendor
+        self._kinds: set[_DeviceKind] = set()
+        self._why: Rejected | None = None
+
+    @classmethod
+    def of(cls, table: ClusterTable, request: PodRequest, gate: PodGate | None) -> _UsedUp | None:
+        """None where nothing can be learnt: where equal devices may be charged differently."""
+        wanted = _distinct(request)
+        if gate is None or not gate.per_model or len(wanted) != 1:
+            return None
+        vendor = table.vendors[wanted[0].vendor]
+        placed = any(rules.placements for rules in vendor.profile.modes.values())
+        if placed or vendor.fits or vendor.chooses:
+            return None
+        return cls(table, wanted[0].vendor)
+
+    def learn(self, name: str, rejected: Rejected) -> None:
+        """From a node where every device was refused for quota and for nothing else."""
+        if rejected.counts == ((reasons.QUOTA, rejected.devices),):
+            self._kinds |= self._kinds_on(name)
+            self._why = self._why or rejected
+
+    def answer(self, name: str) -> Rejected | None:
+        """The refusal of a node that has nothing else; None where there may be more."""
+        if self._why is None:
+            return None
+        kinds = self._kinds_on(name)
+        if not kinds or not kinds <= self._kinds:
+            return None
+        devices = sum(d.vendor == self._vendor for d, _ in self._table.inventory(name))
+        return replace(self._why, counts=((reasons.QUOTA, devices),), devices=devices)
+
+    def _kinds_on(self, name: str) -> frozenset[_DeviceKind]:
+        return frozenset(
+            (device.model, device.memory_mib, device.cores, device.mode)
+            for device, _ in self._table.inventory(name)
+            if device.vendor == self._vendor
+        )
+
+
+_DeviceKind = tuple[str, int, int, str]
+
+
 class _Fits:
     """Exact fits of one pod, each node at most once."""
 
@@ -269,6 +321,7 @@ class _Fits:
         self._request = request
         self._gate = gate
         self._placed: dict[str, PodAllocation] = {}
+        self._used_up = _UsedUp.of(table, request, gate)
         self.refused: dict[str, Rejected] = {}
 
     def on(self, name: str) -> PodAllocation | Rejected:
@@ -276,9 +329,16 @@ class _Fits:
             return self._placed[name]
         if name in self.refused:
             return self.refused[name]
-        outcome = fit_pod(self._request, self._table.devices(name), self._table.vendors, self._gate)
+        outcome: PodAllocation | Rejected | None = None
+        if self._used_up is not None:
+            outcome = self._used_up.answer(name)
+        if outcome is None:
+            devices = self._table.devices(name)
+            outcome = fit_pod(self._request, devices, self._table.vendors, self._gate)
         if isinstance(outcome, Rejected):
             self.refused[name] = outcome
+            if self._used_up is not None:
+                self._used_up.learn(name, outcome)
         else:
             self._placed[name] = outcome
         return outcome

@@ -33,10 +33,26 @@ from hami.policy.selection import Selection, cordoned_ids
 from hami.policy.usage import ChargeMeter, DeviceKey, key_of
 
 
+class QuotaRefused(Protocol):
+    """One limit that would be exceeded; its text names all the numbers."""
+
+    @property
+    def rule(self) -> str: ...
+
+
 class QuotaGate(Protocol):
     """What quota lets one pod have; ``None`` in its place means that no quota concerns it."""
 
-    def refusals(self, asked: Mapping[str, int]) -> Sequence[object]:
+    @property
+    def per_model(self) -> bool:
+        """Whether single models of device are limited."""
+        ...
+
+    def of_models(self, containers: Sequence[ContainerAllocation], node: str) -> Mapping[str, int]:
+        """What they are charged there of models that are limited, by key."""
+        ...
+
+    def refusals(self, asked: Mapping[str, int]) -> Sequence[QuotaRefused]:
         """Why these amounts by resource name are too much; empty when they are not."""
         ...
 
@@ -311,7 +327,7 @@ class _Attempt:
             if _too_few(vendor, wanted, states, self.request):
                 return Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
             so_far = ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
-            quota = _Quota(self.gate, self.meter, so_far)
+            quota = _Quota(self.gate, self.meter, self.done, so_far, self.devices.node.name)
             ctx = FitContext(
                 pod=self.request.pod,
                 node=self.devices.node,
@@ -325,9 +341,9 @@ class _Attempt:
             if isinstance(outcome, Placement) and vendor.fits:
                 outcome = _sound(vendor, wanted, states, outcome, ctx)
             if isinstance(outcome, Rejected):
-                return Rejected(
-                    outcome.counts, outcome.devices, (*outcome.details, *quota.explanations())
-                )
+                details = (*outcome.details, *quota.refused)
+                rules = frozenset(quota.refused.values())
+                return Rejected(outcome.counts, outcome.devices, details, rules)
             granted += outcome.grants
         return ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
 
@@ -359,19 +375,24 @@ class _Quota:
 
     gate: QuotaGate | None
     meter: ChargeMeter
+    done: Sequence[ContainerAllocation]
     so_far: ContainerAllocation
-    refused: dict[str, None] = field(default_factory=dict)
+    node: str
+    refused: dict[str, str] = field(default_factory=dict)
+    """The rule by what it says."""
 
     def allows(self, grants: Sequence[Grant]) -> bool:
         if self.gate is None:
             return True
-        asked = self.meter.after(self.so_far.kind, (*self.so_far.grants, *grants))
+        together = (*self.so_far.grants, *grants)
+        asked = self.meter.after(self.so_far.kind, together)
+        if self.gate.per_model:
+            containers = (*self.done, replace(self.so_far, grants=together))
+            asked |= self.gate.of_models(containers, self.node)
         found = self.gate.refusals(asked)
-        self.refused.update(dict.fromkeys(str(refusal) for refusal in found))
+        for refusal in found:
+            self.refused[str(refusal)] = refusal.rule
         return not found
-
-    def explanations(self) -> tuple[str, ...]:
-        return tuple(self.refused)
 
 
 def _sound(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hami.domain.reasons import Rejected
 from hami.policy.filter import Refused
 from hami.policy.names import NameBlock
+from hami.policy.quota import RULES
 from hami.wire.extender import ExtenderFilterResult
 
 EXAMPLES = 3
@@ -163,6 +164,12 @@ def _said(refused: Refused, text: str, places: Sequence[int]) -> NodesSaid:
     found = np.flatnonzero(meant[refused.answer])
     examples = sorted(refused.candidates[index] for index in found[:EXAMPLES].tolist())
     return NodesSaid(reason=text, nodes=len(found), examples=tuple(examples))
+
+
+def rule_of(refused: Refused) -> str | None:
+    """The first of the quotas' rules that kept the pod out; None when it was no quota."""
+    broken = {rule for answer, _ in _with_counts(refused) for rule in answer.rules}
+    return next((rule for rule in RULES if rule in broken), None)
 
 
 def details_of(refused: Refused) -> Sequence[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic import ElasticBook, Leaf, Member
-from hami.scheduler.elastic_levels import Level, levels_of
+from hami.scheduler.elastic_levels import Level, all_levels
 from hami.scheduler.hami_families import escaped, header
 
 _CPU, _MILLI = "cpu", 1000
@@ -27,7 +27,8 @@ class ElasticRows:
 
 
 async def elastic_rows(book: ElasticBook, turns: Turns) -> Sequence[ElasticRows]:
-    """Each quota is whole."""
+    """Each resource of all quotas is of one moment, and each recount of another."""
+    levels = await all_levels(book, turns)
     rows = []
     for leaf in book.leaves:
         await turns.pause()
@@ -35,10 +36,10 @@ async def elastic_rows(book: ElasticBook, turns: Turns) -> Sequence[ElasticRows]
         if here is None or here.key != leaf.key:
             continue  # It went while others were read.
         # Members never change: what is read of one moment can be added up in any later one.
-        levels, booked = tuple(levels_of(book, here)), book.used(here)
+        booked, shown = book.used(here), levels.get(here.key, ())
         members = [member for name in here.namespaces for member in book.in_namespace(name)]
         held = await _sums(members, turns)
-        rows.append(ElasticRows(leaf=here, levels=levels, drift=_differences(booked, held, levels)))
+        rows.append(ElasticRows(leaf=here, levels=shown, drift=_differences(booked, held, shown)))
     return rows
 
 

@@ -21,7 +21,7 @@ from hami.domain.units import PodUid
 from hami.kube.errors import NOT_FOUND, ApiError
 from hami.kube.pace import Turns
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, PODS, Resource
-from hami.policy.quota.elastic import CAPACITY_LABEL, Amounts, ElasticBook, Leaf, Units
+from hami.policy.quota.elastic import CAPACITY_LABEL, Amounts, ElasticBook, Leaf, Shares, Units
 from hami.scheduler.publication import PatchClient, Publication
 
 RESERVED: Final = "quota.hami.io/reserved"
@@ -36,6 +36,9 @@ REFRESH = 30.0
 
 AT_ONCE = 8
 """Labels that are being written."""
+
+QUOTAS_A_TURN, LABELS_A_TURN = 25, 100
+"""Neither waits for more of the other than this, whatever pace the client keeps."""
 
 Object = ElasticQuota | CompositeElasticQuota
 T = TypeVar("T", bound=Object)
@@ -165,22 +168,40 @@ class ElasticStatus:
         self._wake.clear()
 
     async def _publish_due(self) -> None:
-        now, leaves = self._clock(), {leaf.key: leaf for leaf in self._book.leaves}
+        now, leaves = self._clock(), self._leaves()
         for key in self._publications.keys() - leaves.keys():
             del self._publications[key]
-        for key in [key for key, at in self._due.items() if at <= now]:
-            del self._due[key]
-            if (leaf := leaves.get(key)) is not None and self._leading():
-                for uid in self._book.moved(leaf):
+        due = [key for key, at in self._due.items() if at <= now]
+        for key in due:
+            if key in leaves:
+                for uid in self._book.moved(leaves[key]):
                     self._labels.setdefault(uid, 0.0)
-                await self._publish(leaf)
+        turn = due[:QUOTAS_A_TURN]
+        for key in turn:
+            del self._due[key]  # Whoever is touched from here on is due once more.
+        shares = await self._shares() if len(turn) > 1 else None
+        for key in turn:
+            # While others are written, quotas come and go.
+            if (leaf := self._leaves().get(key)) is not None and self._leading():
+                await self._publish(leaf, shares)
         await self._label(now)
+
+    def _leaves(self) -> Mapping[str, Leaf]:
+        return {leaf.key: leaf for leaf in self._book.leaves}
+
+    async def _shares(self) -> Mapping[str, Shares]:
+        """By resource. To ask it quota by quota takes about as long for each as for all."""
+        book, turns, found = self._book, Turns(), {}
+        for resource in list(book.pool):
+            found[resource] = book.shares(resource)
+            await turns.pause()
+        return found
 
     # Pods.
 
     async def _label(self, now: float) -> None:
         """What is right by now is left alone: a pod may change sides twice in between."""
-        due = [uid for uid, at in self._labels.items() if at <= now]
+        due = [uid for uid, at in self._labels.items() if at <= now][:LABELS_A_TURN]
         permits = asyncio.Semaphore(AT_ONCE)
         await asyncio.gather(*(self._label_pod(uid, permits) for uid in due))
 
@@ -208,13 +229,13 @@ class ElasticStatus:
 
     # Objects.
 
-    async def _publish(self, leaf: Leaf) -> None:
+    async def _publish(self, leaf: Leaf, shares: Mapping[str, Shares] | None) -> None:
         publication, shown = self._publication(leaf.key), self._state.elastic.quota(leaf.key)
         if shown is None:
             return
         known = publication.known(shown)
         try:
-            made = await self._write(leaf, known)
+            made = await self._write(leaf, known, shares)
         except ApiError as error:
             self._failed(leaf, publication, error)
             return
@@ -222,6 +243,8 @@ class ElasticStatus:
         if made is not known:
             publication.seen, publication.made = shown, made
             publication.rest_until = self._clock() + self._rest
+            if leaf.key in self._due:
+                self._due[leaf.key] = publication.rest_until
 
     def _failed(self, leaf: Leaf, publication: Publication[Object], error: ApiError) -> None:
         if error.status == NOT_FOUND:
@@ -232,17 +255,24 @@ class ElasticStatus:
         if not error.outcome_unknown and error.status not in (409, 429):
             self._on_problem(f"the status of {leaf.key}: {error}")
 
-    async def _write(self, leaf: Leaf, known: Object) -> Object:
-        """What the object has become."""
+    async def _write(
+        self, leaf: Leaf, known: Object, shares: Mapping[str, Shares] | None
+    ) -> Object:
+        """What the object has become. Without ``shares`` this quota's are worked out."""
         single = leaf.kind == "ElasticQuota"
         resource: Resource[Any] = ELASTIC_QUOTAS if single else COMPOSITE_QUOTAS
         book, units = self._book, self._state.ledger.units
         used = units.texts(book.running_used(leaf))
+        if shares is None:
+            lent, guaranteed = book.lent(leaf), book.guaranteed(leaf)
+        else:
+            lent = {r: share.lent.get(leaf.key, 0) for r, share in shares.items()}
+            guaranteed = {r: share.guaranteed.get(leaf.key, 0) for r, share in shares.items()}
         annotations = {
             RESERVED: _json(units, book.used(leaf)),
             BORROWED: _json(units, book.borrowed(leaf)),
-            LENT: _json(units, book.lent(leaf)),
-            GUARANTEED: _json(units, book.guaranteed(leaf)),
+            LENT: _json(units, lent),
+            GUARANTEED: _json(units, guaranteed),
         }
         if changes := used_changes(known, used):
             known = await self._client.patch(

@@ -211,7 +211,8 @@ class Extender:
         self._note(pod, candidates, Refusal(at=time.time(), outcome=outcome), "")
         if details := answers.details_of(outcome):
             self._refused(pod, "; ".join(details))
-            self._metrics.quota_refused(pod.namespace)
+        if rule := answers.rule_of(outcome):
+            self._metrics.quota_refused(pod.namespace, rule)
         return Filtered(result=answers.refusal(outcome), outcome="refused", words=words)
 
     def _note(self, pod: Pod, candidates: Sequence[str], refusal: Refusal, text: str) -> None:

@@ -2,7 +2,8 @@
 
 Without it, whoever comes first takes what was freed: the victim's own replacement, as a rule. A
 victim that is gone stays charged, on its devices and against its quotas, until the claimant has
-been given something or too much time has passed. So nothing else needs to know of holds.
+been given something or too much time has passed. So nothing else needs to know of holds, save
+whoever plans further evictions: for that, what is promised counts as done already.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
+from hami.policy.quota.elastic import Amounts, Member
 
 USUAL_GRACE = 30
 """Seconds, as the API server sets them for a pod that does not say."""
+
+
+_NOTHING: Amounts = MappingProxyType({})
+_LAST = "~"
+"""After every creation time."""
 
 
 class Books(Protocol):
@@ -38,12 +46,17 @@ class Left:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """``expected`` are victims that still run, ``until`` is in monotonic seconds."""
+    """``expected`` are victims that still run, ``until`` is in monotonic seconds.
+
+    ``charged`` is what the claimant will hold of elastic quotas, ``freed`` what each victim holds.
+    """
 
     claimant: Pod
     expected: set[PodUid]
     until: float
     left: dict[PodUid, Left] = field(default_factory=dict)
+    charged: Amounts = field(default_factory=dict)
+    freed: dict[PodUid, Member] = field(default_factory=dict)
 
 
 class Holds:
@@ -56,6 +69,8 @@ class Holds:
         self._patience = patience
         self._holds: dict[PodUid, Hold] = {}
         self._of_victim: dict[PodUid, Hold] = {}
+        self._promised: dict[str, dict[str, int]] = {}
+        """By namespace: what claimants will hold of elastic quotas less what victims do."""
 
     @property
     def holds(self) -> Mapping[PodUid, Hold]:
@@ -72,13 +87,26 @@ class Holds:
         hold = self._holds.get(claimant)
         return hold is not None and bool(hold.expected)
 
-    def begin(self, claimant: Pod, victims: Sequence[Pod]) -> None:
-        """Before the first of them is evicted. What others have left for the claimant stays."""
+    def begin(
+        self,
+        claimant: Pod,
+        victims: Sequence[Pod],
+        charged: Amounts = _NOTHING,
+        members: Sequence[Member] = (),
+    ) -> None:
+        """Before the first of them is evicted. What others have left for the claimant stays.
+
+        ``charged`` and ``members``: the claimant and its victims as elastic quotas count them.
+        """
         graces = [pod.spec.termination_grace_period_seconds for pod in victims]
         grace = max((USUAL_GRACE if g is None else g for g in graces), default=0)
         until = self._clock() + grace + self._patience
         hold = self._holds.setdefault(claimant.uid, Hold(claimant, set(), until))
         hold.until = until
+        self._promise(hold, -1)
+        hold.charged = charged
+        hold.freed.update((member.uid, member) for member in members)
+        self._promise(hold, 1)
         for victim in victims:
             hold.expected.add(victim.uid)
             self._of_victim[victim.uid] = hold
@@ -88,6 +116,13 @@ class Holds:
         hold = self._of_victim.pop(victim, None)
         if hold is not None:
             hold.expected.discard(victim)
+            self._promise(hold, -1)
+            if (member := hold.freed.pop(victim, None)) is not None:
+                hold.charged = {
+                    resource: max(0, amount - member.vector.get(resource, 0))
+                    for resource, amount in hold.charged.items()
+                }
+            self._promise(hold, 1)
 
     def keeps(self, pod: Pod, allocation: PodAllocation) -> Hold | None:
         """A pod is gone: its charge stays if it was somebody's victim."""
@@ -117,6 +152,7 @@ class Holds:
         hold = self._holds.pop(claimant, None)
         if hold is None:
             return ()
+        self._promise(hold, -1)
         for uid in (*hold.expected, *hold.left):
             self._of_victim.pop(uid, None)
         for each in hold.left.values():
@@ -127,6 +163,45 @@ class Holds:
         """All of them; the books are others now."""
         self._holds.clear()
         self._of_victim.clear()
+        self._promised.clear()
+
+    # What is promised.
+
+    def promised(self, claimant: PodUid) -> Sequence[Member]:
+        """Others' plans as if they were carried out: one member for all of a namespace's.
+
+        It is the newest of its quota. Its amounts may be negative, where more goes than comes.
+        """
+        own = self._holds.get(claimant)
+        if own is not None:
+            self._promise(own, -1)
+        found = [
+            Member(
+                uid=PodUid(f"promised in {namespace}"),
+                namespace=namespace,
+                name="promised",
+                created=_LAST,
+                vector=dict(amounts),
+            )
+            for namespace, amounts in self._promised.items()
+        ]
+        if own is not None:
+            self._promise(own, 1)
+        return found
+
+    def _promise(self, hold: Hold, sign: int) -> None:
+        self._add(hold.claimant.namespace, hold.charged, sign)
+        for member in hold.freed.values():
+            self._add(member.namespace, member.vector, -sign)
+
+    def _add(self, namespace: str, amounts: Amounts, sign: int) -> None:
+        sums = self._promised.setdefault(namespace, {})
+        for resource, amount in amounts.items():
+            sums[resource] = sums.get(resource, 0) + sign * amount
+            if not sums[resource]:
+                del sums[resource]
+        if not sums:
+            del self._promised[namespace]
 
     def overdue(self) -> Sequence[Hold]:
         """Those whose claimant did not come."""

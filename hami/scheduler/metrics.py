@@ -1,6 +1,7 @@
 """The service's own metrics: how long it takes, what it refuses, what it asks of the API server.
 
-Names begin with ``hami_scheduler_``. HAMi's names, which say what the cluster has and uses, are
+Names begin with ``hami_scheduler_``, save one that stands beside those of
+:mod:`hami.scheduler.elastic_metrics`. HAMi's names, which say what the cluster has and uses, are
 in :mod:`hami.scheduler.hami_metrics`. Everything may be called from any thread.
 """
 
@@ -105,6 +106,12 @@ class Metrics:
             "Filter requests refused for quota.",
             "namespace",
         )
+        self._rules = Counter(
+            "hami_quota_refusals",
+            "Filter requests refused for quota, by the first rule that refused.",
+            ("rule",),
+            registry=self._registry,
+        )
         self._preemptions = self._counter(
             "quota_preemptions",
             "Pods evicted so that another fits: reclaim, fair, own or priority.",
@@ -192,8 +199,9 @@ class Metrics:
     def woken(self, pods: int) -> None:
         self._wakes.inc(pods)
 
-    def quota_refused(self, namespace: str) -> None:
+    def quota_refused(self, namespace: str, rule: str) -> None:
         self._quota_refusals.labels(namespace).inc()
+        self._rules.labels(rule).inc()
 
     def preempted(self, kind: str) -> None:
         """A pod was evicted by this kind of plan."""

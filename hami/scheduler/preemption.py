@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -178,7 +179,11 @@ class Preemption:
         if isinstance(request, Invalid) or not request.vendors:
             return
         candidates = state.waiting.names(waiting.offered, state.nodes)
-        with state.holds.lifted(pod.uid), StateGround(state, request, candidates) as ground:
+        with (
+            state.holds.lifted(pod.uid),
+            self._as_promised(pod) as spoken_for,
+            StateGround(state, request, candidates) as ground,
+        ):
             book = state.ledger.elastic
             outcome = plan(
                 book,
@@ -187,7 +192,7 @@ class Preemption:
                 self._budgets,
                 book.options,
                 self._now(),
-                state.holds.spoken_for,
+                spoken_for,
             )
         if isinstance(outcome, NoPlan):
             self._rests[kind.key] = _Rest(state.change, self._clock())
@@ -197,10 +202,23 @@ class Preemption:
         self._unplanned.pop(pod.uid, None)
         victims = [state.pods[victim.uid] for victim in outcome.victims]
         if victims:
-            state.holds.begin(pod, victims)
+            state.holds.begin(pod, victims, outcome.vector, outcome.victims)
             task = asyncio.create_task(self._carry_out(pod, outcome, victims))
             self._evictions.add(task)
             task.add_done_callback(self._evictions.discard)
+
+    @contextmanager
+    def _as_promised(self, claimant: Pod) -> Iterator[Collection[PodUid]]:
+        """Within it, elastic quotas are as others' plans will leave them; else two claimants would
+        both take what one of them is guaranteed. Yields who cannot be a victim any more.
+        """
+        holds, book = self._state.holds, self._state.ledger.elastic
+        promised = [m for m in holds.promised(claimant.uid) if book.leaf_of(m.namespace)]
+        with book.trial() as trial:
+            for member in promised:
+                trial.put(member)
+            these = {member.uid for member in promised}
+            yield these.union(holds.spoken_for) if these else holds.spoken_for
 
     async def _carry_out(self, claimant: Pod, decided: Plan, victims: Sequence[Pod]) -> None:
         self._log.info(

@@ -51,6 +51,7 @@ from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.preemption import Preemption
+from hami.scheduler.publication import PacedPatches
 from hami.scheduler.quota_status import QuotaStatus
 from hami.scheduler.quota_webhook import ListedQuotas, QuotaWebhook
 from hami.scheduler.scrape import Scrape
@@ -153,11 +154,12 @@ class Service:
 
     def _follow_quotas(self, client: KubeClient) -> None:
         """What is done about quota beside filters: shown, labelled, and taken back."""
+        paced = PacedPatches(client)
         self._quota_status = QuotaStatus(
-            self._state, client, leading=self._leads, on_problem=self._problem
+            self._state, paced, leading=self._leads, on_problem=self._problem
         )
         self._elastic_status = ElasticStatus(
-            self._state, client, leading=self._leads, on_problem=self._problem
+            self._state, paced, leading=self._leads, on_problem=self._problem
         )
         self._state.usage_changed = self._usage_changed
         self._state.quotas_arranged = self._elastic_status.touch_all

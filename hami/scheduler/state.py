@@ -22,7 +22,7 @@ from hami.plugins import Vendors
 from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
-from hami.policy.quota import ElasticLedger
+from hami.policy.quota import ElasticLedger, Refusal
 from hami.policy.quota.elastic import Amounts, Options
 from hami.scheduler.capacity import capacity_of
 from hami.scheduler.charges import Charge, blocked, known_part, noted
@@ -48,7 +48,7 @@ class ClusterState:
         self.vendors = vendors
         self._resources = _resource_names(vendors)
         self.table = ClusterTable(vendors, alive=around.alive)
-        self.ledger = ElasticLedger(vendors, options)
+        self.ledger = ElasticLedger(vendors, options, self.table.model_of)
         self.elastic = ElasticObjects()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodUid, Pod] = {}
@@ -88,7 +88,7 @@ class ClusterState:
         self.vendors = vendors
         self._resources = _resource_names(vendors)
         self.table = ClusterTable(vendors, alive=self._around.alive)
-        self.ledger = ElasticLedger(vendors, self.ledger.elastic.options)
+        self.ledger = ElasticLedger(vendors, self.ledger.elastic.options, self.table.model_of)
         self.holds.forget()
         for quota in self.quotas.values():
             self._set_quota(quota)
@@ -121,6 +121,7 @@ class ClusterState:
         """Take a node's devices afresh: it changed, or a liveness ran out."""
         node, before = self.nodes[name], self._room_on(name)
         problems = tuple(str(problem) for problem in self.table.set_node(node))
+        self.ledger.look_again(self.table.charged_on(name))
         self._problems.tell(node, ("Node", name), "MalformedDevices", problems)
         if grew(before, self._room_on(name)):
             self._freed_on(name)
@@ -402,13 +403,13 @@ class ClusterState:
             elastic.ask(claim)  # Until it is charged, it waits for its share.
             # Nobody fits a pod into thousands of nodes to find its quota used up on each.
             if hopeless := elastic.refusals(claim):
-                return _over_quota(candidates, [str(refusal) for refusal in hopeless])
+                return _over_quota(candidates, hopeless)
         outcome = decide(self.table, request, self.ledger.gate(request.pod), candidates)
         if not isinstance(outcome, Placed):
             return outcome
         refusals = self.ledger.reserve(request.pod, outcome.allocation)
         if refusals:
-            return _over_quota(candidates, [str(refusal) for refusal in refusals])
+            return _over_quota(candidates, refusals)
         return outcome.allocation
 
     def _promise(self, pod: Pod, allocation: PodAllocation) -> None:
@@ -494,6 +495,6 @@ def _resource_names(vendors: Vendors) -> frozenset[str]:
     return frozenset(name for profile in vendors.profiles for name in profile.resources.all_names)
 
 
-def _over_quota(candidates: Sequence[str], details: Sequence[str]) -> Refused:
-    rejected = Rejected.of(reasons.QUOTA, 1, details)
+def _over_quota(candidates: Sequence[str], why: Sequence[Refusal]) -> Refused:
+    rejected = Rejected.of(reasons.QUOTA, 1, map(str, why), {refusal.rule for refusal in why})
     return Refused.everywhere(candidates, rejected)

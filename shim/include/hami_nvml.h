@@ -740,18 +740,9 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t gpu_
 nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
     nvmlGpuInstance_t gpu_instance, unsigned int profile, unsigned int engine_profile,
     nvmlComputeInstanceProfileInfo_v2_t *info);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
-    nvmlGpuInstance_t gpu_instance, unsigned int profile_id,
-    nvmlComputeInstancePlacement_t *placements, unsigned int *count);
-nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_t gpu_instance,
-                                                                unsigned int profile_id,
-                                                                unsigned int *count);
 nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_instance,
                                                   unsigned int profile_id,
                                                   nvmlComputeInstance_t *instance);
-nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
-    nvmlGpuInstance_t gpu_instance, unsigned int profile_id,
-    const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *instance);
 nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t instance);
 nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpu_instance,
                                                 unsigned int profile_id,

@@ -4,7 +4,7 @@
  * never moves within one HAMI_*_ABI; what is reserved is written as zero and not read.
  *
  * Every number is little-endian, every field naturally aligned, every size fixed. The same layout
- * stands in hami/node/page.py and hami/node/usage.py; a test compares the two field by field. */
+ * stands in hami/node/layout.py; a test compares the two field by field. */
 #ifndef HAMI_SLICE_H
 #define HAMI_SLICE_H
 
@@ -151,7 +151,8 @@ struct hami_bucket {
     _Atomic uint64_t charged;     /* all device time ever charged */
     _Atomic uint64_t observed;    /* `charged` when the monitor's heartbeat was last used */
     _Atomic uint64_t correction;  /* observed share / charged share, 1/65536; 0: not known yet */
-    uint64_t reserved[3];
+    _Atomic uint64_t settled;     /* the monitor's heartbeat that `level` was last put right by */
+    uint64_t reserved[2];
 };
 
 struct hami_usage {
@@ -237,7 +238,8 @@ HAMI_AT(hami_bucket, refilled_at, 8);
 HAMI_AT(hami_bucket, charged, 16);
 HAMI_AT(hami_bucket, observed, 24);
 HAMI_AT(hami_bucket, correction, 32);
-HAMI_AT(hami_bucket, reserved, 40);
+HAMI_AT(hami_bucket, settled, 40);
+HAMI_AT(hami_bucket, reserved, 48);
 HAMI_SIZE(hami_bucket, 64);
 
 HAMI_AT(hami_usage, magic, 0);

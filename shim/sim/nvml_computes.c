@@ -88,66 +88,6 @@ SIM_EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
     return NVML_SUCCESS;
 }
 
-/* A GPU instance and how many slices a profile takes of it. */
-static nvmlReturn_t open_for(nvmlGpuInstance_t handle, unsigned int profile_id,
-                             struct sim_nvml_whole *whole, uint32_t *slices)
-{
-    nvmlReturn_t result = sim_nvml_open_whole(handle, whole);
-
-    if (result)
-        return result;
-    *slices = sim_mig_compute_slices(profile_id, whole->profile->slices);
-    return *slices > 0 ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
-}
-
-SIM_EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
-    nvmlGpuInstance_t gpu_instance, unsigned int profile_id,
-    nvmlComputeInstancePlacement_t *placements, unsigned int *count)
-{
-    struct sim_nvml_whole whole;
-    uint32_t slices, number;
-    nvmlReturn_t result = open_for(gpu_instance, profile_id, &whole, &slices);
-
-    if (result)
-        return result;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    number = sim_mig_compute_count(slices, whole.profile->slices);
-    if (!placements) {
-        *count = number;
-        return NVML_SUCCESS;
-    }
-    result = sim_nvml_room(number, count, placements);
-    for (uint32_t i = 0; result == NVML_SUCCESS && i < number; i++)
-        placements[i] = (nvmlComputeInstancePlacement_t){
-            .start = (unsigned int)sim_mig_compute_start(slices, whole.profile->slices, i),
-            .size = slices,
-        };
-    return result;
-}
-
-SIM_EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
-    nvmlGpuInstance_t gpu_instance, unsigned int profile_id, unsigned int *count)
-{
-    struct sim_nvml_whole whole;
-    uint32_t slices, taken = 0;
-    int start;
-    nvmlReturn_t result = open_for(gpu_instance, profile_id, &whole, &slices);
-
-    if (result)
-        return result;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (int i = 0; i < whole.is.compute_count; i++)
-        taken |= ((1u << whole.is.compute[i].size) - 1) << whole.is.compute[i].start;
-    *count = 0;
-    for (uint32_t i = 0; i < sim_mig_compute_count(slices, whole.profile->slices); i++) {
-        start = sim_mig_compute_start(slices, whole.profile->slices, i);
-        *count += !(taken & ((1u << slices) - 1) << start);
-    }
-    return NVML_SUCCESS;
-}
-
 /* ---- Instances ---- */
 
 struct part { /* a compute instance that a handle means now */
@@ -180,13 +120,14 @@ static nvmlReturn_t open_part(nvmlComputeInstance_t handle, struct part *part)
     return NVML_ERROR_NOT_FOUND;
 }
 
-static nvmlReturn_t create_compute(nvmlGpuInstance_t handle, unsigned int profile_id, int start,
-                                   int size, nvmlComputeInstance_t *instance)
+SIM_EXPORT nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_instance,
+                                                             unsigned int profile_id,
+                                                             nvmlComputeInstance_t *instance)
 {
     struct sim_nvml_whole whole;
     struct sim_nvml_made made;
-    struct sim_nvml_ask ask = {.number = profile_id, .start = start, .size = size};
-    nvmlReturn_t result = sim_nvml_open_whole(handle, &whole);
+    struct sim_nvml_ask ask = {.number = profile_id};
+    nvmlReturn_t result = sim_nvml_open_whole(gpu_instance, &whole);
 
     if (result)
         return result;
@@ -198,23 +139,6 @@ static nvmlReturn_t create_compute(nvmlGpuInstance_t handle, unsigned int profil
     if (result == NVML_SUCCESS)
         *instance = &computes[whole.card.unit][whole.is.id][made.id];
     return result;
-}
-
-SIM_EXPORT nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_instance,
-                                                             unsigned int profile_id,
-                                                             nvmlComputeInstance_t *instance)
-{
-    return create_compute(gpu_instance, profile_id, SIM_NVML_ANYWHERE, 0, instance);
-}
-
-SIM_EXPORT nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
-    nvmlGpuInstance_t gpu_instance, unsigned int profile_id,
-    const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *instance)
-{
-    if (!placement || placement->start > INT16_MAX || placement->size > INT16_MAX)
-        return sim_nvml_session() ? NVML_ERROR_UNINITIALIZED : NVML_ERROR_INVALID_ARGUMENT;
-    return create_compute(gpu_instance, profile_id, (int)placement->start, (int)placement->size,
-                          instance);
 }
 
 SIM_EXPORT nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t instance)
@@ -238,12 +162,11 @@ SIM_EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpu
                                                            unsigned int *count)
 {
     struct sim_nvml_whole whole;
-    uint32_t slices;
-    nvmlReturn_t result = open_for(gpu_instance, profile_id, &whole, &slices);
+    nvmlReturn_t result = sim_nvml_open_whole(gpu_instance, &whole);
 
     if (result)
         return result;
-    if (!found || !count)
+    if (!found || !count || sim_mig_compute_slices(profile_id, whole.profile->slices) == 0)
         return NVML_ERROR_INVALID_ARGUMENT;
     *count = 0;
     for (int i = 0; i < whole.is.compute_count; i++)

@@ -13,7 +13,7 @@ enum sim_nvml_op {
                                     activation status */
     SIM_NVML_CREATE_INSTANCE,    /* card, number: profile id, start; answer: id */
     SIM_NVML_DESTROY_INSTANCE,   /* card, gpu_instance */
-    SIM_NVML_CREATE_COMPUTE,     /* card, gpu_instance, number: profile, start; answer: id */
+    SIM_NVML_CREATE_COMPUTE,     /* card, gpu_instance, number: profile; answer: id */
     SIM_NVML_DESTROY_COMPUTE,    /* card, gpu_instance, compute_instance */
 };
 

@@ -56,8 +56,10 @@ bool hami_resize_block(int row, uint64_t *bytes, uint64_t really);
 void hami_correct(void);
 
 /* Slots (slots.c). */
-/* Recover what the dead left, then take a free slot. False: all 256 are held by the living. Starts
- * this process's own figures anew, so it is called once per process, before anything is charged. */
+/* Start this process's own figures anew: once, before it takes a slot. */
+void hami_figures_reset(void);
+/* Recover what the dead left, then take a free slot. False: all 256 are held by the living; another
+ * time there may be one. */
 bool hami_slot_take(struct hami_process *process);
 /* Zero what the dead left; tries locks, never waits for others. Some may have died so lately that
  * the driver is still at it: what of the row's bytes will come back for that reason, within 100
@@ -70,11 +72,11 @@ bool hami_slots_look(void);
 void hami_slot_flag(uint32_t flags); /* or `flags` (enum hami_slot_flags) into the own slot */
 void hami_slot_unflag(uint32_t flags);
 
-/* What hami_slot_take starts anew, each where it is kept. */
+/* What hami_figures_reset starts anew, each where it is kept. */
 void hami_account_reset(void);
 void hami_blocks_reset(void);
 void hami_observed_reset(void);
-void hami_context_reset(void); /* context.c */
+void hami_context_reset(void); /* current.c */
 
 /* The range in which the own charge of a row was since the last call, for observed.c. */
 struct hami_range {

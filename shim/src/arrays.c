@@ -26,6 +26,16 @@ static uint64_t flat_bytes(size_t width, size_t height, CUarray_format format,
     });
 }
 
+static CUresult destroy_array(uint64_t array)
+{
+    return hami_real()->cuArrayDestroy((CUarray)(uintptr_t)array);
+}
+
+static CUresult destroy_mipmap(uint64_t array)
+{
+    return hami_real()->cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)array);
+}
+
 /* The driver made an array: on record, or undone. */
 static CUresult array_made(CUresult result, struct hami_entry *entry, CUarray made, CUarray *array)
 {
@@ -33,11 +43,9 @@ static CUresult array_made(CUresult result, struct hami_entry *entry, CUarray ma
         hami_request_failed(entry);
         return result;
     }
-    result = hami_request_done(entry, (uintptr_t)made, entry->bytes);
+    result = hami_request_done(entry, (uintptr_t)made, entry->bytes, destroy_array);
     if (result == CUDA_SUCCESS)
         *array = made;
-    else
-        hami_real()->cuArrayDestroy(made);
     return result;
 }
 
@@ -131,11 +139,9 @@ HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, (uintptr_t)made, entry.bytes);
+    result = hami_request_done(&entry, (uintptr_t)made, entry.bytes, destroy_mipmap);
     if (result == CUDA_SUCCESS)
         *array = made;
-    else
-        hami_real()->cuMipmappedArrayDestroy(made);
     return result;
 }
 

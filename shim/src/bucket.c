@@ -97,6 +97,24 @@ void hami_bucket_correct(struct hami_bucket *bucket, uint64_t correction)
         add(bucket, level * effective(correction) / effective(found) - level);
 }
 
+bool hami_bucket_claim(struct hami_bucket *bucket, uint64_t heartbeat)
+{
+    uint64_t found = atomic_load_explicit(&bucket->settled, memory_order_relaxed);
+
+    return found != heartbeat &&
+           atomic_compare_exchange_strong_explicit(&bucket->settled, &found, heartbeat,
+                                                   memory_order_relaxed, memory_order_relaxed);
+}
+
+void hami_bucket_settle(struct hami_bucket *bucket, uint64_t correction, int64_t ahead,
+                        int64_t time)
+{
+    uint64_t found =
+        atomic_exchange_explicit(&bucket->correction, correction, memory_order_relaxed);
+
+    add(bucket, hami_corrected(found, ahead) - hami_corrected(correction, ahead) + time);
+}
+
 int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t percent)
 {
     int64_t missing = HAMI_BUCKET_OPEN - hami_bucket_level(bucket);

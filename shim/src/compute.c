@@ -186,6 +186,8 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     if (work->estimate <= 0) /* another thread may have forgotten it just now */
         work->estimate = hami_estimate_guess(&compute->estimates, work->entry);
     work->limited = terms->limited;
+    if (!terms->limited)
+        atomic_store_explicit(&work->share->unpaid, true, memory_order_relaxed);
     work->stream = hami_stream_find(compute, work->stream_key, true);
     ends = atomic_load_explicit(&work->stream->end, memory_order_relaxed);
     work->idle = ends <= now;

@@ -36,7 +36,8 @@ struct hami_share {
     _Atomic int64_t charged, done, done_at;
     _Atomic uint32_t measuring;
     _Atomic uint64_t heartbeat; /* the monitor's last one used; 0: none */
-    _Atomic uint64_t revision;  /* of the limits, when they were last looked at */
+    _Atomic uint64_t uncharged; /* of a hami_sight, when that was last looked at */
+    _Atomic bool unpaid; /* something was launched without a limit since */
     _Atomic uint64_t in_force;  /* the correction, as last seen before the next heartbeat */
     struct hami_lock correcting;
     struct hami_correction correction; /* under the lock */
@@ -163,10 +164,10 @@ void hami_settle(struct hami_compute *compute, const struct hami_work *work, int
 /* The measurement came to nothing. */
 void hami_settle_nothing(const struct hami_work *work);
 
-/* The monitor's reading for the device, or none (`heartbeat` 0), and the revision of the limits that
- * hold now: what was used under others may not have been charged. Never waits. */
+/* The monitor's reading for the device, or none (`heartbeat` 0), and a count that changes when
+ * launches were not charged for a while. Never waits. */
 struct hami_sight {
-    uint64_t heartbeat, utilisation, revision;
+    uint64_t heartbeat, utilisation, uncharged;
 };
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight);

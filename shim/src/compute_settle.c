@@ -105,6 +105,7 @@ static void use(struct hami_compute *compute, struct hami_share *share, struct h
         .heartbeat = sight->heartbeat,
         .utilisation = sight->utilisation,
         .in_force = atomic_load_explicit(&share->in_force, memory_order_relaxed),
+        .unpaid = atomic_exchange_explicit(&share->unpaid, false, memory_order_relaxed),
         .ahead = ahead(share, now),
         .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
     };
@@ -115,7 +116,7 @@ static void use(struct hami_compute *compute, struct hami_share *share, struct h
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight)
 {
-    bool same = sight->revision == atomic_load_explicit(&share->revision, memory_order_relaxed);
+    bool same = sight->uncharged == atomic_load_explicit(&share->uncharged, memory_order_relaxed);
 
     if (same && sight->heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed)) {
         atomic_store_explicit(&share->in_force,
@@ -132,7 +133,7 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     else
         use(compute, share, bucket, now, sight);
     atomic_store_explicit(&share->heartbeat, sight->heartbeat, memory_order_relaxed);
-    atomic_store_explicit(&share->revision, sight->revision, memory_order_relaxed);
+    atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
     hami_unlock(&share->correcting);
 }
 

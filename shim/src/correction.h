@@ -3,6 +3,7 @@
 #ifndef HAMI_CORRECTION_H
 #define HAMI_CORRECTION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "hami_slice.h"
@@ -16,8 +17,8 @@ struct hami_correction {
     /* Nanoseconds, older ones counting less: passed, seen busy by the monitor, charged, and charged
      * one period earlier each. */
     int64_t passed, busy, counted, counted_before;
-    int64_t paid; /* as `counted`, but as it was corrected then */
     int unseen; /* readings in a row that saw nothing though time was charged */
+    int unpaid; /* readings to come that may have work in them that was not paid for */
 };
 
 struct hami_reading {
@@ -26,6 +27,7 @@ struct hami_reading {
     uint64_t utilisation; /* and what it saw, in 1/100 percent */
     uint64_t in_force; /* the correction since the reading before; another process of the container
                         * may have replaced it just now */
+    bool unpaid;    /* some was launched without a limit since the reading before */
     int64_t ahead;  /* what this process was charged for work that has yet to be done */
     int64_t launch; /* how long its launches take on average */
 };
@@ -34,8 +36,8 @@ struct hami_reading {
 void hami_correction_use(struct hami_correction *correction, struct hami_bucket *bucket,
                          const struct hami_reading *reading);
 
-/* The limits are others: what the monitor sees from here on is compared with what is charged from
- * here on. The correction that was found stays. */
+/* Launches were not charged for a while: what the monitor sees from here on is compared with what is
+ * charged from here on. The correction that was found stays. */
 void hami_correction_restart(struct hami_correction *correction, uint64_t heartbeat);
 
 /* There is no monitor, or no longer: its figures say nothing about now. */

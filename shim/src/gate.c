@@ -39,6 +39,8 @@ static _Thread_local struct {
 _Static_assert(HAMI_MAX_DEVICES <= 16, "a bit for each row");
 
 _Atomic uint64_t hami_gates = UNJUDGED;
+/* How often launches found a device without a compute limit: none was charged then. */
+static _Atomic uint64_t uncharged[HAMI_MAX_DEVICES];
 
 static bool is_limited(const struct hami_limits *limits, unsigned int row)
 {
@@ -63,9 +65,12 @@ static uint64_t gates(void)
     if (__builtin_expect(found >> 32 == (limits->revision & UINT32_MAX), 1))
         return found & UINT32_MAX;
     found = limits->revision << 32;
-    for (unsigned int row = 0; row < limits->device_count; row++)
+    for (unsigned int row = 0; row < limits->device_count; row++) {
         found |= (uint64_t)is_limited(limits, row) << row |
                  (uint64_t)may_yield(limits, row) << (row + HAMI_GATE_YIELDS);
+        if (!is_limited(limits, row))
+            atomic_fetch_add_explicit(&uncharged[row], 1, memory_order_relaxed);
+    }
     atomic_store_explicit(&hami_gates, found, memory_order_relaxed);
     return found & UINT32_MAX;
 }
@@ -119,7 +124,8 @@ static void look(struct hami_gate *gate, struct process *process, struct hami_te
 {
     const struct hami_limits *limits = hami_limits();
     const struct hami_observed *observed = hami_observed();
-    struct hami_sight sight = {.revision = limits->revision};
+    struct hami_sight sight = {
+        .uncharged = atomic_load_explicit(&uncharged[gate->row], memory_order_relaxed)};
 
     if (observed) {
         sight.heartbeat = atomic_load_explicit(&observed->heartbeat, memory_order_acquire);
@@ -327,15 +333,14 @@ void hami_launch_settle(void)
     errno = saved;
 }
 
-void hami_launch_forget_module(CUmodule module)
+void hami_launch_forget_module(void)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
 
-    /* Which functions were its own is not known: the driver need not have been asked for them here.
-     * All are measured anew at their next launch, and until then what is known is a good guess. */
-    (void)module;
     /* Programs unload at their end, after they waited in some way that we do not see. */
     hami_launch_settle();
+    /* Which functions were its own is not known: the driver need not have been asked for them here.
+     * All are measured anew at their next launch, and until then what is known is a good guess. */
     if (process)
         hami_estimate_suspect_all(&process->compute.estimates);
 }

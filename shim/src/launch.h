@@ -13,16 +13,17 @@ bool hami_capturing(CUstream stream, bool per_thread);
 /* The program has waited for the device. What was measured is charged now: no launch may follow. */
 void hami_launch_settle(void);
 
-/* A module or library, a graph exec, a stream, a context goes: forget what was measured. */
-void hami_launch_forget_module(CUmodule module);
+/* A module or library (which one makes no difference), a graph exec, a stream, a context goes:
+ * forget what was measured. */
+void hami_launch_forget_module(void);
 void hami_launch_forget_exec(CUgraphExec exec);
 void hami_launch_forget_stream(CUstream stream);
 void hami_launch_forget_context(CUcontext context);
 /* A forked child attached anew. */
 void hami_launch_reset(void);
 
-/* After cuGraphLaunch and at synchronising calls: memory.c's graph and pool figures are re-read
- * (graphs.c, async.c). Cheap when the process has neither pools nor graph memory. */
+/* After cuGraphLaunch and at synchronising calls: what graphs and pools hold is read anew
+ * (settle.c). Cheap when the process has neither pools nor graph memory. */
 void hami_memory_settle(int row);
 
 #endif

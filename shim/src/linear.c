@@ -20,6 +20,16 @@ static bool is_plain(const void *out, uint64_t bytes)
     return !hami_counting() || !out || bytes == 0;
 }
 
+static CUresult free_wide(uint64_t address)
+{
+    return hami_real()->cuMemFree_v2(address);
+}
+
+static CUresult free_narrow(uint64_t address)
+{
+    return hami_real()->cuMemFree((CUdeviceptr_v1)address);
+}
+
 HAMI_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     struct hami_entry entry;
@@ -36,11 +46,9 @@ HAMI_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, bytes);
+    result = hami_request_done(&entry, made, bytes, free_wide);
     if (result == CUDA_SUCCESS)
         *address = made;
-    else
-        hami_real()->cuMemFree_v2(made);
     return result;
 }
 
@@ -61,11 +69,9 @@ HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, hami_whole_blocks(bytes));
+    result = hami_request_done(&entry, made, hami_whole_blocks(bytes), free_narrow);
     if (result == CUDA_SUCCESS)
         *address = made;
-    else
-        hami_real()->cuMemFree(made);
     return result;
 }
 
@@ -86,11 +92,9 @@ HAMI_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsig
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, bytes);
+    result = hami_request_done(&entry, made, bytes, free_wide);
     if (result == CUDA_SUCCESS)
         *address = made;
-    else
-        hami_real()->cuMemFree_v2(made);
     return result;
 }
 
@@ -127,12 +131,10 @@ HAMI_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, times(pitch_made, height));
+    result = hami_request_done(&entry, made, times(pitch_made, height), free_wide);
     if (result == CUDA_SUCCESS) {
         *address = made;
         *pitch = pitch_made;
-    } else {
-        hami_real()->cuMemFree_v2(made);
     }
     return result;
 }
@@ -157,29 +159,18 @@ HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitc
         hami_request_failed(&entry);
         return result;
     }
-    result = hami_request_done(&entry, made, hami_whole_blocks(times(pitch_made, height)));
+    result = hami_request_done(&entry, made, hami_whole_blocks(times(pitch_made, height)),
+                               free_narrow);
     if (result == CUDA_SUCCESS) {
         *address = made;
         *pitch = pitch_made;
-    } else {
-        hami_real()->cuMemFree(made);
     }
     return result;
 }
 
-static CUresult free_wide(CUdeviceptr address)
-{
-    return hami_real()->cuMemFree_v2(address);
-}
-
-static CUresult free_narrow(CUdeviceptr address)
-{
-    return hami_real()->cuMemFree((CUdeviceptr_v1)address);
-}
-
 /* An address that is not on record is the driver's to judge. If the entry cannot be put back, its
  * charge stays: the memory is still there. */
-static CUresult end(CUdeviceptr address, CUresult (*free_real)(CUdeviceptr address))
+static CUresult end(CUdeviceptr address, CUresult (*free_real)(uint64_t address))
 {
     struct hami_entry entry;
     CUresult result;

@@ -84,7 +84,7 @@ static CUresult begin_image(struct hami_entry *entry, enum hami_kind kind, const
     return begin(entry, kind, &source);
 }
 
-/* False: loaded, but there is no memory to remember it. */
+/* False: loaded, but there is no memory to remember it; to be unloaded, and then refunded. */
 static bool end(struct hami_entry *entry, CUresult result, uint64_t handle)
 {
     struct hami_entry old;
@@ -101,7 +101,6 @@ static bool end(struct hami_entry *entry, CUresult result, uint64_t handle)
             hami_entry_refund(&old);
         return true;
     }
-    hami_entry_refund(entry);
     return false;
 }
 
@@ -109,7 +108,8 @@ static CUresult end_module(struct hami_entry *entry, CUresult result, CUmodule m
                            CUmodule *module)
 {
     if (!end(entry, result, (uintptr_t)made)) {
-        hami_real()->cuModuleUnload(made);
+        if (hami_real()->cuModuleUnload(made) == CUDA_SUCCESS)
+            hami_entry_refund(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
@@ -121,7 +121,8 @@ static CUresult end_library(struct hami_entry *entry, CUresult result, CUlibrary
                             CUlibrary *library)
 {
     if (!end(entry, result, (uintptr_t)made)) {
-        hami_real()->cuLibraryUnload(made);
+        if (hami_real()->cuLibraryUnload(made) == CUDA_SUCCESS)
+            hami_entry_refund(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS)
@@ -244,7 +245,7 @@ HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
     if (!hami_counting())
         return hami_real()->cuModuleUnload(module);
     known = hami_map_take(HAMI_KIND_MODULE, (uintptr_t)module, &entry);
-    hami_launch_forget_module(module);
+    hami_launch_forget_module();
     result = hami_real()->cuModuleUnload(module);
     if (known && result == CUDA_SUCCESS)
         hami_entry_refund(&entry);
@@ -262,8 +263,7 @@ HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     if (!hami_counting())
         return hami_real()->cuLibraryUnload(library);
     known = hami_map_take(HAMI_KIND_LIBRARY, (uintptr_t)library, &entry);
-    /* To ask the driver for its module would load it into the current context. */
-    hami_launch_forget_module(NULL);
+    hami_launch_forget_module();
     result = hami_real()->cuLibraryUnload(library);
     if (known && result == CUDA_SUCCESS)
         hami_entry_refund(&entry);

@@ -12,7 +12,8 @@ CUresult hami_request(enum hami_kind kind, uint64_t bytes, struct hami_entry *en
 /* The driver refused. */
 void hami_request_failed(const struct hami_entry *entry);
 /* The driver answered `key`, which takes `really` bytes. CUDA_ERROR_OUT_OF_MEMORY: that does not
- * fit, nothing is charged, give it back to the driver. */
-CUresult hami_request_done(struct hami_entry *entry, uint64_t key, uint64_t really);
+ * fit, or cannot be remembered; it was given back to the driver by `give_back`, then refunded. */
+CUresult hami_request_done(struct hami_entry *entry, uint64_t key, uint64_t really,
+                           CUresult (*give_back)(uint64_t key));
 
 #endif

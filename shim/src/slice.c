@@ -264,20 +264,23 @@ enum hami_mode hami_attach_reader(void)
     return found(false);
 }
 
-/* Under the lock. */
-static enum hami_mode with_slot(enum hami_mode mode)
+/* A forked child has no share in what its parent holds. Once in the life of a process, while its
+ * hooks stand aside: later, other threads look at all this. */
+static void start_anew(void)
 {
-    hami_process->crowded = false;
-    if (mode != HAMI_MODE_SLICE)
-        return mode;
     hami_devices_learn_ordinals();
-    /* A forked child has no share in what its parent holds. */
     hami_map_reset();
     hami_memory_reset();
     hami_launch_reset();
-    if (hami_slot_take(hami_process))
-        return mode;
-    hami_process->crowded = true;
+    hami_figures_reset();
+}
+
+/* Under the lock, in a slice. */
+static enum hami_mode with_slot(void)
+{
+    hami_process->crowded = !hami_slot_take(hami_process);
+    if (!hami_process->crowded)
+        return HAMI_MODE_SLICE;
     hami_log(HAMI_ERROR, "%d processes of this container hold device memory; no more can",
              HAMI_MAX_SLOTS);
     return HAMI_MODE_CLOSED;
@@ -294,7 +297,9 @@ enum hami_mode hami_attach(void)
     hami_lock(&hami_process->attaching);
     mode = hami_mode();
     if (mode == HAMI_MODE_UNKNOWN || hami_process->crowded) {
-        mode = with_slot(as_found);
+        if (as_found == HAMI_MODE_SLICE && mode == HAMI_MODE_UNKNOWN)
+            start_anew();
+        mode = as_found == HAMI_MODE_SLICE ? with_slot() : as_found;
         atomic_store(&hami_process->mode, mode);
         if (mode == HAMI_MODE_SLICE && atomic_load(&hami_process->bypass))
             hami_slot_flag(HAMI_SLOT_BYPASS);

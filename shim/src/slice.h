@@ -38,7 +38,7 @@ struct hami_process {
     _Atomic uint32_t found;     /* enum hami_mode of what was found; without a slot as yet */
     _Atomic uint32_t following; /* somebody copies a newer revision */
     _Atomic uint32_t bypass;    /* to be shown in the slot */
-    bool crowded;               /* closed because every slot was held */
+    _Atomic bool crowded;       /* closed because every slot was held */
     const struct hami_limits_page *page; /* NULL: the limits come from the environment */
     const struct hami_limits *_Atomic limits;
     _Atomic uint64_t heartbeat; /* the monitor's, as last seen */

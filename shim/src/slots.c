@@ -338,7 +338,7 @@ static bool take_free(struct hami_process *process)
     return false;
 }
 
-static void start_anew(void)
+void hami_figures_reset(void)
 {
     hami_account_reset();
     hami_blocks_reset();
@@ -356,7 +356,6 @@ bool hami_slot_take(struct hami_process *process)
     bool taken;
     int kept = errno;
 
-    start_anew();
     if (fstat(process->usage_fd, &file) != 0)
         return false;
     region.device = file.st_dev;

@@ -508,11 +508,11 @@ static void a_monitor_that_sees_nothing_corrects_nothing(void)
 }
 
 static void observe(struct hami_share *share, int64_t now, int heartbeat, uint64_t utilisation,
-                    uint64_t revision)
+                    uint64_t uncharged)
 {
     struct hami_sight sight = {.heartbeat = (uint64_t)heartbeat,
                                .utilisation = utilisation,
-                               .revision = revision};
+                               .uncharged = uncharged};
 
     hami_share_observe(compute, share, &bucket, now, &sight);
 }

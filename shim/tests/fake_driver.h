@@ -158,9 +158,8 @@ void hami_launch_forget_exec(CUgraphExec exec)
     (void)exec;
 }
 
-void hami_launch_forget_module(CUmodule module)
+void hami_launch_forget_module(void)
 {
-    (void)module;
 }
 
 /* ---- The ledger ---- */

@@ -105,6 +105,7 @@ static inline bool fake_attach(void)
 {
     hami_process->usage_fd = fake_open();
     hami_process->usage = fake_map();
+    hami_figures_reset();
     if (!hami_slot_take(hami_process))
         return false;
     atomic_store(&hami_process->mode, HAMI_MODE_SLICE);

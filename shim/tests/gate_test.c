@@ -415,13 +415,15 @@ static void nothing_is_done_without_a_limit(void)
 static void nothing_starts_where_limits_cannot_be_read(void)
 {
     CUlaunchConfig config = {.gridDimX = 1};
-    CUDA_LAUNCH_PARAMS several = {.function = FUNCTION};
+    CUDA_LAUNCH_PARAMS several[HAMI_MAX_DEVICES + 1] = {{.function = FUNCTION}};
 
     begin(50);
     atomic_store(&hami_process->mode, HAMI_MODE_CLOSED);
     EXPECT(kernel(STREAM) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(cuLaunchKernelEx(&config, FUNCTION, NULL, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(cuLaunchCooperativeKernelMultiDevice(&several, 1, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    for (unsigned int count = 1; count <= HAMI_MAX_DEVICES + 1; count++)
+        EXPECT(cuLaunchCooperativeKernelMultiDevice(several, count, 0) ==
+               CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(cuLaunch(FUNCTION) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(cuGraphLaunch(EXEC, STREAM) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(driver.launches == 0);
@@ -748,7 +750,7 @@ static void *launch_many(void *argument)
         if (i % 500 == 0)
             cuStreamDestroy_v2(own);
         if (i % 700 == 0)
-            hami_launch_forget_module(NULL);
+            hami_launch_forget_module();
         if (i % 900 == 0)
             hami_launch_forget_context(CONTEXT);
         if (i % 100 == 0) {

@@ -67,6 +67,7 @@ static void print_usage(void)
     FIELD(hami_bucket, charged);
     FIELD(hami_bucket, observed);
     FIELD(hami_bucket, correction);
+    FIELD(hami_bucket, settled);
     FIELD(hami_bucket, reserved);
     SIZE(hami_bucket);
     FIELD(hami_usage, magic);

@@ -163,7 +163,7 @@ static struct hami_terms terms(const struct host *host)
 static int64_t enter(struct host *host, struct hami_measuring *measuring)
 {
     struct hami_terms now_holds = terms(host);
-    struct hami_sight sight;
+    struct hami_sight sight = {0};
     struct hami_estimate *entry =
         hami_estimate_find(&host->compute.estimates, hami_what_key(&host->work.what));
     int64_t estimate, wait;
@@ -178,7 +178,6 @@ static int64_t enter(struct host *host, struct hami_measuring *measuring)
     }
     sight.heartbeat = host->container->heartbeat;
     sight.utilisation = host->container->utilisation;
-    sight.revision = now_holds.percent == host->tenant->percent_later;
     hami_share_observe(&host->compute, host->work.share, host->work.bucket, clock_now, &sight);
     wait = hami_admit(&host->compute, &host->launcher, &host->work, &now_holds, clock_now);
     if (wait > 0) {

@@ -10,6 +10,7 @@ import pytest
 
 from .binaries import not_in
 from .cluster import Cluster
+from .elastic import define, undefine
 from .machine import lacking, on_a_real_node
 from .plane import ControlPlane
 from .real_node import RealNode, a_signing_service
@@ -77,6 +78,21 @@ def cluster(control_plane, tmp_path):
     """A namespace of the test's own in a cluster without nodes, and no schedulers yet."""
     with Cluster(control_plane, tmp_path) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def undefined(cluster):
+    """No definitions of elastic quotas, before and after; other tests may leave some."""
+    undefine(cluster)
+    yield cluster
+    undefine(cluster)
+
+
+@pytest.fixture
+def defined(undefined):
+    """The chart's definitions of elastic quotas."""
+    define(undefined)
+    return undefined
 
 
 @pytest.fixture

@@ -6,70 +6,17 @@ What the definitions say and refuse is in tests/api/test_elastic_quotas.py.
 from __future__ import annotations
 
 import base64
-from contextlib import suppress
 
 import pytest
-import yaml
 
-from .chart import CHART, rendered
+from .chart import rendered
 from .client import Refused, pods_path
+from .elastic import CRDS, NOS, OURS, a_quota, definitions, quotas, served
 from .objects import a_pod
 from .processes import until
 from .release import PATHS
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-NOS, OURS = "/apis/nos.nebuly.com/v1alpha1", "/apis/quota.hami.io/v1alpha1"
 QUANTITY = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-
-
-def definitions():
-    return [yaml.safe_load(file.read_text()) for file in sorted((CHART / "crds").glob("*.yaml"))]
-
-
-def quotas(namespace, name="", plural="elasticquotas"):
-    return f"{NOS}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
-
-
-def a_quota(name="q", kind="ElasticQuota", **spec):
-    return {
-        "apiVersion": "nos.nebuly.com/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
-@pytest.fixture
-def undefined(cluster):
-    """Neither definitions nor quotas, before and after; other tests may leave some."""
-
-    def remove():
-        names = [definition["metadata"]["name"] for definition in definitions()]
-        for name in names:
-            with suppress(Refused):
-                cluster.admin.delete(f"{CRDS}/{name}")
-        for name in names:
-            until(f"{name} is gone", lambda name=name: not cluster.admin.exists(f"{CRDS}/{name}"))
-
-    remove()
-    yield cluster
-    remove()
-
-
-def served(cluster, *paths):
-    """A new definition's resource answers 404 at first, and then 429 for a moment."""
-    for path in paths:
-        until(f"{path} is served", lambda path=path: cluster.admin.get(path), passing=(Refused,))
-
-
-@pytest.fixture
-def defined(undefined):
-    """The chart's definitions."""
-    for definition in definitions():
-        undefined.admin.create(CRDS, definition)
-    composites = quotas("default", plural="compositeelasticquotas")
-    served(undefined, quotas("default"), composites, f"{OURS}/quotatrees")
-    return undefined
 
 
 @pytest.fixture
@@ -163,12 +110,14 @@ def test_the_scheduler_has_the_rights_that_elastic_quota_takes(defined):
     hami = cluster.plane.client("hami")
     try:
         composites = quotas(ns, plural="compositeelasticquotas")
-        cluster.admin.create(quotas(ns), a_quota(min={"cpu": "4"}))
+        of_a_model = "nvidia.com/gpumem@A100"
+        cluster.admin.create(quotas(ns), a_quota(min={"cpu": "4", of_a_model: "20000"}))
         cluster.admin.create(composites, a_quota(kind="CompositeElasticQuota", namespaces=["x"]))
         for path in (quotas(ns, "q"), f"{composites}/q"):
             hami.merge(path, {"metadata": {"annotations": {"quota.hami.io/reserved": "{}"}}})
-            done = hami.merge(f"{path}/status", {"status": {"used": {"cpu": "1"}}})
-            assert done["status"] == {"used": {"cpu": "1"}}
+            used = {"cpu": "1", of_a_model: "10000"}
+            done = hami.merge(f"{path}/status", {"status": {"used": used}})
+            assert done["status"] == {"used": used}
             with pytest.raises(Refused, match="cannot delete"):
                 hami.delete(path)
         for path in (f"{NOS}/elasticquotas", f"{NOS}/compositeelasticquotas", f"{OURS}/quotatrees",

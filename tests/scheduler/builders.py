@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -52,13 +52,15 @@ def acme() -> Vendors:
     return Vendors.of({"acme": ProfileVendor(PROFILE)})
 
 
-def a_node(name: str = "n1", *, devices: int = 1, memory: int = 8000, **annotations: str) -> Node:
+def a_node(name: str = "n1", *, devices: int = 1, memory: int = 8000, models: Sequence[str] = (),
+           **annotations: str) -> Node:  # fmt: skip
+    """``models``: of its devices, one for each."""
     held = [
         Device(
             id=DeviceId(f"{name}-d{index}"),
             vendor=VendorKey("ACME"),
             index=index,
-            model="ACME One",
+            model=models[index] if models else "ACME One",
             memory_mib=MemoryMiB(memory),
             cores=CorePercent(100),
             slots=10,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
+from hami.kube.pace import Turns
 from hami.policy.quota.elastic import ElasticBook, Leaf, Member
+from hami.scheduler.elastic_levels import all_levels, levels_of
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.scrape import Scrape
 
@@ -53,6 +55,17 @@ async def test_a_quota_of_each_kind_may_have_the_same_name():
     cluster = Cluster()
     cluster.limits(an_elastic_quota("a", 10), an_elastic_quota("a", 20, None, "x", "y"))
     assert await shown(cluster, "hami_quota_min") == {("", "a"): 10, ("Composite", "a"): 20}
+
+
+async def test_all_quotas_at_once_have_the_levels_that_each_has():
+    cluster = lending()
+    cluster.limits(
+        an_elastic_quota("c", 3, 8, resource="cpu"), an_elastic_quota("d", 0, 700, "x", "y")
+    )
+    book = cluster.state.ledger.elastic
+    each = {leaf.key: list(levels_of(book, leaf)) for leaf in book.leaves}
+    assert [len(levels) for levels in each.values()] == [1, 1, 1, 1]
+    assert await all_levels(book, Turns()) == each
 
 
 async def test_cpu_is_in_cores():

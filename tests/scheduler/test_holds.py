@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod
+from hami.domain.units import PodUid
 from hami.policy.filter import Refused
+from hami.policy.quota.elastic import Member
 
 from .builders import Cluster, a_node, a_pod, a_quota, ended, granted
 
@@ -100,3 +103,60 @@ def test_another_leader_takes_no_notice(cluster: Cluster) -> None:
     cluster.sees(ended(VICTIM))
     cluster.state.end_holds()
     assert cluster.used() == (0, 0)
+
+
+# What is promised, as elastic quotas count it.
+
+
+def a_member(pod: Pod, **vector: int) -> Member:
+    return Member(uid=pod.uid, namespace=pod.namespace, name=pod.name, vector=vector)
+
+
+def promised(cluster: Cluster, asks: Pod = OTHER) -> dict[str, dict[str, int]]:
+    return {m.namespace: dict(m.vector) for m in cluster.state.holds.promised(asks.uid)}
+
+
+@pytest.fixture
+def two() -> Cluster:
+    """A claimant of ``a`` with 10 of which two victims of ``b`` and ``c`` leave 6 and 8."""
+    cluster = Cluster(a_node())
+    claimant, one, other = (a_pod("p", namespace=name, uid=name) for name in "abc")
+    cluster.state.holds.begin(
+        claimant, [one, other], {"r": 10}, [a_member(one, r=6), a_member(other, r=8, cpu=1)]
+    )
+    return cluster
+
+
+def test_a_plan_counts_for_all_others_as_carried_out(two: Cluster) -> None:
+    assert promised(two) == {"a": {"r": 10}, "b": {"r": -6}, "c": {"r": -8, "cpu": -1}}
+
+
+def test_whoever_claims_does_not_count_its_own_twice(two: Cluster) -> None:
+    assert promised(two, a_pod(namespace="a", uid="a")) == {}
+    assert promised(two) != {}
+
+
+def test_a_victim_that_stays_takes_its_part_of_the_promise_along(two: Cluster) -> None:
+    two.state.holds.spares(PodUid("b"))
+    assert promised(two) == {"a": {"r": 4}, "c": {"r": -8, "cpu": -1}}
+    two.state.holds.spares(PodUid("c"))
+    assert promised(two) == {}
+
+
+def test_nothing_is_promised_once_the_claimant_has_its_place(two: Cluster) -> None:
+    two.state.end_hold(PodUid("a"))
+    assert promised(two) == {}
+
+
+def test_a_second_plan_for_the_same_pod_replaces_what_it_will_hold(two: Cluster) -> None:
+    claimant, third = a_pod("p", namespace="a", uid="a"), a_pod("p", namespace="d", uid="d")
+    two.state.holds.begin(claimant, [third], {"r": 12}, [a_member(third, r=2)])
+    assert promised(two)["a"] == {"r": 12}
+    assert promised(two)["d"] == {"r": -2}
+    two.state.end_holds()
+    assert promised(two) == {}
+
+
+def test_other_books_promise_nothing(two: Cluster) -> None:
+    two.state.holds.forget()
+    assert promised(two) == {}

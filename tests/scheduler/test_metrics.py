@@ -478,7 +478,8 @@ def own(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
         (lambda m: m.api_called(Call()), "hami_scheduler_api_call_duration_seconds_sum", {("pods", "bind"): 0.004}),
         (lambda m: m.bind_seen(0.5), "hami_scheduler_watch_lag_seconds_sum", {(): 0.5}),
         (lambda m: m.relisted("pods"), "hami_scheduler_relists_total", {("pods",): 1}),
-        (lambda m: m.quota_refused("team"), "hami_scheduler_quota_refusals_total", {("team",): 1}),
+        (lambda m: m.quota_refused("team", "pool"), "hami_scheduler_quota_refusals_total", {("team",): 1}),
+        (lambda m: m.quota_refused("team", "pool"), "hami_quota_refusals_total", {("pool",): 1}),
         (lambda m: m.preempted("fair"), "hami_scheduler_quota_preemptions_total", {("fair",): 1}),
         (lambda m: m.event_dropped(), "hami_scheduler_events_dropped_total", {(): 1}),
     ],
@@ -565,7 +566,7 @@ def test_the_documented_labels_are_those_of_our_own_metrics():
     metrics.bound(0.1, "bound")
     metrics.reviewed(0.1, "denied")
     metrics.fitted("ACME", 0.1)
-    metrics.quota_refused("team")
+    metrics.quota_refused("team", "pool")
     metrics.preempted("fair")
     metrics.api_called(Call())
     metrics.bind_seen(0.1)
@@ -578,6 +579,8 @@ def test_the_documented_labels_are_those_of_our_own_metrics():
         name = re.sub("_(bucket|sum|count)$", "", line.name)
         shown.setdefault(name, set()).update(label for label, _ in line.labels if label != "le")
     rows = re.findall(
-        r"^\| `(hami_scheduler_\w+)` \| ([^|]*)\|", DOCUMENT.read_text(), re.MULTILINE
+        r"^\| `(hami_(?:scheduler_\w+|quota_refusals_total))` \| ([^|]*)\|",
+        DOCUMENT.read_text(),
+        re.MULTILINE,
     )
     assert {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == shown

@@ -17,7 +17,7 @@ from hami.policy.quota.elastic.ground import NoBudgets
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.preemption import Preemption
 
-from .builders import Cluster, a_node, a_pod, a_quota, ended, granted
+from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, ended, granted
 from .test_wakeup import Leads, deleting, refuse
 
 
@@ -172,3 +172,41 @@ async def test_a_victim_that_is_gone_already_is_as_good_as_evicted() -> None:
         api.errors.append(ApiError("no such pod", status=404))
         await evicted(api)
         assert cluster.state.holds.spoken_for
+
+
+async def test_two_claims_at_once_do_not_take_more_than_is_guaranteed() -> None:
+    """The second sees what the first is about to have, though its victim still runs."""
+    cluster = Cluster(a_node(devices=4))
+    cluster.limits(*(an_elastic_quota(team, 8000) for team in "abc"))
+    cluster.sees(*(running(f"b{n}", card=n, namespace="b", created=str(n)) for n in range(3)))
+    asks = [a_pod(f"a{n}", mem=8000, namespace="a", created=str(n)) for n in range(2)]
+    refuse(cluster, *asks)
+    async with preempting(cluster) as api:
+        await evicted(api, "b2")
+
+
+async def test_victims_come_from_whoever_borrows_most_once_the_others_are_gone() -> None:
+    """Of two that borrow alike each gives one, though the first one's victim still runs."""
+    cluster = Cluster(a_node(devices=6))
+    cluster.limits(*(an_elastic_quota(team, 8000) for team in "bc"), an_elastic_quota("a", 32000))
+    for card, team in enumerate("bbbccc"):
+        cluster.sees(running(f"{team}{card}", card=card, namespace=team, created=str(card)))
+    asks = [a_pod(f"a{n}", mem=8000, namespace="a", created=str(n)) for n in range(2)]
+    refuse(cluster, *asks)
+    async with preempting(cluster) as api:
+        await evicted(api, "b2", "c5")
+
+
+async def test_nobody_shares_what_is_promised_to_its_owner() -> None:
+    """What of a guarantee is claimed back already is unused no more, though nobody holds it yet."""
+    cluster = Cluster(a_node(devices=4))
+    cluster.limits(
+        *(an_elastic_quota(team, least) for team, least in (("a", 16000), ("b", 8000), ("c", 8000)))
+    )
+    cluster.sees(*(running(f"b{n}", card=n, namespace="b", created=str(n)) for n in range(4)))
+    refuse(cluster, *(a_pod(f"a{n}", mem=8000, namespace="a", created=str(n)) for n in range(2)))
+    async with preempting(cluster) as api:
+        await evicted(api, "b3", "b2")
+        refuse(cluster, a_pod("c0", mem=4000, namespace="c"), a_pod("c1", mem=8000, namespace="c"))
+        cluster.state.claims.set()
+        await evicted(api, "b3", "b2", "b1")

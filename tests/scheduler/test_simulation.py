@@ -20,7 +20,7 @@ from hami.scheduler.simulation import Simulator
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
 
 from ..builders import a_plugin
-from .builders import Cluster, a_node, a_pod, a_quota, granted
+from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted
 
 POLICY = SchedulingPolicy()
 
@@ -165,3 +165,22 @@ async def test_whoever_gave_up_keeps_nobody_waiting() -> None:
     assert (await first).node_names == (await third).node_names == ["t1"]
     assert second.cancelled()
     assert len(slow.at_once) == 2
+
+
+async def test_an_elastic_quota_counts_and_stays_as_it_is() -> None:
+    """Nobody waits for a share because an autoscaler has asked what would be."""
+    cluster = Cluster(a_node("n1", memory=9000))
+    cluster.limits(an_elastic_quota("default", 7000, 7000))
+    cluster.sees(pod := a_pod("a", mem=5000))
+    cluster.reserve(pod, "n1")
+    book = cluster.state.ledger.elastic
+    (leaf,) = book.leaves
+    before = (book.used(leaf), dict(book._waiting), [m.uid for m in book.members(leaf)])
+    for mem, fits in ((2000, True), (2001, False)):
+        question = a_question(a_pod("b", mem=mem), a_node("t1", memory=9000))
+        answer = await answer_to(question, cluster)
+        if fits:
+            assert listed(answer) == ["t1"]
+        else:
+            assert "ElasticQuota default/quota: max" in (answer.failed_nodes or {})["t1"]
+    assert (book.used(leaf), dict(book._waiting), [m.uid for m in book.members(leaf)]) == before

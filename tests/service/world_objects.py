@@ -17,7 +17,7 @@ REGISTER = "hami.io/node-nvidia-register"
 
 
 def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10, locked: bool = False,
-           without: Sequence[int] = (), ill: Sequence[int] = (), **annotations: str) -> Json:  # fmt: skip
+           model: str = "NVIDIA-T4", without: Sequence[int] = (), ill: Sequence[int] = (), **annotations: str) -> Json:  # fmt: skip
     """Devices ``GPU-<name>-<index>``; ``locked``: its agent finds its pod by HAMi's lock.
 
     ``without`` and ``ill`` are indexes of devices. ``annotations``' names are completed by
@@ -25,7 +25,7 @@ def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10,
     """
     register = [
         {"id": f"GPU-{name}-{i}", "index": i, "count": slots, "devmem": memory, "devcore": 100,
-         "type": "NVIDIA-T4", "numa": 0, "mode": "hami-core", "health": i not in ill}
+         "type": model, "numa": 0, "mode": "hami-core", "health": i not in ill}
         for i in range(devices) if i not in without
     ]  # fmt: skip
     identity = {} if locked else {"hami.io/node-identity": "NVIDIA=kubelet"}

@@ -215,10 +215,12 @@ class Books:
         """Just now this pod was bound."""
         uid = pod["metadata"]["uid"]
         for key in self._held[uid][0]:
-            used = sum((held.get(key, Amount()) for held, _ in self._held.values()), Amount())
+            used = sum((held[key] for held, _ in self._held.values() if key in held), Amount())
             if key not in self.hardware or used.exceeds(self.hardware[key]):
                 self.violations.append(f"{about(pod)}: {key} {used} of {self.hardware.get(key)}")
         namespace = pod["metadata"]["namespace"]
+        if not any(where == namespace for where, _ in self.ceilings.spans):
+            return
         counted = (
             amount
             for other, (_, amount) in self._held.items()

@@ -33,8 +33,10 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
-        status = self.process.wait(60)
+        if self.process.returncode is None:
+            # Where a test fails it may still be at work: what it answers then is heard to the end.
+            self.process.communicate(timeout=60)
+        status = self.process.returncode
         assert status in (0, -signal.SIGKILL), f"memory_console ended with {status}"
 
     def _close(self) -> None:

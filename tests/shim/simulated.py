@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -126,6 +127,15 @@ class SimulatedGpus:
         assert self._process is not None
         self._process.kill()
         self._process.wait(READY_SECONDS)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The daemon gets no processor meanwhile, as on a machine with too much to do."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def env(self, tenant: str = "", **knobs: object) -> dict[str, str]:
         """For a client: ``env("a", LAUNCH_NS=2000)`` also sets ``HAMI_SIM_LAUNCH_NS``."""

@@ -119,6 +119,32 @@ def test_processes_killed_at_any_moment(
     assert a.peak() <= LIMIT
 
 
+@pytest.mark.parametrize("forks", [0, 15])
+def test_processes_killed_while_the_driver_gets_no_processor(
+    forks: int, tenant: MakesTenant, gpus: SimulatedGpus
+):
+    """Longer than the dead stay charged: who is left takes what they had, and asks for it first."""
+    a = tenant(LIMIT)
+    chance = random.Random(100 + forks)
+    with racing(a, 6) as programs:
+        for program in programs:
+            program.storms(chance.randrange(1 << 20), most=40 * MIB, forks=forks)
+        for _ in range(8):
+            time.sleep(chance.uniform(0.02, 0.06))
+            victims = chance.sample(range(len(programs)), 3)
+            with gpus.paused():
+                for victim in victims:
+                    programs[victim].kill()
+                time.sleep(chance.uniform(0.12, 0.25))
+            for victim in victims:
+                programs[victim] = next_one = a.runs(**CHEAP)
+                next_one.storms(chance.randrange(1 << 20), most=40 * MIB, forks=forks)
+    gpus.eventually(lambda: a.holds() == 0)
+    assert LIMIT // 2 < a.peak() <= LIMIT
+    everything_can_be_had(a, LIMIT)
+    assert a.peak() <= LIMIT
+
+
 def test_killed_while_they_start(tenant: MakesTenant, gpus: SimulatedGpus):
     """Slots are taken, and contexts charged and made, by processes that may not come to the end."""
     a = tenant(LIMIT)
@@ -190,6 +216,26 @@ def test_a_slow_driver_is_waited_for(tenant: MakesTenant, gpus: SimulatedGpus):
         with racing(a, 1) as (program,):
             assert program.take("cuMemAlloc_v2", 50 * MIB) == (OUT_OF_MEMORY, 5)
     assert a.peak() <= LIMIT
+
+
+@pytest.mark.parametrize("noticed", [False, True], ids=["unnoticed", "noticed"])
+def test_a_driver_that_wakes_late_has_freed_by_then(
+    noticed: bool, tenant: MakesTenant, gpus: SimulatedGpus
+):
+    """Whoever waited for what a dead process had asks for it before the death was dealt with."""
+    a = tenant(LIMIT)
+    with racing(a, 2) as (victim, other):
+        assert victim.take("cuMemAlloc_v2", 50 * MIB) == (OUT_OF_MEMORY, 5)
+        if noticed:
+            gpus.command("set", "free_delay_ms", 60)
+            victim.kill()
+            gpus.eventually(lambda: any(client["gone"] for client in gpus.clients()))
+        with gpus.paused():
+            victim.kill()
+            other.tell("take", "cuMemAlloc_v2", 50 * MIB, 5)
+            time.sleep(0.3)
+        assert other.answer() == [SUCCESS, 5]
+    assert LIMIT // 2 < a.peak() <= LIMIT
 
 
 def test_tenants_storm_beside_each_other(tenant: MakesTenant, gpus: SimulatedGpus):

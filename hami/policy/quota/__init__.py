@@ -8,14 +8,16 @@ rounding; everything else derives from the ledger. No I/O, no clock.
 
 from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota
 from hami.policy.quota.elastic_ledger import ElasticLedger
-from hami.policy.quota.ledger import PodGate, QuotaLedger
+from hami.policy.quota.ledger import RULES, PodGate, QuotaLedger, Refusal
 
 __all__ = [
+    "RULES",
     "Constraint",
     "ElasticLedger",
     "PodGate",
     "QuotaLedger",
     "QuotaProblem",
     "QuotaRefusal",
+    "Refusal",
     "read_quota",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hami.domain import quantity
 from hami.domain.objects import ResourceQuota
@@ -35,6 +36,8 @@ class QuotaProblem:
 class QuotaRefusal:
     """One limit of one object that a pod would exceed; memory in MiB."""
 
+    rule: ClassVar = "hard"
+
     namespace: str
     name: str
     resource: str
@@ -53,7 +56,10 @@ class QuotaRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """One object: every limit must hold, whatever other objects of the namespace say."""
+    """One object: every limit must hold, whatever other objects of the namespace say.
+
+    ``limits`` are in the order of their names.
+    """
 
     namespace: str
     name: str
@@ -97,7 +103,7 @@ def read_quota(
         if isinstance(limit, BadQuantity):
             problems.append(QuotaProblem(full_name, key, f"{limit}; counts as 0 until mended"))
             limit = 0
-        limits[resource] = limit
+        limits[resource] = limit  # Each with the same prefix, so these are sorted too.
     scopes, unknown = read_scopes(quota)
     problems += [
         QuotaProblem(full_name, "scopes", f"{scope!r} is no known scope; the quota counts all pods")

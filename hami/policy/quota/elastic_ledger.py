@@ -7,11 +7,12 @@ covers them or a planner asks for them, which keeps a start short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from hami.domain.allocations import PodAllocation
+from msgspec.structs import replace
+
+from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
@@ -27,10 +28,11 @@ from hami.policy.quota.elastic.model import (
     Options,
     TreeNode,
 )
+from hami.policy.quota.elastic.models import ModelKeys, ModelOf, unknown
 from hami.policy.quota.elastic.objects import preemptible
 from hami.policy.quota.elastic.units import Units
 from hami.policy.quota.elastic.vector import PodVector, pod_vector
-from hami.policy.quota.ledger import PodGate, QuotaLedger, Refusal
+from hami.policy.quota.ledger import Entry, PodGate, QuotaLedger, Refusal
 from hami.policy.usage import asked_at_least
 
 _MIB_PER_GB = 1024
@@ -39,8 +41,14 @@ _MIB_PER_GB = 1024
 class ElasticLedger(QuotaLedger):
     """The ledger of the scheduler, and the only writer of ``elastic``."""
 
-    def __init__(self, vendors: VendorRegistry, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        vendors: VendorRegistry,
+        options: Options | None = None,
+        model_of: ModelOf = unknown,
+    ) -> None:
         super().__init__(vendors)
+        self._models = ModelKeys(self._profiles, model_of)
         self.units = Units.of(vendors)
         self.elastic = ElasticBook(options or Options(), self.units)
 
@@ -57,13 +65,13 @@ class ElasticLedger(QuotaLedger):
 
         ``bound``: the bound pods of some namespaces as they are now, with or without devices.
         """
-        before = self._covered()
+        leaves, nodes, before = list(leaves), list(nodes), self._covered()
         problems = self.elastic.set_quotas(leaves, nodes, capacity)
-        new = self._covered() - before
-        for namespace in new:
+        covered = self._covered()
+        new = covered - before
+        for namespace in covered if self._models.read(leaves, nodes) else new:
             for uid in self._pods.get(namespace, ()):
-                entry = self._entries[uid]
-                self._enter(entry.pod, entry.charge, entry.node)
+                self._enter(self._entries[uid])
         for pod in bound(new) if new else ():
             self.seen(pod)
         return problems
@@ -81,7 +89,8 @@ class ElasticLedger(QuotaLedger):
         if self.elastic.leaf_of(pod.namespace) is None:
             return False
         entry = self._entries.get(pod.uid)
-        member = self._member(pod, entry.charge if entry else None, pod.spec.node_name)
+        charge, held = (entry.charge, entry.containers) if entry else (None, ())
+        member = self._member(pod, charge, pod.spec.node_name, held)
         if member == self.elastic.member(pod.uid):
             return False
         self.elastic.put(member)
@@ -91,7 +100,7 @@ class ElasticLedger(QuotaLedger):
         """A charged pod as planners see it, whatever quota counts it or none."""
         member = self.elastic.member(uid)
         if member is None and (entry := self._entries.get(uid)) is not None:
-            self._enter(entry.pod, entry.charge, entry.node)
+            self._enter(entry)
             member = self.elastic.member(uid)
         return member
 
@@ -99,11 +108,11 @@ class ElasticLedger(QuotaLedger):
         """As for ResourceQuotas alone; what the pod counts with is worked out once."""
         if self.elastic.leaf_of(pod.namespace) is None:
             return super().reserve(pod, allocation)
-        amount, hard = self.amount(allocation.containers), self.hard_gate(pod)
-        member = self._member(pod, amount, allocation.node)
+        amount = self.amount(allocation.containers)
+        member = self._member(pod, amount, allocation.node, allocation.containers)
         refusals = (
-            *(hard.refusals(amount) if hard else ()),
-            *self.elastic.refusals(self._claim(pod, member.vector)),
+            *self._hard_refusals(pod, amount),
+            *self.elastic.refusals(member),
         )
         if not refusals:
             super().charge(pod, allocation, amount)
@@ -113,29 +122,54 @@ class ElasticLedger(QuotaLedger):
     def charge(self, pod: Pod, allocation: PodAllocation, amount: Amounts | None = None) -> None:
         super().charge(pod, allocation, amount)
         if self.elastic.leaf_of(pod.namespace) is not None:
-            entry = self._entries[pod.uid]
-            self._enter(pod, entry.charge, entry.node)
+            self._enter(self._entries[pod.uid])
+
+    def look_again(self, uids: Iterable[PodUid]) -> None:
+        """Their node has said anew what its devices are."""
+        if self._models.keys:
+            for entry in filter(None, map(self._entries.get, uids)):
+                if self.elastic.leaf_of(entry.pod.namespace) is not None:
+                    self._enter(entry)
 
     def release(self, uid: PodUid) -> None:
         super().release(uid)
         self.elastic.drop(uid)
 
-    def _enter(self, pod: Pod, charge: Amounts, node: str) -> None:
-        self.elastic.put(self._member(pod, charge, node))
+    def _enter(self, entry: Entry) -> None:
+        self.elastic.put(self._member(entry.pod, entry.charge, entry.node, entry.containers))
 
-    def _member(self, pod: Pod, charge: Amounts | None, node: str) -> Member:
+    def _member(
+        self,
+        pod: Pod,
+        charge: Amounts | None,
+        node: str,
+        containers: Sequence[ContainerAllocation],
+    ) -> Member:
+        vector = pod_vector(pod, charge, self.units, self.elastic.options.gpu_memory_gb)
+        if self._models.keys:
+            vector |= self._of_models(pod.uid, containers, node)
         return Member(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
             created=pod.metadata.creation_timestamp or "",
             priority=pod.spec.priority or 0,
-            vector=pod_vector(pod, charge, self.units, self.elastic.options.gpu_memory_gb),
+            vector=vector,
             running=pod.status is not None and pod.status.phase == "Running",
             preemptible=preemptible(pod),
             node=node,
             since=_seconds(pod.status.start_time if pod.status else None),
         )
+
+    def _of_models(
+        self, uid: PodUid, containers: Sequence[ContainerAllocation], node: str
+    ) -> Amounts:
+        """A device that is away for a while stays what it was."""
+        found = self._models.charged(containers, node)
+        if found is not None:
+            return found
+        member = self.elastic.member(uid)
+        return self._models.kept(member.vector) if member else {}
 
     # Pods that want in.
 
@@ -146,7 +180,11 @@ class ElasticLedger(QuotaLedger):
 
     def vector(self, pod: Pod, allocation: PodAllocation) -> Amounts:
         """What a pod counts with once it has this."""
-        return PodVector(pod, self.units).charged(self.amount(allocation.containers))
+        amount = self.amount(allocation.containers)
+        if self._models.keys:
+            held = self._of_models(pod.uid, allocation.containers, allocation.node)
+            amount = {**amount, **held}
+        return PodVector(pod, self.units).charged(amount)
 
     def gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
         """As for ResourceQuotas alone, with what elastic quotas leave.
@@ -156,7 +194,8 @@ class ElasticLedger(QuotaLedger):
         hard = super().gate(pod, without)
         if self.elastic.leaf_of(pod.namespace) is None:
             return hard
-        return ElasticGate(hard, self.elastic, self._claim(pod, {}), PodVector(pod, self.units))
+        vector = PodVector(pod, self.units)
+        return ElasticGate(hard, self.elastic, self._claim(pod, {}), vector, self._models)
 
     def hard_gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
         """What ResourceQuotas alone leave."""
@@ -178,13 +217,23 @@ class ElasticGate(PodGate):
     """What both kinds of quota leave a pod. It reads the book itself, so it is of now or later."""
 
     def __init__(
-        self, hard: PodGate | None, book: ElasticBook, claim: Claim, vector: PodVector
+        self,
+        hard: PodGate | None,
+        book: ElasticBook,
+        claim: Claim,
+        vector: PodVector,
+        models: ModelKeys,
     ) -> None:
         super().__init__(())
+        self._models = models
+        self.per_model = bool(models.keys)
         self._hard = hard or PodGate(())
         self._book = book
         self._claim = claim
         self._vector = vector
+
+    def of_models(self, containers: Sequence[ContainerAllocation], node: str) -> Amounts:
+        return self._models.charged(containers, node) or {}
 
     def left(self, resource: str) -> int | None:
         """At least as much as is left: what is in GB counts in MiB, and nothing else in it."""

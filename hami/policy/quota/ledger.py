@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.objects import Pod, ResourceQuota
@@ -15,11 +16,14 @@ from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota
-from hami.policy.quota.elastic.model import ElasticRefusal
+from hami.policy.quota.elastic.model import ElasticRefusal, Rule
 from hami.policy.usage import quota_charge
 
 Refusal = QuotaRefusal | ElasticRefusal
 """One limit of one object, whichever kind of quota."""
+
+RULES: tuple[str, ...] = (*get_args(Rule), QuotaRefusal.rule)
+"""Those that a refusal may name, in the order in which they are checked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,17 +37,18 @@ class _Account:
         for resource, amount in charge.items():
             self.used[resource] = self.used.get(resource, 0) + sign * amount
 
-    def used_without(self, gone: Iterable[_Entry]) -> Mapping[str, int]:
-        """By resource that is limited; ``gone`` are entries of the constraint's namespace."""
-        freed = [entry.charge for entry in gone if self.constraint.scopes.match(entry.pod)]
-        return {
-            resource: self.used.get(resource, 0) - sum(charge.get(resource, 0) for charge in freed)
-            for resource in self.constraint.limits
-        }
+    def used_without(self, gone: Iterable[Entry]) -> Mapping[str, int]:
+        """As it is now; ``gone`` are entries of the constraint's namespace."""
+        used = self.used.copy()
+        for entry in gone:
+            if self.constraint.scopes.match(entry.pod):
+                for resource, amount in entry.charge.items():
+                    used[resource] -= amount
+        return used
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class Entry:
     """What a pod holds; its ``charge`` is added up when some quota counts it."""
 
     pod: Pod
@@ -65,7 +70,7 @@ class QuotaLedger:
     def __init__(self, vendors: VendorRegistry) -> None:
         self._vendors = vendors
         self._profiles = {key: vendors[key].profile for key in vendors}
-        self._entries: dict[PodUid, _Entry] = {}
+        self._entries: dict[PodUid, Entry] = {}
         self._pods: dict[str, dict[PodUid, None]] = {}
         self._accounts: dict[str, dict[str, _Account]] = {}
 
@@ -118,7 +123,8 @@ class QuotaLedger:
         if not accounts:
             return None
         here = self._pods.get(pod.namespace, {})
-        gone = [self._entries[uid] for uid in {pod.uid, *without} if uid in here]
+        uids = {pod.uid, *without} if without else (pod.uid,)
+        gone = [self._entries[uid] for uid in uids if uid in here]
         return PodGate([(a.constraint, a.used_without(gone)) for a in accounts])
 
     def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[Refusal, ...]:
@@ -126,8 +132,8 @@ class QuotaLedger:
 
         Returns the refusals, and then nothing has changed.
         """
-        gate, amount = self.gate(pod), self.amount(allocation.containers)
-        refusals = gate.refusals(amount) if gate else ()
+        amount = self.amount(allocation.containers)
+        refusals = self._hard_refusals(pod, amount)
         if not refusals:
             self.charge(pod, allocation, amount)
         return refusals
@@ -140,7 +146,7 @@ class QuotaLedger:
         ``amount``: what :meth:`amount` says of it, where that is known.
         """
         self.release(pod.uid)
-        entry = _Entry(pod, allocation.containers, self._profiles, allocation.node, amount)
+        entry = Entry(pod, allocation.containers, self._profiles, allocation.node, amount)
         self._entries[pod.uid] = entry
         self._pods.setdefault(pod.namespace, {})[pod.uid] = None
         self._book(entry, 1)
@@ -160,7 +166,26 @@ class QuotaLedger:
         """What containers of one pod are charged, by resource name."""
         return quota_charge(containers, self._profiles)
 
-    def _book(self, entry: _Entry, sign: int) -> None:
+    def _hard_refusals(self, pod: Pod, amount: Mapping[str, int]) -> tuple[Refusal, ...]:
+        """As a gate says it; none is made for a pod that is new and admitted, as nearly all are."""
+        if pod.uid not in self._entries and self._admits(pod, amount):
+            return ()
+        gate = QuotaLedger.gate(self, pod)
+        return gate.refusals(amount) if gate else ()
+
+    def _admits(self, pod: Pod, amount: Mapping[str, int]) -> bool:
+        """Every object admits a pod that is charged nothing yet."""
+        for account in self._accounts.get(pod.namespace, {}).values():
+            constraint, used = account.constraint, account.used
+            for resource in constraint.limits:
+                refusal = constraint.refusal(
+                    resource, used.get(resource, 0), amount.get(resource, 0)
+                )
+                if refusal is not None and constraint.scopes.match(pod):
+                    return False
+        return True
+
+    def _book(self, entry: Entry, sign: int) -> None:
         for account in self._accounts.get(entry.pod.namespace, {}).values():
             if account.constraint.scopes.match(entry.pod):
                 account.add(entry.charge, sign)
@@ -170,12 +195,20 @@ class PodGate:
     """What the quotas of one pod's namespace leave it, at one moment."""
 
     def __init__(self, books: Sequence[tuple[Constraint, Mapping[str, int]]]) -> None:
+        """Each object with what it counts, where that is anything, by resource name."""
         self._books = books
+        self.per_model = False
+        """Whether single models of device are limited; without them nobody asks for them."""
+
+    def of_models(self, containers: Sequence[ContainerAllocation], node: str) -> Mapping[str, int]:
+        """What these containers would be charged there, of single models that are limited."""
+        del containers, node
+        return {}
 
     def left(self, resource: str) -> int | None:
         """The least that any object leaves of a resource; None when none limits it."""
         lefts = [
-            constraint.limits[resource] - used[resource]
+            constraint.limits[resource] - used.get(resource, 0)
             for constraint, used in self._books
             if resource in constraint.limits
         ]
@@ -188,12 +221,11 @@ class PodGate:
 
         ``ignoring_usage``: whether they could ever be admitted.
         """
-        found = (
-            (constraint.refusal(resource, 0 if ignoring_usage else used[resource], amount), used)
-            for constraint, used in self._books
-            for resource, amount in sorted(asked.items())
-            if resource in constraint.limits
-        )
-        return tuple(
-            replace(refusal, used=used[refusal.resource]) for refusal, used in found if refusal
-        )
+        found: list[Refusal] = []
+        for constraint, used in self._books:
+            for resource in constraint.limits:
+                asks, has = asked.get(resource, 0), used.get(resource, 0)
+                refusal = constraint.refusal(resource, 0 if ignoring_usage else has, asks)
+                if refusal is not None:
+                    found.append(replace(refusal, used=has))
+        return tuple(found)

@@ -28,7 +28,8 @@ class Scopes:
     requirements: tuple[ScopeRequirement, ...] = ()
 
     def match(self, pod: Pod) -> bool:
-        return all(_matches(requirement, pod) for requirement in self.requirements)
+        requirements = self.requirements
+        return not requirements or all(_matches(each, pod) for each in requirements)
 
 
 def read_scopes(quota: ResourceQuota) -> tuple[Scopes, tuple[str, ...]]:

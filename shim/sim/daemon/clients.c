@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -214,6 +215,14 @@ static bool answer(struct daemon *daemon, struct client *client, const void *mes
     return send(client->fd, out, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
 }
 
+/* It ended since the loop last looked, which will see that at its next look, and judge when. */
+static bool has_ended(const struct client *client)
+{
+    struct pollfd look = {.fd = client->fd};
+
+    return client->fd >= 0 && poll(&look, 1, 0) == 1 && (look.revents & POLLHUP);
+}
+
 void clients_message(struct daemon *daemon, struct client *client)
 {
     _Alignas(8) char message[SIM_MESSAGE_MAX];
@@ -227,24 +236,24 @@ void clients_message(struct daemon *daemon, struct client *client)
     if (length > 0 && (size_t)length <= sizeof(message) &&
         answer(daemon, client, message, (size_t)length))
         return;
+    if (has_ended(client))
+        return;
     if (length > 0)
         daemon_say(client, "a message of %zd bytes that makes no sense", length);
-    clients_drop(daemon, client);
+    clients_drop(daemon, client, daemon_now());
 }
 
 /* ---- The end ---- */
 
-void clients_drop(struct daemon *daemon, struct client *client)
+void clients_drop(struct daemon *daemon, struct client *client, uint64_t gone_ns)
 {
-    uint64_t now = daemon_now();
-
     if (client->fd < 0)
         return;
     close(client->fd);
     client->fd = -1;
-    client->free_ns = now + daemon->settings.free_delay_ns;
+    client->free_ns = gone_ns + daemon->settings.free_delay_ns;
     nvml_gone(daemon, client);
-    schedule_account(daemon, now); /* what ran until now did run */
+    schedule_account(daemon, daemon_now()); /* what ran until now did run */
     rings_client_gone(daemon, client);
 }
 

@@ -153,6 +153,7 @@ struct daemon {
     struct line *touched;
     uint64_t foreign_waits; /* items that wait for a queue of another unit */
     uint64_t next_sample_ns;
+    uint64_t seen_ns; /* whatever came before was seen */
     int epoll, timer, bell, socket, control;
     bool stop;
     struct settings settings;
@@ -206,8 +207,8 @@ void ledger_client_gone(struct daemon *daemon, struct client *client);
 bool clients_listen(struct daemon *daemon);
 void clients_accept(struct daemon *daemon);
 void clients_message(struct daemon *daemon, struct client *client);
-/* Closes it and forgets its work at once; its memory goes at free_ns. */
-void clients_drop(struct daemon *daemon, struct client *client);
+/* Closes it and forgets its work at once; its memory goes a little after `gone_ns`. */
+void clients_drop(struct daemon *daemon, struct client *client, uint64_t gone_ns);
 /* Frees what is due; returns when the next is. */
 uint64_t clients_reap(struct daemon *daemon, uint64_t now);
 struct seat *clients_seat(struct daemon *daemon, struct client *client, int unit);

@@ -17,6 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MOST_EVENTS 64
+
+/* How long the loop sleeps while somebody holds memory, and how far apart two looks can be then
+ * unless this process got no processor: a sleep, what is done in between, another sleep. */
+#define WATCH_NS UINT64_C(10000000)
+#define LATE_NS UINT64_C(25000000)
+
 /* A sleep shorter than this needs no second look at the rings: clients see it and do not ring. */
 #define SHORT_NS UINT64_C(100000)
 
@@ -98,6 +105,7 @@ static bool start(struct daemon *daemon, const char *config, int cards, bool unt
         daemon->units[i].next_ns = NEVER;
     }
     daemon->next_sample_ns = now + daemon->settings.sample_ns;
+    daemon->seen_ns = now;
     daemon->epoll = epoll_create1(EPOLL_CLOEXEC);
     daemon->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     daemon->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -116,12 +124,35 @@ static bool start(struct daemon *daemon, const char *config, int cards, bool unt
 
 /* ---- The loop ---- */
 
+static unsigned int about_what(const struct epoll_event *event)
+{
+    return event->data.u64 & ((1 << ABOUT_BITS) - 1);
+}
+
+/* Before anybody is served: processes that ended hold nothing that another asks for. A driver in a
+ * kernel frees what a process had when it ends; this one cannot if it gets no processor. So where
+ * it looks late, they ended just after the look before, for all it knows. Of the events those that
+ * are left come first; how many they are. */
+static int see_deaths(struct daemon *daemon, struct epoll_event *events, int count, uint64_t now)
+{
+    uint64_t gone_ns = now - daemon->seen_ns > LATE_NS ? daemon->seen_ns : now;
+    int left = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (about_what(&events[i]) == ABOUT_CLIENT && (events[i].events & EPOLLHUP))
+            clients_drop(daemon, events[i].data.ptr, gone_ns);
+        else
+            events[left++] = events[i];
+    }
+    return left;
+}
+
 static void handle(struct daemon *daemon, const struct epoll_event *event)
 {
     uint64_t about = event->data.u64;
     char byte;
 
-    switch (about & ((1 << ABOUT_BITS) - 1)) {
+    switch (about_what(event)) {
     case ABOUT_CLIENT:
         clients_message(daemon, event->data.ptr);
         break;
@@ -169,6 +200,8 @@ static bool may_sleep(struct daemon *daemon, uint64_t reap_ns, bool was_busy)
         next = daemon->next_sample_ns;
     if (reap_ns < next)
         next = reap_ns;
+    if (daemon->id_count > 0 && now + WATCH_NS < next)
+        next = now + WATCH_NS;
     timer.it_value.tv_sec = (time_t)(next / 1000000000u);
     timer.it_value.tv_nsec = (long)(next % 1000000000u);
     timerfd_settime(daemon->timer, TFD_TIMER_ABSTIME, &timer, NULL);
@@ -182,20 +215,23 @@ static bool may_sleep(struct daemon *daemon, uint64_t reap_ns, bool was_busy)
 
 static void run(struct daemon *daemon)
 {
-    struct epoll_event events[64];
+    struct epoll_event events[MOST_EVENTS];
     bool sleep = true;
 
     while (!daemon->stop) {
-        int count = epoll_wait(daemon->epoll, events, 64, sleep ? -1 : 0);
-        uint64_t now = daemon_now(), reap_ns;
+        uint64_t asked_ns = daemon_now(), now, reap_ns;
+        int count = epoll_wait(daemon->epoll, events, MOST_EVENTS, sleep ? -1 : 0), left;
         bool was_busy;
 
+        now = daemon_now();
         atomic_store(&daemon->board->looks_at, 0);
         was_busy = rings_drain(daemon, now);
         tick(daemon, now);
-        /* Before anybody is given more: it was free when this was asked for, if we wake late. */
+        left = see_deaths(daemon, events, count, now);
+        if (count >= 0 && count < MOST_EVENTS) /* there is no other from before we asked */
+            daemon->seen_ns = asked_ns;
         clients_reap(daemon, now);
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < left; i++)
             handle(daemon, &events[i]);
         tick(daemon, now);
         reap_ns = clients_reap(daemon, now);

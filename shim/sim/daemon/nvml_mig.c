@@ -165,13 +165,12 @@ static struct sim_nvml_compute *find_compute(struct sim_nvml_instance *of, int32
     return NULL;
 }
 
-static int place_compute(const struct sim_nvml_instance *of, uint32_t slices, uint32_t of_slices,
-                         int32_t wanted)
+static int place_compute(const struct sim_nvml_instance *of, uint32_t slices, uint32_t of_slices)
 {
     int start;
 
     for (uint32_t nth = 0; (start = sim_mig_compute_start(slices, of_slices, nth)) >= 0; nth++) {
-        bool is_taken = wanted != SIM_NVML_ANYWHERE && start != wanted;
+        bool is_taken = false;
 
         for (int i = 0; i < of->compute_count; i++)
             if ((uint32_t)start < of->compute[i].start + of->compute[i].size &&
@@ -217,9 +216,9 @@ uint32_t nvml_compute_create(struct daemon *daemon, struct nvml_card *of,
         return NVML_NOT_FOUND;
     profile = sim_mig_profile(model, whole->profile_id);
     slices = sim_mig_compute_slices(ask->number, profile->slices);
-    if (slices == 0 || (ask->start != SIM_NVML_ANYWHERE && ask->size != (int32_t)slices))
+    if (slices == 0)
         return NVML_INVALID_ARGUMENT;
-    start = place_compute(whole, slices, profile->slices, ask->start);
+    start = place_compute(whole, slices, profile->slices);
     if (start < 0 || whole->compute_count == SIM_CARD_INSTANCES)
         return NVML_NO_ROOM;
     for (*id = 0; find_compute(whole, *id); ++*id)

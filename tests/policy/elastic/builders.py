@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hami.domain.units import PodUid
 from hami.policy.quota.elastic import (
     GPU_MEMORY,
     Amounts,
+    Capacity,
     Claim,
     ElasticBook,
     Leaf,
@@ -111,4 +113,9 @@ def may(book: ElasticBook, name: str, asked: int | Mapping[str, int], **how: boo
 
 def labels(book: ElasticBook, leaf: Leaf) -> list[str]:
     """``in`` or ``over`` for each pod, oldest first."""
-    return [label.removesuffix("-quota") for label in book.relabel(leaf).values()]
+    return [str(label).removesuffix("-quota") for label in capacities(book, leaf).values()]
+
+
+def capacities(book: ElasticBook, leaf: Leaf) -> dict[PodUid, Capacity | None]:
+    """What each of its pods is labelled, oldest first."""
+    return {member.uid: book.capacity(member.uid) for member in book.members(leaf)}

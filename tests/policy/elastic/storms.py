@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from hami.policy.quota.elastic import Amounts, Claim, Leaf, Member, Options, TreeNode
 from hami.policy.quota.elastic.plan import Plan
 
+from .builders import capacities
 from .world import World, WorldGround, the_claim, total
 
 RESOURCES = ("gpu", "memory", "cpu")
@@ -147,7 +150,7 @@ class Storm:
     def books(self) -> list[object]:
         book = self.world.book
         return [
-            (book.used(leaf), book.relabel(leaf), book.guaranteed(leaf)) for leaf in self.quotas
+            (book.used(leaf), capacities(book, leaf), book.guaranteed(leaf)) for leaf in self.quotas
         ]
 
     def holds(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member, Options, TreeNode
 from hami.policy.quota.elastic.fair import filled_shares, floor_shares
 
-from .builders import G, a_book, a_claim, a_leaf, a_member, may
+from .builders import G, a_book, a_claim, a_leaf, a_member, capacities, may
 
 RESOURCES = ("cpu", G, "x")
 NAMESPACES = ("n1", "n2", "n3")
@@ -135,7 +135,7 @@ def snapshot(book: ElasticBook):
     """All that can be asked of a book without changing it."""
     return [
         (leaf, book.members(leaf), dict(book.used(leaf)), book.running_used(leaf), book.borrowed(leaf), book.lent(leaf),
-         book.guaranteed(leaf), dict(book.relabel(leaf)), list(book.over_quota(leaf)))
+         book.guaranteed(leaf), capacities(book, leaf), list(book.over_quota(leaf)))
         for leaf in book.leaves
     ], book.pool, book.available  # fmt: skip
 

@@ -13,7 +13,7 @@ from hami.domain.objects import Container, Pod, PodSpec, Resources
 from hami.policy.quota.elastic import Leaf, Options, pod_vector
 from hami.policy.quota.elastic.vector import slice_gb
 
-from .builders import UNITS, G, a_book, a_claim, a_leaf, a_member, labels
+from .builders import UNITS, G, a_book, a_claim, a_leaf, a_member, capacities, labels
 
 STRICT = Options(strict_core=True)
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -312,7 +312,7 @@ def test_when_min_is_lowered_the_name_decides_between_equals():
     assert labels(book, leaf) == ["in", "in"]
     lower = a_leaf("a", 32)
     book.set_quotas([lower])
-    assert book.relabel(lower) == {"a/pod-1": "in-quota", "a/pod-2": "over-quota"}
+    assert capacities(book, lower) == {"a/pod-1": "in-quota", "a/pod-2": "over-quota"}
 
 
 def test_a_composite_takes_over_the_namespaces_of_single_quotas():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Claim, ElasticBook, Leaf, Member, Options, TreeNode

@@ -235,6 +235,8 @@ def _plain(found: Any) -> Any:
         return found.decode()
     if isinstance(found, ctypes._Pointer):
         return pynvml.nvmlDeviceGetUUID(found)
+    if isinstance(found, ctypes.c_uint):
+        return found.value
     if isinstance(found, ctypes.Array) or type(found) is list:
         return [_plain(each) for each in found]
     if isinstance(found, ctypes.Structure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -62,6 +63,26 @@ def test_memory_outlives_its_process_a_little(gpus_with, clients_of):
         other.ask("take", 0, 10 * MIB, DATA)
         other.kill()
         gpus.eventually(lambda: gpus.used() == 50 * MIB)
+
+
+@pytest.mark.parametrize("noticed", [False, True], ids=["unnoticed", "noticed"])
+def test_a_daemon_that_had_no_processor_frees_first_what_is_due(noticed, gpus_with, clients_of):
+    """What is asked for long after a death finds the memory free, as with a driver in a kernel."""
+    with gpus_with(ONE_CARD) as gpus, clients_of(gpus) as client:
+        one, other = client("a"), client("a")
+        one.ask("take", 0, 60 * MIB, DATA)
+        other.ask("take", 0, 10 * MIB, DATA)
+        if noticed:
+            gpus.command("set", "free_delay_ms", 100)
+            one.kill()
+            gpus.eventually(lambda: [c["gone"] for c in gpus.clients()].count(True) == 1)
+        with gpus.paused():
+            one.kill()
+            time.sleep(0.15)
+            other.tell("take", 0, 80 * MIB, DATA)
+            time.sleep(0.02)
+        other.answer()
+        assert gpus.held("a").peak == 90 * MIB
 
 
 @pytest.mark.parametrize("how", ["fork", "clone"])

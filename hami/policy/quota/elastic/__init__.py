@@ -7,7 +7,7 @@ give a guarantee back (``plan``). ``model`` has the values that all of them spea
 """
 
 from hami.policy.quota.elastic.arrangement import ElasticProblem
-from hami.policy.quota.elastic.book import CAPACITY_LABEL, Capacity, ElasticBook, Pool
+from hami.policy.quota.elastic.book import CAPACITY_LABEL, Capacity, ElasticBook, Pool, Shares
 from hami.policy.quota.elastic.model import (
     GPU_MEMORY,
     Amounts,
@@ -36,6 +36,7 @@ __all__ = [
     "Member",
     "Options",
     "Pool",
+    "Shares",
     "TreeNode",
     "Units",
     "pod_vector",

@@ -81,7 +81,7 @@ class Accounts:
             node, known = tree.leaves[leaf.key], before.get(leaf.key)
             if known is not None and set(known.leaf.namespaces) == set(leaf.namespaces):
                 known.order.guarantee(leaf.min)
-                tree.take(node, known.node.used, 1)
+                tree.take(node, known.node.all_used, 1)
                 known.leaf, known.node = leaf, node
                 by_leaf[leaf.key] = known
             else:
@@ -102,8 +102,8 @@ class Accounts:
 
     # Pods.
 
-    def place(self, member: Member) -> None:
-        """Charge a pod; what it held before is replaced."""
+    def place(self, member: Member) -> Account | None:
+        """Charge a pod, and the quota that counts it; what it held before is replaced."""
         self.remove(member.uid)
         self.members[member.uid] = member
         self._in_namespace.setdefault(member.namespace, {})[member.uid] = None
@@ -112,6 +112,7 @@ class Accounts:
             account.order.add(member)
             account.count(member, 1)
             self.tree.take(account.node, member.vector, 1)
+        return account
 
     def remove(self, uid: PodUid) -> Member | None:
         """Release a pod; what it held, or None when it is not known."""

@@ -40,6 +40,14 @@ _NO_UNITS = Units()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """One resource of all quotas at one moment: ``lent`` and ``guaranteed`` of the book."""
+
+    lent: Mapping[LeafKey, int]
+    guaranteed: Mapping[LeafKey, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """One resource of all quotas together. ``free`` is what may still be used, ``total`` both."""
 
@@ -60,6 +68,7 @@ class ElasticBook:
         self._units = units
         self._accounts = Accounts(options)
         self._rules = self._rules_now()
+        self._leaves: Sequence[Leaf] = []
         self._waiting: dict[PodUid, Claim] = {}
         self._fresh: dict[LeafKey, set[PodUid]] = {}
 
@@ -78,6 +87,8 @@ class ElasticBook:
         known = set(self._accounts)
         problems = self._accounts.arrange(leaves, nodes, capacity)
         self._rules = self._rules_now()
+        by_key = sorted((account.leaf for account in self._accounts), key=lambda leaf: leaf.key)
+        self._leaves = by_key
         self._fresh = {
             account.leaf.key: self._fresh.get(account.leaf.key, set())
             if account in known
@@ -94,7 +105,7 @@ class ElasticBook:
     @property
     def leaves(self) -> Sequence[Leaf]:
         """The quotas that count, by key."""
-        return sorted((account.leaf for account in self._accounts), key=lambda leaf: leaf.key)
+        return self._leaves
 
     def leaf(self, key: LeafKey) -> Leaf:
         return self._accounts[key].leaf
@@ -108,18 +119,17 @@ class ElasticBook:
 
     def put(self, member: Member) -> None:
         """Charge a pod without asking; what it held before is replaced, and it waits no more."""
-        self._accounts.place(member)
+        account = self._accounts.place(member)
         self._waiting.pop(member.uid, None)
-        account = self._accounts.of(member.namespace)
         if account is not None:
-            self._fresh.setdefault(account.node.title, set()).add(member.uid)
+            self._fresh[account.node.title].add(member.uid)
 
     def drop(self, uid: PodUid) -> None:
         """Take back exactly what was charged. Idempotent."""
         member = self._accounts.remove(uid)
         account = self._accounts.of(member.namespace) if member else None
         if account is not None:
-            self._fresh.get(account.node.title, set()).discard(uid)
+            self._fresh[account.node.title].discard(uid)
 
     def member(self, uid: PodUid) -> Member | None:
         return self._accounts.members.get(uid)
@@ -154,8 +164,11 @@ class ElasticBook:
     def withdraw(self, uid: PodUid) -> None:
         self._waiting.pop(uid, None)
 
-    def refusals(self, claim: Claim) -> tuple[ElasticRefusal, ...]:
-        """Every rule that the pod would break now, its own charge not counted; none: it may."""
+    def refusals(self, claim: Claim | Member) -> tuple[ElasticRefusal, ...]:
+        """Every rule that the pod would break now, its own charge not counted; none: it may.
+
+        A ``Member`` is a pod as it would be charged.
+        """
         return self._refusals(claim, ever=False)
 
     def room(self, claim: Claim, resource: str) -> int | None:
@@ -170,7 +183,7 @@ class ElasticBook:
         """Every rule that it would break even if nothing were used; none: it is worth waiting."""
         return self._refusals(claim, ever=True)
 
-    def _refusals(self, claim: Claim, *, ever: bool) -> tuple[ElasticRefusal, ...]:
+    def _refusals(self, claim: Claim | Member, *, ever: bool) -> tuple[ElasticRefusal, ...]:
         account = self._accounts.of(claim.namespace)
         if account is None:
             return ()
@@ -183,7 +196,7 @@ class ElasticBook:
     def _rules_now(self) -> Rules:
         return Rules(self._accounts.tree, self.options, self._units)
 
-    def _own(self, claim: Claim) -> Member | None:
+    def _own(self, claim: Claim | Member) -> Member | None:
         """What the pod itself holds of the quota that it asks."""
         own = self._accounts.members.get(claim.uid)
         return own if own is not None and own.namespace == claim.namespace else None
@@ -192,12 +205,17 @@ class ElasticBook:
 
     def used(self, leaf: Leaf) -> Amounts:
         """What all its pods hold."""
-        return {r: amount for r, amount in self._of(leaf).node.used.items() if amount}
+        return self._of(leaf).node.all_used
 
     def running_used(self, leaf: Leaf) -> Amounts:
         """What its running pods hold, of the resources in ``min``: nos' ``status.used``."""
         account = self._of(leaf)
         return {r: account.running.get(r, 0) for r in account.leaf.min}
+
+    def running_of(self, leaf: Leaf, resource: str) -> int | None:
+        """One resource of :meth:`running_used`; None of any that ``min`` does not name."""
+        account = self._of(leaf)
+        return account.running.get(resource, 0) if resource in account.leaf.min else None
 
     def guarantee(self, leaf: Leaf) -> Amounts:
         """Its ``min`` for every resource that any quota guarantees; 0 where it says nothing."""
@@ -223,26 +241,44 @@ class ElasticBook:
         ``claim``: a pod that wants in but may not have been announced with ``ask``; its
         resources alone are then answered for.
         """
-        node, tree = self._of(leaf).node, self._accounts.tree
-        resources = tree.pool if claim is None else tree.pool & claim.vector.keys()
-        mode, found = self.options.fair_share, {}
-        for resource in resources:
-            demand = None
-            if mode == "waterfill":
-                demand = sharing.Demand(tree, resource, self._waiting_for(resource, claim))
-            found[resource] = sharing.guaranteed_over(node, resource, mode, demand)
-        return found
+        node, pool = self._of(leaf).node, self._accounts.tree.pool
+        resources = pool if claim is None else pool & claim.vector.keys()
+        mode = self.options.fair_share
+        return {
+            resource: sharing.guaranteed_over(node, resource, mode, self._demand(resource, claim))
+            for resource in resources
+        }
+
+    def shares(self, resource: str) -> Shares:
+        """What :meth:`lent` and :meth:`guaranteed` say of every quota, at the price of a few.
+
+        Empty of a resource that no quota guarantees.
+        """
+        tree, mode = self._accounts.tree, self.options.fair_share
+        if resource not in tree.pool:
+            return Shares(lent={}, guaranteed={})
+        demand = self._demand(resource, None)
+        return Shares(
+            lent=sharing.all_lend(tree.root, resource),
+            guaranteed=sharing.all_guaranteed_over(tree.root, resource, mode, demand),
+        )
+
+    def _demand(self, resource: str, claim: Claim | None) -> sharing.Demand | None:
+        if self.options.fair_share != "waterfill":
+            return None
+        waiting = self._waiting_for(resource, claim)
+        return sharing.Demand(self._accounts.tree, resource, waiting)
 
     @property
     def available(self) -> Amounts:
         """What of all guarantees is unused and lent, and shared out (nos' O)."""
-        return {r: max(0, amount) for r, amount in self._accounts.tree.root.spare.items()}
+        return {r: max(0, sums.spare) for r, sums in self._accounts.tree.root.sums.items()}
 
     @property
     def pool(self) -> Mapping[str, Pool]:
         """All quotas together, for every resource that any of them guarantees."""
         root = self._accounts.tree.root
-        return {r: Pool(used=root.used.get(r, 0), free=left) for r, left in root.left.items()}
+        return {r: Pool(used=sums.used, free=sums.left) for r, sums in root.sums.items()}
 
     # Over-quota.
 
@@ -273,16 +309,12 @@ class ElasticBook:
             return None
         return _capacity(over=account.order.is_over(member))
 
-    def relabel(self, leaf: Leaf) -> Mapping[PodUid, Capacity]:
-        """What each of its pods is now."""
-        order = self._of(leaf).order
-        return {m.uid: _capacity(over=order.is_over(m)) for m in order.members}
-
     def moved(self, leaf: Leaf) -> Mapping[PodUid, Capacity]:
         """The pods that are new or have changed sides since this was last asked, and where."""
         order = self._of(leaf).order
         moved = {m.uid: m for m in order.moved()}
-        for uid in self._fresh.pop(leaf.key, ()):
+        fresh, self._fresh[leaf.key] = self._fresh[leaf.key], set()
+        for uid in fresh:
             moved[uid] = self._accounts.members[uid]
         return {uid: _capacity(over=order.is_over(member)) for uid, member in moved.items()}
 

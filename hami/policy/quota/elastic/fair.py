@@ -18,7 +18,11 @@ def floor_shares(total: int, weights: Sequence[int], caps: Sequence[int | None])
     whole = sum(weights)
     if whole <= 0:
         return [0] * len(weights)
-    return [_capped(total * w // whole, cap) for w, cap in zip(weights, caps, strict=True)]
+    shares = [total * weight // whole for weight in weights]
+    for i, cap in enumerate(caps):
+        if cap is not None and cap < shares[i]:
+            shares[i] = cap
+    return shares
 
 
 def filled_shares(total: int, weights: Sequence[int], caps: Sequence[int | None]) -> list[int]:
@@ -27,26 +31,23 @@ def filled_shares(total: int, weights: Sequence[int], caps: Sequence[int | None]
     open_ = [i for i, weight in enumerate(weights) if weight > 0]
     while True:
         whole = sum(weights[i] for i in open_)
-        full = {i: cap for i in open_ if _reaches(cap := caps[i], total, weights[i], whole)}
+        # Those whose exact share would be their cap or more.
+        full = {
+            i: cap
+            for i in open_
+            if (cap := caps[i]) is not None and total * weights[i] >= cap * whole
+        }
         if not full:
             break
         for i, cap in full.items():
-            shares[i] = cap or 0
-            total -= shares[i]
+            shares[i] = cap
+            total -= cap
         open_ = [i for i in open_ if i not in full]
     for i in open_:
         shares[i] = total * weights[i] // whole
-    rest = total - sum(shares[i] for i in open_)
-    by_remainder = sorted(open_, key=lambda i: (-(total * weights[i] % whole), i))
-    for i in by_remainder[:rest]:
-        shares[i] += 1
+    if rest := total - sum(shares[i] for i in open_):
+        # The sort keeps equals in their order.
+        by_remainder = sorted(open_, key=lambda i: -(total * weights[i] % whole))
+        for i in by_remainder[:rest]:
+            shares[i] += 1
     return shares
-
-
-def _reaches(cap: int | None, total: int, weight: int, whole: int) -> bool:
-    """Its exact share would be its cap or more."""
-    return cap is not None and total * weight >= cap * whole
-
-
-def _capped(share: int, cap: int | None) -> int:
-    return share if cap is None else min(share, cap)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from hami.domain.units import PodUid
 
 Amounts = Mapping[str, int]
@@ -71,12 +73,12 @@ class TreeNode:
     tree: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that holds quota: reserved or bound, and not ended.
 
     ``created`` is its creation timestamp as the API server writes it, so that text order is time
-    order. ``since``: when it began to run, in seconds since 1970; None before that.
+    order. ``since``: when it began to run, in seconds since 1970; None before that. A struct like
+    the pods themselves, because one is made in every decision: a dataclass takes ten times as long.
     """
 
     uid: PodUid
@@ -95,8 +97,7 @@ class Member:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that wants in. ``never_preempts``: its ``preemptionPolicy`` is ``Never``."""
 
     uid: PodUid

@@ -17,7 +17,7 @@ from typing import Literal
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.model import Amounts, Member
-from hami.policy.quota.elastic.ranks import Ranks
+from hami.policy.quota.elastic.ranks import Ranks, place_of
 
 SortKey = tuple[bool, str, int, tuple[tuple[str, int], ...], str, str, str]
 
@@ -63,7 +63,7 @@ class Order:
 
     def add(self, member: Member) -> None:
         key = sort_key(member)
-        at = bisect_left(self._keys, key)
+        at = place_of(key, self._keys)
         self._keys.insert(at, key)
         self._members.insert(at, member)
         self._ranks.add(key, member)

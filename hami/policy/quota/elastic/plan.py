@@ -8,8 +8,10 @@ evict each other. Nothing is changed: whoever executes the plan does that.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
+
+from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.book import ElasticBook

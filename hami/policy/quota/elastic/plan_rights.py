@@ -85,7 +85,7 @@ def below_min(book: ElasticBook, leaf: Leaf, member: Member) -> bool:
     """Without this pod its quota has less than its ``min`` of something that the pod holds."""
     used = book.node(leaf).used
     return any(
-        member.vector.get(r, 0) > 0 and used.get(r, 0) - member.vector[r] < least
+        member.vector.get(r, 0) > 0 and used(r) - member.vector[r] < least
         for r, least in leaf.min.items()
     )
 
@@ -106,7 +106,7 @@ class Own:
     def __init__(self, asking: Asking, leaf: Leaf, *, may_grow: bool) -> None:
         self._book, self._claim, self._leaf = asking.book, asking.claim, leaf
         self._node = asking.book.node(leaf)
-        self._before = dict(self._node.used)
+        self._before = self._node.all_used
         self._may_grow = may_grow
         self.resources = frozenset(asking.asked)
 
@@ -119,10 +119,10 @@ class Own:
             return {}
         lacking = {}
         for resource, asked in vector.items():
-            if asked <= 0 or resource not in self._node.left:
+            if asked <= 0 or resource not in self._node.sums:
                 continue
             most = max(self._leaf.min.get(resource, 0), self._before.get(resource, 0))
-            excess = self._node.used.get(resource, 0) + asked - most
+            excess = self._node.used(resource) + asked - most
             if excess > 0:
                 lacking[resource] = excess
         return lacking

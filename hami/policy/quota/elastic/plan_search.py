@@ -7,7 +7,9 @@ All of it happens in a trial of the book, so every rule is the book's own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.book import ElasticBook

@@ -50,7 +50,7 @@ class _Foreign(ABC):
             leaves = list(known.values())
         for leaf in leaves:
             node = self._book.node(leaf)
-            if node is self._home or not any(node.left.get(r, 0) < 0 for r in resources):
+            if node is self._home or not any(node.left(r) < 0 for r in resources):
                 continue
             yield Source(
                 key=leaf.key,
@@ -81,14 +81,14 @@ class _Foreign(ABC):
         return any(
             _unused(self._book.node(leaf), self._above, r, held)
             for r, held in member.vector.items()
-            if held > 0 and r in self._home.left
+            if held > 0 and r in self._home.sums
         )
 
     def _debt(self, leaf: Leaf, node: Node, resources: Collection[str]) -> Debt | None:
         self._taken_for[leaf.key] = over = self._too_much(leaf, node, resources)
         if not over:
             return None
-        return max(_ratio(-node.left[r], leaf.min.get(r, 0)) for r in over)
+        return max(_ratio(-node.left(r), leaf.min.get(r, 0)) for r in over)
 
     def _members(self, leaf: Leaf, by_leaf: dict[LeafKey, list[Member]] | None) -> Iterable[Member]:
         if by_leaf is not None:
@@ -103,10 +103,10 @@ class _Foreign(ABC):
             return f"{leaf.key} is guaranteed nothing of what the pod asks for"
         for r in sorted(self.resources):
             limit = leaf.min[r] + extra.get(r, 0)
-            if used.get(r, 0) + vector.get(r, 0) > limit:
+            if used(r) + vector.get(r, 0) > limit:
                 share = f" + {amount(self._book, r, extra[r])} {said}" if r in extra else ""
                 return (
-                    f"{leaf.key}: {r}: used {amount(self._book, r, used.get(r, 0))} + asked "
+                    f"{leaf.key}: {r}: used {amount(self._book, r, used(r))} + asked "
                     f"{amount(self._book, r, vector.get(r, 0))} > min "
                     f"{amount(self._book, r, leaf.min[r])}{share}"
                 )
@@ -127,7 +127,7 @@ class Reclaim(_Foreign):
     def __init__(self, asking: Asking, leaf: Leaf, level: Node) -> None:
         super().__init__(asking, leaf, level)
         self._level = level
-        pooled = frozenset(r for r in asking.asked if r in self._home.left)
+        pooled = frozenset(r for r in asking.asked if r in self._home.sums)
         self._whole = level is not self._home or pooled <= leaf.min.keys()
         """Every resource that counts is within the guarantee."""
         if level is not self._home:
@@ -171,7 +171,7 @@ class Reclaim(_Foreign):
         leaf = self._book.leaf_of(victim.namespace)
         assert leaf is not None, "a victim is of a quota"
         r = _named_for(victim, self.resources, self._book.borrowed(leaf))
-        used, theirs = self._home.used.get(r, 0), self._book.used(leaf).get(r, 0)
+        used, theirs = self._home.used(r), self._book.used(leaf).get(r, 0)
         by = "" if self._level is self._home else f", within {self._level.title}"
         return (
             f"reclaimed by {self._leaf.key} for pod {self._claim.full_name}{by}: of {r} it uses "
@@ -185,9 +185,7 @@ class Reclaim(_Foreign):
         branch = self._branch(node)
         if branch is None:
             return frozenset()
-        return frozenset(
-            r for r in resources if node.left.get(r, 0) < 0 and branch.left.get(r, 0) < 0
-        )
+        return frozenset(r for r in resources if node.left(r) < 0 and branch.left(r) < 0)
 
     def _branch(self, node: Node) -> Node | None:
         """What of a quota's way up is beside the claimant's; None: it is below the level."""
@@ -243,10 +241,10 @@ class Fair(_Foreign):
         )
 
     def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
-        if not any(node.left.get(r, 0) < 0 for r in resources):
+        if not any(node.left(r) < 0 for r in resources):
             return frozenset()
         share = self._book.guaranteed(leaf, self._claim)
-        return frozenset(r for r in resources if -node.left.get(r, 0) > share.get(r, 0))
+        return frozenset(r for r in resources if -node.left(r) > share.get(r, 0))
 
 
 def _ratio(over: int, least: int) -> Debt:
@@ -257,7 +255,7 @@ def _left_after(leaf: Node, level: Node, resource: str, asked: int) -> int:
     """What a node has left once a quota below it uses more."""
     change = -asked
     for node in leaf.way_up:
-        before = node.left[resource]
+        before = node.sums[resource].left
         if node is level:
             return before + change
         change = lent(node, resource, before + change) - lent(node, resource, before)
@@ -270,8 +268,8 @@ def _unused(leaf: Node, above: Collection[int], resource: str, freed: int) -> bo
     for node in leaf.way_up:
         if id(node) in above or not change:
             return False
-        before = node.left[resource]
-        if node.full[resource] > 0 and before + change > 0:
+        before = node.sums[resource].left
+        if node.sums[resource].full > 0 and before + change > 0:
             return True
         change = lent(node, resource, before + change) - lent(node, resource, before)
     return False

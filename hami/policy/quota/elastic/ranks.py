@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from hami.policy.quota.elastic.model import Member
 
 Key = TypeVar("Key", bound=tuple[object, ...])
+
+
+def place_of(key: Key, keys: Sequence[Key]) -> int:
+    """Where it belongs among those, which are in order; a new pod is the newest as a rule."""
+    return len(keys) if not keys or keys[-1] < key else bisect_left(keys, key)
 
 
 class Ranks(Generic[Key]):
@@ -18,8 +23,11 @@ class Ranks(Generic[Key]):
         self._ranks: dict[int, tuple[list[Key], list[Member]]] = {}
 
     def add(self, key: Key, member: Member) -> None:
-        keys, members = self._ranks.setdefault(member.priority, ([], []))
-        at = bisect_left(keys, key)
+        rank = self._ranks.get(member.priority)
+        if rank is None:
+            rank = self._ranks[member.priority] = ([], [])
+        keys, members = rank
+        at = place_of(key, keys)
         keys.insert(at, key)
         members.insert(at, member)
 

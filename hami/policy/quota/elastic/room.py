@@ -25,9 +25,8 @@ def _bounds(
     tree: Tree, options: Options, account: Account, claim: Claim, own: Member | None, resource: str
 ) -> Iterator[int]:
     held = 0 if own is None else own.vector.get(resource, 0)
-    for node in account.node.way_up:
-        if resource in node.max:
-            yield node.max[resource] - node.used.get(resource, 0) + held
+    for node, most in account.node.ceilings.get(resource, ()):
+        yield most - node.used(resource) + held
     if resource not in tree.pool:
         return
     if not claim.preemptible:
@@ -37,7 +36,7 @@ def _bounds(
         yield account.node.own.get(resource, 0) - fixed
     node, unlent = account.node, 0
     """What of the way's unused quota is not lent on, and so is missing nowhere above."""
-    left = node.left[resource] + held
+    left = node.sums[resource].left + held
     while True:
         bound = 0 if node.parent is None else node.borrow.get(resource)
         if options.pool != "off" if node.parent is None else bound is not None:
@@ -46,6 +45,6 @@ def _bounds(
             return
         if resource in node.lend:
             unlent += max(0, left - node.lend[resource])
-        unused = lent(node, resource, left) - lent(node, resource, node.left[resource])
-        left = node.parent.left[resource] + unused
+        unused = lent(node, resource, left) - lent(node, resource, node.sums[resource].left)
+        left = node.parent.sums[resource].left + unused
         node = node.parent

@@ -25,7 +25,7 @@ class Rules:
     units: Units
 
     def broken(
-        self, claim: Claim, account: Account, own: Member | None, *, ever: bool = False
+        self, claim: Claim | Member, account: Account, own: Member | None, *, ever: bool = False
     ) -> list[ElasticRefusal]:
         """Every rule that the pod would break; ``own`` is its present charge and not counted.
 
@@ -33,12 +33,16 @@ class Rules:
         """
         found: Found = []
         strict, pool, leaf = self.options.strict_core, self.tree.pool, account.node
+        ceilings, bounds, part_lent = leaf.ceilings, leaf.bounds, leaf.part_lent
         asked = self._compared(claim, leaf) if strict else claim.vector
         for resource, amount in asked.items():
             if amount <= 0 and not strict:
                 continue
             held = 0 if own is None or ever else own.vector.get(resource, 0)
-            self._above_max(found, leaf, resource, amount, held, ever=ever)
+            for node, limit in ceilings.get(resource, ()):
+                used = 0 if ever else node.used(resource) - held
+                if used + amount > limit:
+                    found.append(self._refusal("max", node, resource, used, amount, limit))
             if resource not in pool:
                 continue
             if not claim.preemptible:
@@ -46,20 +50,15 @@ class Rules:
                 if own is not None and not own.preemptible:
                     fixed -= held
                 self._above_min(found, leaf, resource, amount, fixed)
-            self._borrowing(found, leaf, resource, amount, held, ever=ever)
+            if resource in part_lent:
+                self._borrowing_part(found, leaf, resource, amount, held, ever=ever)
+                continue
+            # Every node lends whatever it has: what is asked is missing all the way up.
+            for node, sums, bound in bounds.get(resource, ()):
+                left = (sums.full if ever else sums.left) + held - amount + bound
+                if left < 0:
+                    self._too_much(found, node, resource, amount, held, left, ever=ever)
         return found
-
-    def _above_max(
-        self, found: Found, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
-    ) -> None:
-        node: Node | None = leaf
-        while node is not None:
-            limit = node.max.get(resource)
-            if limit is not None:
-                used = 0 if ever else node.used.get(resource, 0) - held
-                if used + asked > limit:
-                    found.append(self._refusal("max", node, resource, used, asked, limit))
-            node = node.parent
 
     def _above_min(self, found: Found, leaf: Node, resource: str, asked: int, used: int) -> None:
         least = leaf.own.get(resource, 0)
@@ -67,7 +66,7 @@ class Rules:
             rule: Rule = "min of non-preemptible pods"
             found.append(self._refusal(rule, leaf, resource, used, asked, least))
 
-    def _borrowing(
+    def _borrowing_part(
         self, found: Found, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
     ) -> None:
         """What every node would have left: it may be below 0 by its borrow limit, the root's not.
@@ -77,7 +76,8 @@ class Rules:
         however much others are over.
         """
         node = leaf
-        before = node.full[resource] if ever else node.left[resource] + held
+        now = node.sums[resource].full if ever else node.sums[resource].left
+        before = now + held
         after = before - asked
         while after < before or self.options.strict_core:
             parent = node.parent
@@ -86,20 +86,33 @@ class Rules:
             else:
                 bound = node.borrow.get(resource)
             if bound is not None and after + bound < 0:
-                used = 0 if ever else node.used.get(resource, 0) - held
-                rule: Rule = "pool" if parent is None else "borrow limit"
-                limit = used + asked + after + bound
-                found.append(self._refusal(rule, node, resource, used, asked, limit))
+                self._too_much(found, node, resource, asked, held, after + bound, ever=ever)
             if parent is None:
                 return
-            now = node.full[resource] if ever else node.left[resource]
-            above = parent.full[resource] if ever else parent.left[resource]
-            above -= lent(node, resource, now)
-            before = above + lent(node, resource, before)
-            after = above + lent(node, resource, after)
-            node = parent
+            sums = parent.sums[resource]
+            above = sums.full if ever else sums.left
+            others = above - lent(node, resource, now)
+            before = others + lent(node, resource, before)
+            after = others + lent(node, resource, after)
+            node, now = parent, above
 
-    def _compared(self, claim: Claim, leaf: Node) -> Amounts:
+    def _too_much(
+        self,
+        found: Found,
+        node: Node,
+        resource: str,
+        asked: int,
+        held: int,
+        left: int,
+        *,
+        ever: bool,
+    ) -> None:
+        """``left`` is what would be left to the bound, which is less than nothing."""
+        used = 0 if ever else node.used(resource) - held
+        rule: Rule = "pool" if node.parent is None else "borrow limit"
+        found.append(self._refusal(rule, node, resource, used, asked, used + asked + left))
+
+    def _compared(self, claim: Claim | Member, leaf: Node) -> Amounts:
         """Everything that is limited anywhere on the way, asked or not."""
         limited = set(self.tree.pool).union(*(node.max for node in leaf.way_up))
         return dict.fromkeys(sorted(limited), 0) | dict(claim.vector)

@@ -7,15 +7,18 @@ what a child does not lend stays below it. Without groups and limits that is nos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
 from hami.policy.quota.elastic.fair import filled_shares, floor_shares
-from hami.policy.quota.elastic.model import Amounts
+from hami.policy.quota.elastic.model import Amounts, LeafKey
 from hami.policy.quota.elastic.tree import Node, Tree, lent
 
 FairShare = Literal["floor", "hamilton", "waterfill"]
+
+HandDown = Callable[[Node, int], Sequence[int]]
+"""What each child of a node gets of what the node itself got."""
 
 
 def share(leaf: Node, resource: str) -> Fraction:
@@ -33,33 +36,79 @@ def guaranteed_over(leaf: Node, resource: str, mode: FairShare, demand: Demand |
 
     ``demand`` is for ``waterfill`` alone, the other ways do not look at it.
     """
-    amount = 0
-    for node in reversed(list(leaf.way_up)):
-        if node.parent is None:
-            amount = max(0, demand.spare(node) if demand else node.spare[resource])
-            continue
-        siblings = node.parent.children
-        mine = siblings.index(node)
-        weights = [sibling.weight[resource] for sibling in siblings]
-        caps = [_cap(sibling, resource, demand) for sibling in siblings]
-        split = floor_shares if mode == "floor" else filled_shares
-        amount = split(amount, weights, caps)[mine]
-        if not node.leaf:
-            spare = demand.spare(node) if demand else node.spare[resource]
-            amount += spare - lent(node, resource, spare)
+    sharing = _Sharing(resource, mode, demand)
+    return _down_to(leaf, sharing.first(leaf.way_up[-1]), sharing.of_children)
+
+
+def all_guaranteed_over(
+    root: Node, resource: str, mode: FairShare, demand: Demand | None
+) -> dict[LeafKey, int]:
+    """As :func:`guaranteed_over`, of every quota at once: no dearer than of one without groups."""
+    sharing = _Sharing(resource, mode, demand)
+    return _down_to_all(root, sharing.first(root), sharing.of_children)
+
+
+def _down_to(leaf: Node, amount: int, hand_down: HandDown) -> int:
+    """What of the root's amount gets to a quota."""
+    *_, root = way = leaf.way_up
+    node = root
+    for child in reversed(way[:-1]):
+        amount = hand_down(node, amount)[node.children.index(child)]
+        node = child
     return amount
 
 
-def _cap(node: Node, resource: str, demand: Demand | None) -> int | None:
-    """The most that a node's borrow limit, and what it wants, let it take of the common part."""
-    spare = demand.spare(node) if demand else node.spare[resource]
-    offer = lent(node, resource, spare)
-    borrow = node.borrow.get(resource)
-    cap = None if borrow is None else borrow + (0 if node.leaf else max(0, offer))
-    if demand is None:
-        return cap
-    want = demand.want(node) if node.leaf else max(0, demand.want(node) - (spare - offer))
-    return want if cap is None else min(cap, want)
+def _down_to_all(root: Node, amount: int, hand_down: HandDown) -> dict[LeafKey, int]:
+    found: dict[LeafKey, int] = {}
+    open_ = [(root, amount)]
+    while open_:
+        node, amount = open_.pop()
+        for child, part in zip(node.children, hand_down(node, amount), strict=True):
+            if child.leaf:
+                found[child.title] = part
+            else:
+                open_.append((child, part))
+    return found
+
+
+class _Sharing:
+    """How one resource is shared out, group by group."""
+
+    def __init__(self, resource: str, mode: FairShare, demand: Demand | None) -> None:
+        self._resource = resource
+        self._split = floor_shares if mode == "floor" else filled_shares
+        self._demand = demand
+
+    def first(self, root: Node) -> int:
+        return max(0, self._spare(root))
+
+    def of_children(self, node: Node, amount: int) -> Sequence[int]:
+        """What each child may take of it; a group also has what it does not lend."""
+        resource, children = self._resource, node.children
+        weights = [child.weight[resource] for child in children]
+        shares = self._split(amount, weights, [self._cap(child) for child in children])
+        for at, child in enumerate(children):
+            if not child.leaf:
+                spare = self._spare(child)
+                shares[at] += spare - lent(child, resource, spare)
+        return shares
+
+    def _spare(self, node: Node) -> int:
+        return self._demand.spare(node) if self._demand else node.sums[self._resource].spare
+
+    def _cap(self, node: Node) -> int | None:
+        """The most that its borrow limit, and what it wants, let it take of the common part."""
+        resource, demand = self._resource, self._demand
+        borrow = node.borrow.get(resource)
+        if demand is None and (borrow is None or node.leaf):
+            return borrow
+        spare = self._spare(node)
+        offer = lent(node, resource, spare)
+        cap = None if borrow is None else borrow + (0 if node.leaf else max(0, offer))
+        if demand is None:
+            return cap
+        want = demand.want(node) if node.leaf else max(0, demand.want(node) - (spare - offer))
+        return want if cap is None else min(cap, want)
 
 
 class Demand:
@@ -74,7 +123,7 @@ class Demand:
         self._spare: dict[Node, int] = {}
         self._want: dict[Node, int] = {}
         for key, leaf in tree.leaves.items():
-            demand = leaf.used.get(resource, 0) + waiting.get(key, 0)
+            demand = leaf.used(resource) + waiting.get(key, 0)
             least = leaf.own.get(resource, 0)
             self._spare[leaf] = max(0, least - demand)
             self._want[leaf] = max(0, demand - least)
@@ -94,28 +143,35 @@ class Demand:
 
 def borrowed(node: Node) -> Amounts:
     """What a node uses beyond what it has."""
-    return {resource: -left for resource, left in node.left.items() if left < 0}
+    return {resource: -sums.left for resource, sums in node.sums.items() if sums.left < 0}
 
 
 def lends(leaf: Node) -> Amounts:
-    """What of a quota's unused guarantee others use now.
+    """What of a quota's unused guarantee others use now."""
+    return {r: amount for r in leaf.sums if (amount := _down_to(leaf, 0, _Lending(r).of_children))}
+
+
+def all_lend(root: Node, resource: str) -> dict[LeafKey, int]:
+    """As :func:`lends`, of every quota at once."""
+    return _down_to_all(root, 0, _Lending(resource).of_children)
+
+
+class _Lending:
+    """Who lends what of one resource, group by group.
 
     What children borrow comes from what their group and its children offer, from each in
     proportion; what is missing comes from above.
     """
-    return {r: amount for r in leaf.left if (amount := _lends(leaf, r)) > 0}
 
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
 
-def _lends(leaf: Node, resource: str) -> int:
-    taken = 0
-    for node in reversed(list(leaf.way_up)):
-        if node.parent is None:
-            continue
-        siblings = node.parent.children
-        needs = sum(max(0, -sibling.left[resource]) for sibling in siblings)
-        own = max(0, node.parent.own.get(resource, 0))
-        offers = [max(0, lent(sibling, resource, sibling.left[resource])) for sibling in siblings]
-        taken = min(own + sum(offers), needs + taken)
-        sources = [own, *offers]
-        taken = filled_shares(taken, sources, sources)[1 + siblings.index(node)]
-    return taken
+    def of_children(self, node: Node, taken: int) -> Sequence[int]:
+        """How much of each child others use, where so much is taken of the node itself."""
+        resource = self._resource
+        needs, offers = taken, [max(0, node.own.get(resource, 0))]
+        for child in node.children:
+            left = child.sums[resource].left
+            needs += max(0, -left)
+            offers.append(max(0, lent(child, resource, left)))
+        return filled_shares(min(sum(offers), needs), offers, offers)[1:]

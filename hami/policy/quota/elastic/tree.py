@@ -7,9 +7,10 @@ limit. Admission is a look at the way to the root; so is charging.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 from hami.policy.quota.elastic.arrangement import Arrangement
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Options, TreeNode
@@ -19,15 +20,33 @@ CORE = ("cpu", "memory")
 
 ROOT = "all elastic quotas"
 _NONE: Amounts = MappingProxyType({})
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Sums:
+    """One resource of the pool at one node.
+
+    ``left`` may be negative: then the node borrows. ``spare`` is what of it could be shared out:
+    borrowing does not lessen it. ``full`` is ``left`` while nothing is used.
+    """
+
+    used: int = 0
+    left: int = 0
+    spare: int = 0
+    full: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Node:
     """A quota, a group or the root; whole numbers by resource.
 
-    ``own``: a quota's ``min``, a group's own quota. ``left`` may be negative: then it borrows.
-    ``spare`` is what of ``left`` could be shared out: borrowing does not lessen it. ``full`` is
-    ``left`` while nothing is used. These three have every resource of the pool as key.
+    ``own``: a quota's ``min``, a group's own quota. ``sums`` has every resource of the pool,
+    ``other_used`` what is used of all else. ``way_up`` is this node and every node above it.
+
+    Of the way up, by resource: ``sums_up``; ``ceilings``, the nodes with a ``max``; ``bounds``,
+    those that may have only so much less than nothing left. Of the resources ``part_lent`` some
+    node on it lends only a part.
     """
 
     title: str
@@ -39,22 +58,32 @@ class Node:
     leaf: bool = False
     children: list[Node] = field(default_factory=list)
     weight: dict[str, int] = field(default_factory=dict)
-    used: dict[str, int] = field(default_factory=dict)
-    left: dict[str, int] = field(default_factory=dict)
-    spare: dict[str, int] = field(default_factory=dict)
-    full: dict[str, int] = field(default_factory=dict)
+    sums: dict[str, Sums] = field(default_factory=dict)
+    other_used: dict[str, int] = field(default_factory=dict)
+    way_up: tuple[Node, ...] = ()
+    sums_up: dict[str, tuple[Sums, ...]] = field(default_factory=dict)
+    ceilings: dict[str, tuple[tuple[Node, int], ...]] = field(default_factory=dict)
+    bounds: dict[str, tuple[tuple[Node, Sums, int], ...]] = field(default_factory=dict)
+    part_lent: frozenset[str] = frozenset()
 
     def offer(self, resource: str) -> int:
         """What of its spare quota it adds to its parent's."""
-        return lent(self, resource, self.spare[resource])
+        return lent(self, resource, self.sums[resource].spare)
+
+    def used(self, resource: str) -> int:
+        sums = self.sums.get(resource)
+        return self.other_used.get(resource, 0) if sums is None else sums.used
+
+    def left(self, resource: str) -> int:
+        """0 of what is not in the pool: nobody borrows it."""
+        sums = self.sums.get(resource)
+        return 0 if sums is None else sums.left
 
     @property
-    def way_up(self) -> Iterator[Node]:
-        """This node and every node above it."""
-        node: Node | None = self
-        while node is not None:
-            yield node
-            node = node.parent
+    def all_used(self) -> dict[str, int]:
+        """Without resources of which nothing is used."""
+        pooled = {resource: sums.used for resource, sums in self.sums.items() if sums.used}
+        return pooled | {resource: used for resource, used in self.other_used.items() if used}
 
 
 def lent(node: Node, resource: str, left: int) -> int:
@@ -73,34 +102,43 @@ class Tree:
 
     def take(self, leaf: Node, vector: Amounts, sign: int) -> None:
         """Charge (1) or release (-1) what a pod holds, up to the root."""
+        sums_up, part_lent = leaf.sums_up, leaf.part_lent
         for resource, amount in vector.items():
-            if resource in self.pool:
-                _charge(leaf, resource, sign * amount)
+            change = sign * amount
+            way = sums_up.get(resource)
+            if way is None:
+                for node in leaf.way_up:
+                    used = node.other_used
+                    used[resource] = used.get(resource, 0) + change
                 continue
-            node: Node | None = leaf
-            while node is not None:
-                node.used[resource] = node.used.get(resource, 0) + sign * amount
-                node = node.parent
+            if resource in part_lent:
+                _take_part(leaf, resource, change)
+                continue
+            left = way[0].left
+            after = left - change
+            within = left >= 0 and after >= 0  # Of most pods; for them two calls are saved.
+            spare = -change if within else max(0, after) - max(0, left)
+            for sums in way:
+                sums.used += change
+                sums.left -= change
+            if spare:
+                for sums in way:
+                    sums.spare += spare
 
 
-def _charge(leaf: Node, resource: str, change: int) -> None:
-    """A quota uses so much more; what its parents have left follows as far as it is lent.
-
-    Once for every pod that comes or goes: a node without lend limit passes on what it gets.
-    """
-    before = leaf.left[resource]
-    after = before - change
-    left, spare = -change, (max(0, after)) - (max(0, before))
-    node: Node | None = leaf
-    while node is not None:
-        node.used[resource] = node.used.get(resource, 0) + change
-        before, spared = node.left[resource], node.spare[resource]
-        node.left[resource] = before + left
-        node.spare[resource] = spared + spare
+def _take_part(leaf: Node, resource: str, change: int) -> None:
+    """What a quota's parents have left follows as far as it is lent."""
+    before = leaf.sums[resource].left
+    left, spare = -change, max(0, before - change) - max(0, before)
+    for node in leaf.way_up:
+        sums = node.sums[resource]
+        before, spared = sums.left, sums.spare
+        sums.used += change
+        sums.left = before + left
+        sums.spare = spared + spare
         if resource in node.lend:
             left = lent(node, resource, before + left) - lent(node, resource, before)
             spare = lent(node, resource, spared + spare) - lent(node, resource, spared)
-        node = node.parent
 
 
 def grown(arrangement: Arrangement, capacity: Amounts | None, options: Options) -> Tree:
@@ -129,26 +167,55 @@ def grown(arrangement: Arrangement, capacity: Amounts | None, options: Options) 
     tree = Tree(root, leaves, inner, pool)
     weights = {leaf.key: leaf.weight for leaf in arrangement.leaves}
     weights |= {inner[group.name].title: group.weight for group in arrangement.nodes}
-    for node in _below_first(root):
-        weigh(node, weights.get(node.title), pool)
-        refill(node, pool)
-        node.full = dict(node.left)
+    below_first = _below_first(root)
+    for node in below_first:
+        _weigh(node, weights.get(node.title), pool)
+        _fill(node, pool)
+    for node in reversed(below_first):
+        _look_up(node, pool, pooled=options.pool != "off")
     return tree
 
 
-def refill(node: Node, pool: frozenset[str]) -> None:
-    """Work out what a node has left from its children's; those come first."""
+def _look_up(node: Node, pool: frozenset[str], *, pooled: bool) -> None:
+    """What is on a node's way up, once for all that will ask; its parent's comes first.
+
+    ``pooled``: the root may not have less than nothing left.
+    """
+    parent = node.parent
+    if parent is None:
+        node.way_up = (node,)
+        node.sums_up = {r: (sums,) for r, sums in node.sums.items()}
+        if pooled:
+            node.bounds = {r: ((node, sums, 0),) for r, sums in node.sums.items()}
+        return
+    node.way_up = (node, *parent.way_up)
+    node.sums_up = {r: (sums, *parent.sums_up[r]) for r, sums in node.sums.items()}
+    ceilings = {r: (node, most) for r, most in node.max.items()}
+    node.ceilings = _stacked(ceilings, parent.ceilings)
+    bounds = {r: (node, node.sums[r], most) for r, most in node.borrow.items() if r in pool}
+    node.bounds = _stacked(bounds, parent.bounds)
+    node.part_lent = parent.part_lent.union(node.lend)
+
+
+def _stacked(own: Mapping[str, T], above: dict[str, tuple[T, ...]]) -> dict[str, tuple[T, ...]]:
+    if not own:
+        return above
+    return {**above, **{r: (each, *above.get(r, ())) for r, each in own.items()}}
+
+
+def _fill(node: Node, pool: frozenset[str]) -> None:
+    """What a node has while nothing is used, from its children's; those come first."""
     for r in pool:
+        own = node.own.get(r, 0)
         if node.leaf:
-            node.left[r] = node.own.get(r, 0) - node.used.get(r, 0)
-            node.spare[r] = max(0, node.left[r])
-        else:
-            own = node.own.get(r, 0)
-            node.left[r] = own + sum(lent(child, r, child.left[r]) for child in node.children)
-            node.spare[r] = own + sum(child.offer(r) for child in node.children)
+            node.sums[r] = Sums(left=own, spare=max(0, own), full=own)
+            continue
+        left = own + sum(lent(child, r, child.sums[r].left) for child in node.children)
+        spare = own + sum(child.offer(r) for child in node.children)
+        node.sums[r] = Sums(left=left, spare=spare, full=left)
 
 
-def weigh(node: Node, weight: Amounts | int | None, pool: frozenset[str]) -> None:
+def _weigh(node: Node, weight: Amounts | int | None, pool: frozenset[str]) -> None:
     """A node's weight among its siblings: by default all that is guaranteed in it."""
     for r in pool:
         if isinstance(weight, int):

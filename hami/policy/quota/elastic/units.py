@@ -99,12 +99,14 @@ class Units:
 
 def _scaled(text: str, scale: int, *, round_up: bool) -> int | BadQuantity:
     """Nearly all are ``4``, ``500m`` or ``8Gi``, and exact fractions cost ten times as much."""
-    if (number := _plain(text)) is not None:
+    if text[-1:] == "i":
+        if (shift := _BINARY.get(text[-2:])) and (number := _plain(text[:-2])) is not None:
+            return (number << shift) * scale
+    elif text[-1:] == "m":
+        if scale == 1000 and (number := _plain(text[:-1])) is not None:
+            return number
+    elif (number := _plain(text)) is not None:
         return number * scale
-    if scale == 1000 and text.endswith("m") and (number := _plain(text[:-1])) is not None:
-        return number
-    if (shift := _BINARY.get(text[-2:])) and (number := _plain(text[:-2])) is not None:
-        return (number << shift) * scale
     read = quantity.parse(text)
     if isinstance(read, BadQuantity):
         return read
@@ -115,4 +117,4 @@ def _scaled(text: str, scale: int, *, round_up: bool) -> int | BadQuantity:
 
 
 def _plain(text: str) -> int | None:
-    return int(text) if text.isdecimal() and text.isascii() and len(text) < _LONG else None
+    return int(text) if len(text) < _LONG and text.isdecimal() and text.isascii() else None

@@ -47,6 +47,8 @@ def pod_vector(
 class PodVector:
     """A pod that is asked about with one charge after the other, as each card would make it."""
 
+    __slots__ = ("_rest", "_sliced_gb", "units")
+
     def __init__(self, pod: Pod, units: Units) -> None:
         self.units = units
         self._rest = _effective(pod, units.managed, units)
@@ -54,12 +56,18 @@ class PodVector:
 
     def charged(self, charge: Amounts) -> dict[str, int]:
         """With what vendors' resources it is charged."""
-        mib = sum(charge.get(name, 0) for name in self.units.memory)
-        gigabytes = self._sliced_gb + -(-mib // _MIB_PER_GB)
-        return _something({**self._rest, **charge, GPU_MEMORY: gigabytes})
+        mib, memory = 0, self.units.memory
+        for name, amount in charge.items():
+            if name in memory:
+                mib += amount
+        vector = {**self._rest, **charge}
+        vector[GPU_MEMORY] = self._sliced_gb + -(-mib // _MIB_PER_GB)
+        return _something(vector)
 
 
-def _something(vector: Amounts) -> dict[str, int]:
+def _something(vector: dict[str, int]) -> dict[str, int]:
+    if 0 not in vector.values():
+        return vector
     return {resource: amount for resource, amount in vector.items() if amount}
 
 
@@ -76,7 +84,11 @@ def slice_gb(resource: str) -> int:
 
 
 def _sliced_gb(vector: Amounts) -> int:
-    return sum(amount * slice_gb(resource) for resource, amount in vector.items())
+    gigabytes = 0
+    for resource, amount in vector.items():
+        if _PREFIX in resource:
+            gigabytes += amount * slice_gb(resource)
+    return gigabytes
 
 
 def typed_charge(
@@ -110,9 +122,27 @@ def _effective(pod: Pod, left_out: frozenset[str], units: Units) -> dict[str, in
 
     Plain init containers count until all of them have ended well; the overhead always does.
     """
+    spec = pod.spec
+    if spec.init_containers:
+        peak = _peak(pod, left_out, units)
+    elif len(spec.containers) == 1:
+        peak = _requests(spec.containers[0], left_out, units)
+    else:
+        peak = {}
+        for container in spec.containers:
+            peak = _sum(peak, _requests(container, left_out, units))
+    if not spec.overhead:
+        return peak
+    overhead: dict[str, int] = {}
+    _read(overhead, spec.overhead, left_out, units)
+    return _sum(peak, overhead)
+
+
+def _peak(pod: Pod, left_out: frozenset[str], units: Units) -> dict[str, int]:
+    """Of a pod with init containers, without its overhead."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
-    ended = pod.init_finished if pod.spec.init_containers else False
+    ended = pod.init_finished
     for container, kind in pod.each_container():
         if kind is ContainerKind.INIT:
             if not ended:
@@ -120,28 +150,31 @@ def _effective(pod: Pod, left_out: frozenset[str], units: Units) -> dict[str, in
         else:
             running = _sum(running, _requests(container, left_out, units))
     _raise(peak, running)
-    overhead = {
-        resource: amount
-        for resource, text in (pod.spec.overhead or {}).items()
-        if resource not in left_out
-        and not isinstance(amount := units.request(resource, text), BadQuantity)
-    }
-    return _sum(peak, overhead)
+    return peak
 
 
 def _requests(container: Container, left_out: frozenset[str], units: Units) -> dict[str, int]:
-    """A request that is missing is its limit, as the API server fills it in.
-
-    It also checks the grammar; what it could not have let in counts nothing.
-    """
+    """A request that is missing is its limit, as the API server fills it in."""
     found: dict[str, int] = {}
-    for texts in (container.limits, container.requests):
-        for resource, text in texts.items():
-            if resource not in left_out:
-                amount = units.request(resource, text)
-                if not isinstance(amount, BadQuantity):
-                    found[resource] = amount
+    if (resources := container.resources) is not None:
+        for texts in (resources.requests, resources.limits):
+            if texts:
+                _read(found, texts, left_out, units)
     return found
+
+
+def _read(
+    found: dict[str, int], texts: Mapping[str, str], left_out: frozenset[str], units: Units
+) -> None:
+    """Add those that are not found yet.
+
+    The API server checks the grammar; what it could not have let in counts nothing.
+    """
+    for resource, text in texts.items():
+        if resource not in found and resource not in left_out:
+            amount = units.request(resource, text)
+            if not isinstance(amount, BadQuantity):
+                found[resource] = amount
 
 
 def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
