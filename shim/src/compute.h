@@ -35,7 +35,7 @@ struct hami_share {
      * when: up to the latest launch whose measurement came in. `measuring` are under way. */
     _Atomic int64_t charged, done, done_at;
     _Atomic uint32_t measuring;
-    _Atomic uint64_t heartbeat; /* the monitor's last one used; 0: none */
+    _Atomic uint64_t seen; /* 1 more than the monitor's last heartbeat, 0 for none; 0: never looked */
     _Atomic uint64_t uncharged; /* of a hami_sight, when that was last looked at */
     _Atomic bool unpaid; /* something was launched without a limit since */
     _Atomic uint64_t in_force;  /* the correction, as last seen before the next heartbeat */

@@ -97,10 +97,10 @@ static int64_t ahead(const struct hami_share *share, int64_t now)
     return horizon > 0 ? horizon : 0;
 }
 
-static void use(struct hami_compute *compute, struct hami_share *share, struct hami_bucket *bucket,
-                int64_t now, const struct hami_sight *sight)
+static struct hami_reading reading_of(struct hami_compute *compute, struct hami_share *share,
+                                      int64_t now, const struct hami_sight *sight)
 {
-    struct hami_reading reading = {
+    return (struct hami_reading){
         .now = now,
         .heartbeat = sight->heartbeat,
         .utilisation = sight->utilisation,
@@ -109,16 +109,15 @@ static void use(struct hami_compute *compute, struct hami_share *share, struct h
         .ahead = ahead(share, now),
         .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
     };
-
-    hami_correction_use(&share->correction, bucket, &reading);
 }
 
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight)
 {
     bool same = sight->uncharged == atomic_load_explicit(&share->uncharged, memory_order_relaxed);
+    struct hami_reading reading;
 
-    if (same && sight->heartbeat == atomic_load_explicit(&share->heartbeat, memory_order_relaxed)) {
+    if (same && sight->heartbeat + 1 == atomic_load_explicit(&share->seen, memory_order_relaxed)) {
         atomic_store_explicit(&share->in_force,
                               atomic_load_explicit(&bucket->correction, memory_order_relaxed),
                               memory_order_relaxed);
@@ -126,13 +125,14 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     }
     if (!hami_lock_try(&share->correcting))
         return;
+    reading = reading_of(compute, share, now, sight);
     if (sight->heartbeat == 0)
-        hami_correction_drop(&share->correction, bucket);
+        hami_correction_drop(&share->correction, bucket, &reading);
     else if (!same)
         hami_correction_restart(&share->correction, sight->heartbeat);
     else
-        use(compute, share, bucket, now, sight);
-    atomic_store_explicit(&share->heartbeat, sight->heartbeat, memory_order_relaxed);
+        hami_correction_use(&share->correction, bucket, &reading);
+    atomic_store_explicit(&share->seen, sight->heartbeat + 1, memory_order_relaxed);
     atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
     hami_unlock(&share->correcting);
 }

@@ -22,12 +22,14 @@
 /* Work that was launched without a limit may run for so many readings after one is imposed. */
 #define UNPAID 3
 
-static void begin(struct hami_correction *correction, const struct hami_reading *reading,
-                  int64_t done)
+static void begin(struct hami_correction *correction, const struct hami_bucket *bucket,
+                  const struct hami_reading *reading)
 {
+    uint64_t charged = atomic_load_explicit(&bucket->charged, memory_order_relaxed);
+
     *correction = (struct hami_correction){.heartbeat = reading->heartbeat,
                                            .at = reading->now,
-                                           .done = done};
+                                           .done = (int64_t)charged - reading->ahead};
 }
 
 static void gather(int64_t *sum, int64_t kept_of_10, int64_t time)
@@ -106,7 +108,7 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
         return;
     atomic_store_explicit(&bucket->observed, charged, memory_order_relaxed);
     if (correction->at == 0 || passed > LONGEST) {
-        begin(correction, reading, done);
+        begin(correction, bucket, reading);
         return;
     }
     busy = passed / 10000 * (int64_t)(reading->utilisation < 10000 ? reading->utilisation : 10000);
@@ -128,7 +130,7 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
     correction->unseen = busy == 0 && counted > passed / LEAST_OF ? correction->unseen + 1 : 0;
     if (correction->unseen >= UNSEEN) {
         hami_bucket_correct(bucket, 0);
-        begin(correction, reading, done);
+        begin(correction, bucket, reading);
     } else {
         publish(correction, bucket, reading, counted, busy);
     }
@@ -139,10 +141,10 @@ void hami_correction_restart(struct hami_correction *correction, uint64_t heartb
     *correction = (struct hami_correction){.heartbeat = heartbeat};
 }
 
-void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket)
+void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket,
+                          const struct hami_reading *reading)
 {
-    if (correction->at == 0)
-        return;
-    *correction = (struct hami_correction){0};
-    hami_bucket_correct(bucket, 0);
+    if (correction->at != 0)
+        hami_bucket_correct(bucket, 0);
+    begin(correction, bucket, reading);
 }

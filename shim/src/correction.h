@@ -40,7 +40,9 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
  * charged from here on. The correction that was found stays. */
 void hami_correction_restart(struct hami_correction *correction, uint64_t heartbeat);
 
-/* There is no monitor, or no longer: its figures say nothing about now. */
-void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket);
+/* There is no monitor yet, or no longer: its figures say nothing about now. Should it come, its first
+ * one is about what is charged from here on. */
+void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket,
+                          const struct hami_reading *reading);
 
 #endif
