@@ -142,6 +142,9 @@ def _say(console: Console, cluster: EmbeddedCluster, kubeconfig: Path) -> None:
         "    kubectl get nodes",
         "    kubectl apply -f workload.yaml",
         "",
+        f"    export HAMI_SERVER={cluster.service.metrics}",
+        "    hami quota",
+        "",
         "the service's log: " + visible(str(cluster.service.log)),
         "Ctrl-C ends it",
     ):

@@ -102,9 +102,10 @@ struct seat *clients_seat(struct daemon *daemon, struct client *client, int unit
     return seat;
 }
 
-void clients_drop(struct daemon *daemon, struct client *client)
+void clients_drop(struct daemon *daemon, struct client *client, uint64_t gone_ns)
 {
     (void)daemon;
+    (void)gone_ns;
     CHECK(!client);
 }
 

@@ -32,9 +32,9 @@ _FOREIGN = ("HAMI_SCHEDULER_", "HAMI_NODELOCK_", "POD_NAME", "POD_NAMESPACE", "N
 class SchedulerService(HamiProcess):
     """The process; its files are in ``folder``.
 
-    ``extender`` and ``public`` are its URLs, the same after every restart. ``signing_key`` is a
-    file with the key that it signs with, ``verification_keys`` one with the public key of that,
-    ``devices`` one with the device configuration.
+    ``extender``, ``public`` and ``metrics`` are its URLs, the same after every restart.
+    ``signing_key`` is a file with the key that it signs with, ``verification_keys`` one with the
+    public key of that, ``devices`` one with the device configuration.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class SchedulerService(HamiProcess):
         )
         self.extender = ""
         self.public = ""
+        self.metrics = ""
         self.kubeconfig = kubeconfig
         self._addresses = folder / "addresses.json"
         certificate = self_signed([_LOOPBACK, "localhost"])
@@ -65,7 +66,6 @@ class SchedulerService(HamiProcess):
             f"--signing-key-file={self.signing_key}",
             f"--device-config-file={self.devices}",
             f"--address-file={self._addresses}",
-            "--metrics-bind-address=0",
             *flags,
         ]
 
@@ -90,6 +90,7 @@ class SchedulerService(HamiProcess):
         binds = [
             f"--extender-bind={_host_port(self.extender)}",
             f"--public-bind={_host_port(self.public)}",
+            f"--metrics-bind-address={_host_port(self.metrics)}",
         ]
         await self.launch_with(["scheduler", *self._flags, *binds])
 
@@ -111,6 +112,7 @@ class SchedulerService(HamiProcess):
             return False
         addresses = msgspec.json.decode(self._addresses.read_bytes(), type=dict[str, str])
         self.extender, self.public = addresses["extender"], addresses["public"]
+        self.metrics = addresses["metrics"]
         try:
             async with session.get(f"{self.extender}/readyz") as answer:
                 return answer.status == 200

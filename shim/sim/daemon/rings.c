@@ -131,7 +131,7 @@ void rings_drain_client(struct daemon *daemon, struct client *client, uint64_t n
     while (client->tail != head) {
         if (head - client->tail > SIM_RING || !take_entry(daemon, client, now)) {
             daemon_say(client, "its ring holds nonsense");
-            clients_drop(daemon, client, daemon_now());
+            clients_drop(daemon, client, now);
             return;
         }
     }
