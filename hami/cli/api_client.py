@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -33,13 +34,13 @@ class Api:
             ConfigError: it is none.
         """
         self._server = server.rstrip("/")
-        try:
-            parts = urlsplit(self._server)
-            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ConfigError(f"--server {server}: is no address; write http://HOST:PORT")
+        if "@" in server:  # It may hold a password, so it is not repeated.
+            raise ConfigError("--server or HAMI_SERVER names a user; write http://HOST:PORT")
+        if not _is_address(self._server):
+            raise ConfigError(
+                f"--server or HAMI_SERVER is {server!r}, which is no address; write "
+                f"http://HOST:PORT"
+            )
         # A proxy of the environment cannot know a forwarded port on this machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -78,9 +79,23 @@ class Api:
         )
 
 
+def _is_address(server: str) -> bool:
+    """``http://HOST[:PORT][/PATH]``, and nothing that could not be sent."""
+    try:
+        parts = urlsplit(server)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return False
+    return bool(named) and not set(server) & set("?# ") and server.isprintable()
+
+
 def _reason(error: Exception) -> str:
     """Without the errno, and never nothing."""
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({inner.verify_message})"
+    if isinstance(inner, ssl.SSLError):
+        return "it does not speak HTTPS"
     said = inner.strerror if isinstance(inner, OSError) and inner.strerror else str(inner)
     return said or type(inner).__name__
 

@@ -136,8 +136,9 @@ def simulate_command(
 ) -> None:
     """Place pods on paper: who runs where, on which device, and why not.
 
-    Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace and ResourceQuota. Exits
-    with 1 when a pod stays pending or is denied, with 2 when the input is wrong.
+    Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace,
+    ResourceQuota, ElasticQuota, CompositeElasticQuota and QuotaTree. Exits with
+    1 when a pod stays pending or is denied, with 2 when the input is wrong.
     """
     with ending_at_interrupt():
         # Imported late, like what other commands need: the node agent must stay small.
@@ -229,13 +230,14 @@ def quota_command(
         question = quota.read_question(pod, namespace, pods=pods)
         look = partial(quota.ask, api_client.Api(server), question)
         if watch:
-            quota.watch(look, None if as_json else terminal.output_console())
+            console = None if as_json else terminal.output_console()
+            quota.watch(look, console, namespace=question.namespace)
             return
         answer = look()
         if as_json:
             _print_json(quota.as_json(answer))
         else:
-            quota.show(terminal.output_console(), answer)
+            quota.show(terminal.output_console(), answer, question.namespace)
         if quota.waits(answer):
             raise typer.Exit(NOT_PLACED)
 

@@ -95,18 +95,20 @@ def as_json(answer: ElasticQuotaPage | WhyView) -> dict[str, object]:
     return shown
 
 
-def show(console: Console, answer: ElasticQuotaPage | WhyView) -> None:
-    """For people."""
+def show(console: Console, answer: ElasticQuotaPage | WhyView, namespace: str = "") -> None:
+    """For people; ``namespace``: the one whose quota was asked for, if it was one."""
     if isinstance(answer, WhyView):
         show_pod(console, answer)
     else:
-        show_quotas(console, answer)
+        show_quotas(console, answer, namespace)
 
 
 def watch(
     look: Callable[[], ElasticQuotaPage | WhyView],
     console: Console | None,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    namespace: str = "",
 ) -> None:
     """Until Ctrl-C; ``console`` None: one JSON object a line.
 
@@ -121,7 +123,7 @@ def watch(
             if console is None:
                 typer.echo(msgspec.json.encode(as_json(answer)))
             else:
-                _redraw(console, answer)
+                _redraw(console, answer, namespace)
             sleep(EVERY)
             answer = _looked_again(look, answer)
     except KeyboardInterrupt:
@@ -138,8 +140,8 @@ def _looked_again(
         return before
 
 
-def _redraw(console: Console, answer: ElasticQuotaPage | WhyView) -> None:
+def _redraw(console: Console, answer: ElasticQuotaPage | WhyView, namespace: str) -> None:
     if console.is_terminal:
         console.clear()
         console.print(Text(f"every {EVERY:g} s; Ctrl-C ends it", style="dim"))
-    show(console, answer)
+    show(console, answer, namespace)

@@ -40,10 +40,14 @@ def amount(number: int | None, unit: str) -> str:
 # Quotas.
 
 
-def show_quotas(console: Console, page: ElasticQuotaPage) -> None:
-    """A table for each resource, with who borrows from whom and what is left; then the pods."""
+def show_quotas(console: Console, page: ElasticQuotaPage, namespace: str = "") -> None:
+    """A table for each resource, with who borrows from whom and what is left; then the pods.
+
+    ``namespace``: the one that was asked about; empty for all.
+    """
     if not page.items:
-        console.print(Text("no elastic quota counts here"))
+        of = f"no elastic quota counts the pods of namespace {namespace}"
+        _print(console, Text(visible(of) if namespace else "there are no elastic quotas"))
         return
     for resource in sorted({r for quota in page.items for r in quota.resources}):
         held = [(q, q.resources[resource]) for q in page.items if resource in q.resources]
@@ -52,6 +56,8 @@ def show_quotas(console: Console, page: ElasticQuotaPage) -> None:
         for line in (*_lending(held), *_pool(page, resource)):
             _print(console, Text(visible(line)))
         console.print()
+    for line in _composites(page):
+        _print(console, Text(visible(line)))
     pods = [(quota, pod) for quota in page.items for pod in quota.pods or ()]
     if pods:
         _print(console, _pods(pods))
@@ -75,11 +81,8 @@ def _quotas(held: Held) -> Table:
 
 
 def _title(quota: ElasticQuotaView) -> str:
-    """A composite with its namespaces; the group that a quota is in."""
-    name = f"{quota.namespace}/{quota.name}"
-    if quota.kind == "CompositeElasticQuota":
-        name += f" ({', '.join(quota.namespaces)})"
-    return f"{name} in {quota.parent}" if quota.parent else name
+    """With the group that it is in."""
+    return f"{_name(quota)} in {quota.parent}" if quota.parent else _name(quota)
 
 
 def _lending(held: Held) -> Iterator[str]:
@@ -99,8 +102,16 @@ def _name(quota: ElasticQuotaView) -> str:
 def _pool(page: ElasticQuotaPage, resource: str) -> Iterator[str]:
     """Nothing for what nobody guarantees."""
     if (pool := page.pool.get(resource)) is not None:
-        used, free = amount(pool.used, pool.unit), amount(pool.free, pool.unit)
-        yield f"all quotas together hold {used}, {free} left"
+        used, free = amount(pool.used, pool.unit), amount(abs(pool.free), pool.unit)
+        rest = f"{free} left" if pool.free >= 0 else f"{free} more than they may"
+        yield f"all quotas together hold {used}, {rest}"
+
+
+def _composites(page: ElasticQuotaPage) -> Iterator[str]:
+    """Of which namespaces they are; in the tables the names would be folded."""
+    for quota in page.items:
+        if quota.kind == "CompositeElasticQuota":
+            yield f"{_name(quota)} counts the namespaces {', '.join(quota.namespaces)}"
 
 
 def _pods(held: Sequence[tuple[ElasticQuotaView, ElasticPod]]) -> Table:
@@ -136,6 +147,9 @@ def show_pod(console: Console, why: WhyView) -> None:
     style = "bold yellow" if why.phase == "waiting" else "bold"
     title = f"{why.namespace}/{why.name}: {why.phase}: {why.message}"
     _print(console, Text(visible(title), style=style))
+    if why.phase == "waiting" and why.at:
+        woken = "; it has been woken since, to be tried again" if why.woken else ""
+        _print(console, Text(visible(f"so it was refused at {why.at}{woken}"), style="dim"))
     elastic = why.elastic
     if elastic is None:
         _print(console, Text("no elastic quota counts it"))
@@ -170,10 +184,10 @@ def _asked(elastic: ElasticWhy) -> Table:
 
 def _sentences(phase: str, elastic: ElasticWhy) -> Iterator[RenderableType]:
     if elastic.refusals:
-        yield Text("its quota refuses it:")
+        yield Text("quota refuses it now:")
         yield from _listed(elastic.refusals)
     elif phase == "waiting" and elastic.quota:
-        yield Text("its quota would let it in")
+        yield Text("quota refuses nothing of this now")
     if elastic.victims:
         yield Text("it waits for pods that are evicted for it:")
         yield from _listed(

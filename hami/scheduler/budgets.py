@@ -5,7 +5,7 @@ The API server enforces them at each eviction; planners read them so as to choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hami.domain.objects import Pod
@@ -44,19 +44,14 @@ class Budgets:
     def gone(self, last: DisruptionBudget) -> None:
         self._budgets.get(last.metadata.namespace, {}).pop(last.metadata.name, None)
 
-    def violations(self, victims: Iterable[Member]) -> frozenset[PodUid]:
-        """Those of the victims, taken in this order, that a budget does not let go any more."""
-        left: dict[tuple[str, str], int] = {}
-        violating: set[PodUid] = set()
-        for victim in victims:
-            pod = self._pod(victim.uid)
-            if pod is None:
-                continue
-            for name, budget in self._budgets.get(pod.namespace, {}).items():
-                if pod.name in budget.counted or not holds(budget.selector, pod.labels):
-                    continue
-                key = (pod.namespace, name)
-                left[key] = left.get(key, budget.allowed) - 1
-                if left[key] < 0:
-                    violating.add(pod.uid)
-        return frozenset(violating)
+    def counting(self, member: Member) -> Mapping[str, int]:
+        """The budgets that count a pod, and how many of theirs may go now."""
+        budgets = self._budgets.get(member.namespace)
+        pod = self._pod(member.uid) if budgets else None
+        if not budgets or pod is None:
+            return {}
+        return {
+            f"{member.namespace}/{name}": max(0, budget.allowed)
+            for name, budget in budgets.items()
+            if pod.name not in budget.counted and holds(budget.selector, pod.labels)
+        }

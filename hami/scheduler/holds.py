@@ -82,6 +82,11 @@ class Holds:
         """Victims of somebody, gone or not."""
         return self._of_victim.keys()
 
+    def expects(self, claimant: PodUid, victim: PodUid) -> bool:
+        """This one still waits for that one to go."""
+        hold = self._holds.get(claimant)
+        return hold is not None and victim in hold.expected
+
     def awaits(self, claimant: PodUid) -> bool:
         """Some victim of this pod still runs."""
         hold = self._holds.get(claimant)
@@ -112,17 +117,43 @@ class Holds:
             self._of_victim[victim.uid] = hold
 
     def spares(self, victim: PodUid) -> None:
-        """It was not evicted after all. What others left stays held."""
-        hold = self._of_victim.pop(victim, None)
-        if hold is not None:
-            hold.expected.discard(victim)
-            self._promise(hold, -1)
-            if (member := hold.freed.pop(victim, None)) is not None:
-                hold.charged = {
-                    resource: max(0, amount - member.vector.get(resource, 0))
-                    for resource, amount in hold.charged.items()
-                }
-            self._promise(hold, 1)
+        """It was not evicted after all. What others left stays held, and so does what it has left
+        itself if it is gone by now: the refusal came too late.
+        """
+        hold = self._of_victim.get(victim)
+        if hold is None or victim not in hold.expected:
+            return
+        member = self._expects_no_more(hold, victim)
+        self._promise(hold, -1)
+        if not hold.expected and not hold.left:
+            del self._holds[hold.claimant.uid]  # Of that plan nothing is carried out.
+            return
+        if member is not None:
+            hold.charged = {
+                resource: max(0, amount - member.vector.get(resource, 0))
+                for resource, amount in hold.charged.items()
+            }
+        self._promise(hold, 1)
+
+    def lets_go(self, pod: PodUid) -> bool:
+        """A pod that had no device of ours is gone, and nothing is kept of what it had.
+
+        Not if it is kept already: it ended before it was deleted.
+        """
+        hold = self._of_victim.get(pod)
+        if hold is not None and pod in hold.expected:
+            self._expects_no_more(hold, pod)
+            hold.until = max(hold.until, self._clock() + self._patience)
+        return pod not in self._of_victim
+
+    def _expects_no_more(self, hold: Hold, victim: PodUid) -> Member | None:
+        """What it holds of elastic quotas is part of the promise no more."""
+        hold.expected.discard(victim)
+        del self._of_victim[victim]
+        member = hold.freed.pop(victim, None)
+        if member is not None:
+            self._add(member.namespace, member.vector, 1)
+        return member
 
     def keeps(self, pod: Pod, allocation: PodAllocation) -> Hold | None:
         """A pod is gone: its charge stays if it was somebody's victim."""

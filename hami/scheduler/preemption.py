@@ -150,7 +150,8 @@ class Preemption:
         uid = waiting.pod.uid
         back_off = self._back_offs.get(uid)
         return (
-            waiting.kind is kind
+            self._state.waiting.pods.get(uid) is waiting  # Not of before a vendors' reload.
+            and waiting.kind is kind
             and waiting.why is not None
             and waiting.offered != ANYWHERE
             and waiting.woken_at is None
@@ -235,8 +236,7 @@ class Preemption:
             f"evicting {names} so that it fits on {decided.node} ({decided.kind})",
             warning=False,
         )
-        went = await asyncio.gather(*(self._evict(claimant, decided, each) for each in victims))
-        if all(went):
+        if await self._evict_all(claimant, decided, victims):
             self._back_offs.pop(claimant.uid, None)
             return
         back_off = self._back_offs.setdefault(claimant.uid, _BackOff())
@@ -244,15 +244,30 @@ class Preemption:
         back_off.failures += 1
         back_off.until = self._clock() + seconds
 
+    async def _evict_all(self, claimant: Pod, decided: Plan, victims: Sequence[Pod]) -> bool:
+        """Whether all go. First those that a budget is likely to keep, one by one: while one of
+        them stays, the others would go for nothing.
+        """
+        first = [victim for victim in victims if victim.uid in decided.violating]
+        others = [victim for victim in victims if victim.uid not in decided.violating]
+        for at, victim in enumerate(first, start=1):
+            if not await self._evict(claimant, decided, victim):
+                for spared in (*first[at:], *others):
+                    self._state.holds.spares(spared.uid)
+                return False
+        return all(await asyncio.gather(*(self._evict(claimant, decided, each) for each in others)))
+
     async def _evict(self, claimant: Pod, decided: Plan, victim: Pod) -> bool:
-        """Whether it goes, or is gone."""
+        """Whether it goes, is gone, or need not go any more."""
         async with self._permits:
+            if not self._state.holds.expects(claimant.uid, victim.uid):
+                return True
             if not self._leadership.leading:
                 return False
             try:
                 await self._client.evict(victim.namespace, victim.name, uid=victim.uid)
             except ApiError as error:
-                if error.status == NOT_FOUND:
+                if error.status == NOT_FOUND or victim.uid not in self._state.pods:
                     return True
                 if not error.outcome_unknown:
                     self._state.holds.spares(victim.uid)

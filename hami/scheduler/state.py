@@ -341,7 +341,7 @@ class ClusterState:
         self.end_hold(uid)
         if (charge := self.charges.pop(uid, None)) is not None:
             self._has_left(charge)
-        elif uid not in self.holds.spoken_for and (member := self.ledger.elastic.member(uid)):
+        elif self.holds.lets_go(uid) and (member := self.ledger.elastic.member(uid)):
             self.ledger.release(uid)  # A pod without devices of ours.
             self._freed_in(member.namespace)
 

@@ -27,7 +27,15 @@ class StateGround:
         self._request = request
         self._candidates = candidates
         self._open: Sequence[str] | None = None
+        self._short: bool | None = None
         self._leaving = state.leaving.difference(state.holds.spoken_for)
+        self._leaving_by_node: dict[str, set[PodUid]] = {}
+        self._leaving_here: set[PodUid] = set()
+        """Of the claimant's namespace: those that its ResourceQuotas count."""
+        for pod in filter(None, map(state.pods.get, self._leaving)):
+            self._leaving_by_node.setdefault(pod.spec.node_name, set()).add(pod.uid)
+            if pod.namespace == request.pod.namespace:
+                self._leaving_here.add(pod.uid)
 
     def __enter__(self) -> Self:
         self._trial = self._state.ledger.elastic.trial().__enter__()
@@ -54,12 +62,11 @@ class StateGround:
 
     def _open_now(self) -> Iterator[str]:
         state, request = self._state, self._request
-        gate = state.ledger.hard_gate(request.pod, self._leaving)
+        gate = state.ledger.hard_gate(request.pod, self._leaving_here)
         best = decide(state.table, request, gate, self._candidates)
         if isinstance(best, Placed):
             yield best.allocation.node
-        left = {state.pods[uid].spec.node_name for uid in self._leaving if uid in state.pods}
-        for node in left.intersection(self._candidates):
+        for node in self._leaving_by_node.keys() & set(self._candidates):
             if self.fits(node, ()) is not None:
                 yield node
 
@@ -68,8 +75,20 @@ class StateGround:
         return [uid for uid in here if uid not in self._leaving and self._state.ledger.known(uid)]
 
     def short_of_quota(self) -> bool:
+        """Asked again and again in one plan; the first time those it counts become known, wherever
+        they run.
+        """
+        if self._short is None:
+            self._short = self._is_short()
+            if self._short:
+                ledger = self._state.ledger
+                for uid in ledger.charged_in(self._request.pod.namespace) - self._leaving:
+                    ledger.known(uid)
+        return self._short
+
+    def _is_short(self) -> bool:
         state, request = self._state, self._request
-        gate = state.ledger.hard_gate(request.pod, self._leaving)
+        gate = state.ledger.hard_gate(request.pod, self._leaving_here)
         profiles = {key: state.vendors[key].profile for key in state.vendors}
         return gate is not None and bool(
             gate.refusals(asked_at_least(request.containers, profiles))
@@ -80,8 +99,8 @@ class StateGround:
         state, request = self._state, self._request
         if node not in state.nodes:
             return None
-        gone = {*without, *self._leaving}
-        gate = state.ledger.hard_gate(request.pod, gone)
+        gate = state.ledger.hard_gate(request.pod, self._leaving_here.union(without))
+        gone = self._leaving_by_node.get(node, set()).union(without)
         found = fit_pod(request, state.table.devices(node, gone), state.vendors, gate)
         if not isinstance(found, PodAllocation):
             return None

@@ -59,6 +59,11 @@ class WaitingPods:
         return self._change
 
     @property
+    def numbering(self) -> object:
+        """The same as long as sets of nodes mean the same."""
+        return self._sets
+
+    @property
     def kinds(self) -> Sequence[Kind]:
         return list(self._kinds.values())
 

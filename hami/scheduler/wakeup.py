@@ -27,6 +27,7 @@ from hami.kube.resources import PODS
 from hami.policy.asking import parse_pod
 from hami.policy.filter import Placed, decide
 from hami.policy.fit import fit_pod
+from hami.policy.quota.elastic import Claim
 from hami.scheduler.kinds import Waiting
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.state import ClusterState
@@ -118,9 +119,12 @@ class WakeUp:
             self._followed = policy
             self._state.waiting.gave_way_everywhere()
         round_ = Round(self._state.waiting, self._clock())
-        steps = round_.steps()
+        steps, numbering = round_.steps(), self._state.waiting.numbering
         more = arrived = True
         while more and arrived:
+            if self._state.waiting.numbering is not numbering:
+                self._look_again(self._clock())  # What this round knows of nodes is no more.
+                return
             chosen, more = self._choose(round_, steps)
             if chosen:
                 touched = await asyncio.gather(*map(self._touch, chosen))
@@ -236,7 +240,8 @@ class _Charges:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._uids: set[PodUid] = set()
+        self._uids: dict[PodUid, Claim | None] = {}
+        """With what each waits for of elastic quotas, which a charge ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -247,15 +252,17 @@ class _Charges:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for uid in self._uids:
+        for uid, claim in self._uids.items():
             self._state.table.release(uid)
             self._state.ledger.release(uid)
+            if claim is not None:
+                self._state.ledger.elastic.ask(claim)
 
     def add(self, takers: Iterable[Taker]) -> None:
         """Charge those that block others, each once."""
         for taker in takers:
             pod = taker.waiting.pod
             if taker.blocks and pod.uid not in self._uids:
-                self._uids.add(pod.uid)
+                self._uids[pod.uid] = self._state.ledger.elastic.asked(pod.uid)
                 self._state.table.charge(pod.uid, taker.allocation)
                 self._state.ledger.charge(pod, taker.allocation)

@@ -29,7 +29,8 @@ static void begin(struct hami_correction *correction, const struct hami_bucket *
 
     *correction = (struct hami_correction){.heartbeat = reading->heartbeat,
                                            .at = reading->now,
-                                           .done = (int64_t)charged - reading->ahead};
+                                           .done = (int64_t)charged - reading->ahead,
+                                           .unpaid = correction->unpaid};
 }
 
 static void gather(int64_t *sum, int64_t kept_of_10, int64_t time)
@@ -138,7 +139,7 @@ void hami_correction_use(struct hami_correction *correction, struct hami_bucket 
 
 void hami_correction_restart(struct hami_correction *correction, uint64_t heartbeat)
 {
-    *correction = (struct hami_correction){.heartbeat = heartbeat};
+    *correction = (struct hami_correction){.heartbeat = heartbeat, .unpaid = UNPAID};
 }
 
 void hami_correction_drop(struct hami_correction *correction, struct hami_bucket *bucket,

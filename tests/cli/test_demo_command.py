@@ -142,13 +142,18 @@ def test_up_serves_kubectls_kubeconfig_until_ctrl_c(place):
         names = [node["metadata"]["name"] for node in get(config, "/api/v1/nodes")["items"]]
         assert names == ["t4-1", "t4-2"]
         assert len(services_of(place)) == 1
+        process.stdout.readline()
+        said = "".join(iter(process.stdout.readline, "Ctrl-C ends it\n"))
+        (server,) = re.findall("export HAMI_SERVER=(.*)", said)
+        asked = run("quota", "--server", server)
+        assert (asked.returncode, asked.stdout) == (0, "there are no elastic quotas\n")
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()
     assert (process.returncode, errors) == (0, "")
-    assert f"export KUBECONFIG={kubeconfig.absolute()}" in output
+    assert f"export KUBECONFIG={kubeconfig.absolute()}" in said + output
     assert not kubeconfig.exists()
     assert (list(place.iterdir()), services_of(place)) == ([], [])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -123,14 +124,21 @@ class RealNode:
     # Pods.
 
     def starts(self, *names: str, seconds: float = 60) -> list[Object]:
-        """The pods, as soon as every app container of each is running."""
+        """The pods, as soon as every app container of each is running.
+
+        kubelet says so when the program is about to be executed, which may take a moment yet.
+        """
 
         def all_running() -> list[Object] | None:
             found = {
                 pod["metadata"]["name"]: pod for pod in self.cluster.pods(self.cluster.namespace)
             }
             pods = [found[name] for name in names]
-            return pods if all(_runs(pod) for pod in pods) else None
+            if not all(_runs(pod) for pod in pods):
+                return None
+            living = Counter(container.pod for container in self.containers())
+            there = all(living[p["metadata"]["name"]] >= len(p["spec"]["containers"]) for p in pods)
+            return pods if there else None
 
         return until(
             f"pods {', '.join(names[:5])} run",

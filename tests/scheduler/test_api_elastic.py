@@ -213,3 +213,15 @@ async def test_without_any_quota_there_is_nothing_to_say():
     cluster.sees(granted(a_pod("p", mem=10), "n1", "n1-d0:10"), a_pod("w", mem=10))
     assert await why(cluster, "p", "default") is None
     assert await why(cluster, "w", "default") is None
+
+
+def test_what_is_wrong_with_a_groups_parent_is_told_of_its_tree():
+    cluster = Cluster()
+    nodes = [QuotaTreeNode(name=n, parent=p) for n, p in (("a", "b"), ("b", "a"), ("c", "gone"))]
+    tree = QuotaTree(metadata=Metadata(name="t"), spec=QuotaTreeSpec(nodes=nodes))
+    cluster.limits(tree)
+    told = [str(problem.text) for problem in cluster.problems if problem.about is tree]
+    assert [text.split(";")[0] for text in told] == [
+        "QuotaTree t: a: parent: a > b > a is a circle",
+        'QuotaTree t: c: parent: there is no node "gone" in any QuotaTree',
+    ]

@@ -143,6 +143,23 @@ def test_a_victim_that_stays_takes_its_part_of_the_promise_along(two: Cluster) -
     assert promised(two) == {}
 
 
+def test_a_plan_of_which_nothing_is_carried_out_promises_nothing(two: Cluster) -> None:
+    """Though its claimant asks for more than those that stay would have left."""
+    claimant, victim = a_pod("q", namespace="d", uid="d"), a_pod("p", namespace="e", uid="e")
+    two.state.holds.begin(claimant, [victim], {"r": 10}, [a_member(victim, r=6)])
+    two.state.holds.spares(PodUid("e"))
+    assert "d" not in promised(two)
+    assert set(two.state.holds.holds) == {PodUid("a")}
+
+
+def test_a_refusal_too_late_takes_nothing_back(cluster: Cluster) -> None:
+    cluster.sees(ended(VICTIM))
+    cluster.state.holds.spares(VICTIM.uid)
+    assert set(cluster.state.holds.spoken_for) == {VICTIM.uid}
+    assert isinstance(cluster.reserve(OTHER), Refused)
+    assert isinstance(cluster.reserve(CLAIMANT), PodAllocation)
+
+
 def test_nothing_is_promised_once_the_claimant_has_its_place(two: Cluster) -> None:
     two.state.end_hold(PodUid("a"))
     assert promised(two) == {}

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata
+from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Pod, PodStatus
 from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.policy.filter import Refused
@@ -205,3 +206,47 @@ def test_a_model_that_is_used_up_on_a_thousand_nodes_is_fitted_once(
     assert isinstance(outcome, Refused)
     assert len(fitted) == 1
     assert {str(why) for why in outcome.reasons.values()} == {"1/1 ResourceQuotaNotFit"}
+
+
+# What is known of a pod is of now.
+
+
+def began(pod: Pod, at: str = "2024-01-01T00:00:00Z") -> Pod:
+    """The same pod, seen later."""
+    return replace(pod, status=PodStatus(phase="Running", start_time=at))
+
+
+def test_a_key_that_appears_and_a_node_that_speaks_anew_forget_nothing_of_what_runs() -> None:
+    """Members are worked out again then, from the pods as they are and not as they came."""
+    cluster = mixed(a_quota(least={"acme.com/mem": 8000}))
+    pod = granted(a_pod("a", mem=1000), "n1", "n1-d0:1000")
+    cluster.sees(pod, began(pod))
+    book = cluster.state.ledger.elastic
+    before = book.member(pod.uid)
+    assert before is not None
+    assert before.running
+
+    cluster.limits(a_quota(least={"acme.com/mem": 8000, A100: 500}))
+    leaf = book.leaf_of("default")
+    assert leaf is not None
+    assert book.running_used(leaf) == {"acme.com/mem": 1000, A100: 1000}
+    assert book.member(pod.uid) == replace(before, vector={**before.vector, A100: 1000})
+
+    cluster.state.node_changed(a_node(devices=2, models=["NVIDIA-V100", "NVIDIA-V100"]))
+    assert book.running_used(leaf) == {"acme.com/mem": 1000, A100: 0}
+    assert book.member(pod.uid) == before
+
+
+def test_planners_see_pods_without_quota_as_they_are_too() -> None:
+    cluster = Cluster(a_node())
+    pod = granted(a_pod("a", mem=1000), "n1", "n1-d0:1000")
+    cluster.sees(pod)
+    ledger = cluster.state.ledger
+    first = ledger.known(pod.uid)
+    assert first is not None
+    assert (first.running, first.since) == (False, None)
+    for seconds in (1, 2):
+        cluster.sees(began(pod, f"1970-01-01T00:00:0{seconds}Z"))
+        now = ledger.known(pod.uid)
+        assert now is not None
+        assert (now.running, now.since) == (True, seconds)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod, Resources
 from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.errors import ApiError
+from hami.policy.filter import Refused
+from hami.policy.quota.elastic import Member
 from hami.policy.quota.elastic.ground import NoBudgets
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.preemption import Preemption
+from hami.scheduler.preemption import AT_ONCE, Preemption
 
-from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, ended, granted
+from .builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
 from .test_wakeup import Leads, deleting, refuse
 
 
@@ -28,9 +31,13 @@ class Evictions:
         self.evicted: list[str] = []
         self.errors: list[ApiError] = []
         self.events: list[tuple[str, str, str]] = []
+        self.meanwhile: Callable[[str], object] = lambda _name: None
+        """What happens while a victim's eviction is under way."""
 
     async def evict(self, _namespace: str, name: str, *, uid: str) -> None:
         assert uid
+        await asyncio.sleep(0)
+        self.meanwhile(name)
         if self.errors:
             raise self.errors.pop(0)
         self.evicted.append(name)
@@ -41,16 +48,20 @@ class Evictions:
 
 
 @asynccontextmanager
-async def preempting(cluster: Cluster, leads: Any = Leads) -> AsyncIterator[Evictions]:
+async def preempting(
+    cluster: Cluster, leads: Any = Leads, budgets: Any = None
+) -> AsyncIterator[Evictions]:
+    """It is still at work at the end."""
     api = Evictions()
     preemption = Preemption(
-        cluster.state, api, leads(), Metrics(), api, NoBudgets(),
+        cluster.state, api, leads(), Metrics(), api, budgets or NoBudgets(),
         policy=SchedulingPolicy, clock=cluster.clock,
     )  # type: ignore[arg-type]  # fmt: skip
     task = asyncio.create_task(preemption.run())
     cluster.state.claims.set()
     try:
         yield api
+        assert not task.done(), task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -210,3 +221,142 @@ async def test_nobody_shares_what_is_promised_to_its_owner() -> None:
         refuse(cluster, a_pod("c0", mem=4000, namespace="c"), a_pod("c1", mem=8000, namespace="c"))
         cluster.state.claims.set()
         await evicted(api, "b3", "b2", "b1")
+
+
+# What goes wrong while victims go.
+
+
+class Keeps:
+    """A budget that lets nobody of these names go."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def counting(self, member: Member) -> Mapping[str, int]:
+        return {member.name: 0} if member.name in self.names else {}
+
+
+def half(name: str, **asks: Any) -> Pod:
+    return running(name, mem=4000, **asks)
+
+
+async def test_nobody_goes_for_nothing_where_a_budget_keeps_another() -> None:
+    cluster = Cluster(a_node())
+    cluster.sees(half("free"), half("kept"))
+    refuse(cluster, urgent())
+    async with preempting(cluster, budgets=Keeps("kept")) as api:
+        api.errors.append(ApiError("not now", status=429))
+        await evicted(api)
+        assert not cluster.state.holds.spoken_for
+        cluster.clock.now += 6
+        cluster.state.claims.set()
+        await evicted(api, "kept", "free")
+
+
+async def test_nobody_goes_any_more_for_a_claimant_that_is_gone() -> None:
+    cluster = Cluster(a_node())
+    pods = [running(f"low{number}", mem=400) for number in range(20)]
+    cluster.sees(*pods)
+    refuse(cluster, claimant := urgent())
+    async with preempting(cluster) as api:
+        api.meanwhile = lambda _name: cluster.state.pod_gone(claimant)
+        await asyncio.sleep(0.2)
+        assert len(api.evicted) == AT_ONCE
+        assert not cluster.state.holds.holds
+
+
+async def test_a_refusal_that_comes_after_the_victim_has_gone_is_none() -> None:
+    """Of a pod that was replaced under its name the API server says that the uid is another."""
+    cluster = Cluster(a_node())
+    low = running()
+    cluster.sees(low)
+    refuse(cluster, claimant := urgent())
+    async with preempting(cluster) as api:
+        api.errors.append(ApiError("the UID in the precondition is another", status=409))
+        api.meanwhile = lambda _name: cluster.state.pod_gone(low)
+        await evicted(api)
+        assert set(cluster.state.holds.spoken_for) == {low.uid}
+        refuse(cluster, urgent("second", mem=7000))
+        cluster.state.claims.set()
+        await evicted(api)
+        assert isinstance(cluster.reserve(claimant), PodAllocation)
+
+
+async def test_other_vendors_in_the_middle_of_a_round_change_only_what_comes_after() -> None:
+    """The nodes that a pod was offered are numbered anew then."""
+    cluster = Cluster(a_node("n1"), a_node("n2"))
+    cluster.sees(running(priority=100))
+    refuse(cluster, *(urgent(f"p{mem}", mem=mem) for mem in range(7000, 7010)), nodes=["n1"])
+    seen: list[bool] = []
+
+    class Changes(SchedulingPolicy):
+        def __init__(self) -> None:
+            super().__init__()
+            if not seen:
+                asyncio.get_running_loop().call_soon(cluster.state.use, acme())
+            seen.append(True)
+
+    api = Evictions()
+    preemption = Preemption(
+        cluster.state, api, Leads(), Metrics(), api, NoBudgets(), policy=Changes
+    )  # type: ignore[arg-type]
+    cluster.state.claims.set()
+    task = asyncio.create_task(preemption.run())
+    await asyncio.sleep(0.2)
+    assert seen
+    assert not task.done(), task
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def of_cpu(name: str, namespace: str, **asks: Any) -> Pod:
+    """It runs, with a CPU and no device."""
+    pod = a_pod(name, mem=None, namespace=namespace, phase="Running", node="n1", **asks)
+    return with_cpu(pod)
+
+
+def with_cpu(pod: Pod) -> Pod:
+    (only,) = pod.spec.containers
+    assert only.resources is not None
+    asks = Resources(requests={"cpu": "1"}, limits=only.resources.limits)
+    containers = [msgspec.structs.replace(only, resources=asks)]
+    return msgspec.structs.replace(
+        pod, spec=msgspec.structs.replace(pod.spec, containers=containers)
+    )
+
+
+async def test_a_victim_without_devices_leaves_its_quota_when_it_goes() -> None:
+    cluster = Cluster(a_node())
+    cluster.limits(*(an_elastic_quota(team, 1, resource="cpu") for team in "ab"))
+    first, second = (of_cpu(f"b{number}", "b", created=str(number)) for number in range(2))
+    cluster.sees(first, second)
+    refuse(cluster, claimant := with_cpu(a_pod("a", namespace="a")))
+    async with preempting(cluster) as api:
+        await evicted(api, "b1")
+        assert isinstance(cluster.reserve(claimant), Refused)
+        cluster.state.pod_gone(second)
+        assert not cluster.state.holds.awaits(claimant.uid)
+        assert cluster.state.ledger.elastic.member(second.uid) is None
+        assert isinstance(cluster.reserve(claimant), PodAllocation)
+
+
+async def test_a_victim_that_was_not_bound_yet_is_waited_for_no_longer_than_it_is_there() -> None:
+    cluster = Cluster(a_node())
+    cluster.sees(promised := a_pod("low", mem=8000))
+    assert isinstance(cluster.reserve(promised), PodAllocation)
+    refuse(cluster, claimant := urgent())
+    async with preempting(cluster) as api:
+        await evicted(api, "low")
+        cluster.state.pod_gone(promised)
+        assert not cluster.state.holds.awaits(claimant.uid)
+        assert not cluster.state.holds.spoken_for
+        assert isinstance(cluster.reserve(claimant), PodAllocation)
+
+
+async def test_a_resource_quota_is_made_room_in_where_the_claimant_cannot_go_itself() -> None:
+    cluster = Cluster(a_node(), a_node("n2"))
+    cluster.state.quota_changed(a_quota(mem="8000"))
+    cluster.sees(running())
+    refuse(cluster, urgent(), nodes=["n2"])
+    async with preempting(cluster) as api:
+        await evicted(api, "low")

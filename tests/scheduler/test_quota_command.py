@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from hami.cli.quota_tables import amount
 from hami.domain.errors import ConfigError
 from hami.policy.quota.elastic import Claim
 from hami.policy.quota.elastic.plan import NoPlan
+from hami.scheduler.tls import self_signed
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
 from .test_api import Api
@@ -30,7 +32,7 @@ Answers = Callable[[str, dict[str, str]], tuple[int, bytes]]
 
 
 @contextmanager
-def serving(answers: Answers) -> Iterator[str]:
+def serving(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
@@ -44,6 +46,8 @@ def serving(answers: Answers) -> Iterator[str]:
             """Silent."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -113,7 +117,27 @@ def test_a_victim_says_for_whom():
 
 
 def test_without_quotas_it_says_so():
-    assert shown(Cluster()) == "no elastic quota counts here"
+    assert shown(Cluster()) == "there are no elastic quotas"
+    for option in ((), ("--pods",)):
+        text = shown(lending(), "--namespace", "nope", *option)
+        assert text == "no elastic quota counts the pods of namespace nope"
+
+
+def test_the_namespaces_of_a_composite_are_said_once_and_never_cut():
+    cluster, long = Cluster(a_node()), "speech-recognition-research-group"
+    cluster.limits(an_elastic_quota("z", 4000, None, "vision", long, name="both"))
+    cluster.limits(an_elastic_quota("y", 10, None, "text", name="cpus", resource="cpu"))
+    with serving(api_of(cluster)) as server:
+        text = ran(server, columns=80).stdout
+    assert text.count(long) == 1
+    assert f"z/both counts the namespaces vision, {long}" in text
+    assert "y/cpus counts the namespaces text" in text
+
+
+def test_quotas_that_hold_more_than_they_may_are_told_by_how_much():
+    cluster = lending()
+    cluster.limits(an_elastic_quota("a", 500), an_elastic_quota("b", 2000))
+    assert "all quotas together hold 4000 MiB, 1500 MiB more than they may" in shown(cluster)
 
 
 def test_the_json_object_is_the_apis():
@@ -167,7 +191,7 @@ def test_a_waiting_pod_says_what_it_asks_what_refuses_it_and_why_nobody_is_evict
     assert lines[0].startswith("b/b-3: waiting: 0/1 nodes fit")
     assert "ElasticQuota b/quota counts it" in lines
     assert "acme.com/mem 600 MiB 500 MiB" in lines
-    at = lines.index("its quota refuses it:")
+    at = lines.index("quota refuses it now:")
     assert lines[at + 1].startswith("ElasticQuota b/quota: max: acme.com/mem: used 3000 MiB")
     assert lines[-2:] == ["nobody is evicted for it:", "fair: it has its share"]
     assert as_json["elastic"]["notEvicted"] == {"fair": "it has its share"}
@@ -190,6 +214,21 @@ def test_pods_that_run_say_where_they_stand():
     assert "no elastic quota counts it" in shown(cluster, "default/free")
 
 
+def test_when_it_was_refused_is_said_and_whether_it_is_to_be_tried_again():
+    """What refused it then and what quota says now may be two things."""
+    cluster = lending()
+    refusing(cluster, pod := a_pod("b-3", mem=600, namespace="b"))
+    said = "so it was refused at 2023-11-14T22:13:20+00:00"
+    with serving(api_of(cluster)) as server:
+        assert said in ran(server, "b/b-3").stdout.splitlines()
+        cluster.limits(an_elastic_quota("b", 9000))
+        waiting = cluster.state.waiting
+        waiting.woken(waiting.pods[pod.uid], 0.0)
+        now = ran(server, "b/b-3").stdout
+    assert f"{said}; it has been woken since, to be tried again" in now.splitlines()
+    assert "quota refuses nothing of this now" in now
+
+
 def test_a_pod_that_nobody_looked_at_yet_says_so():
     cluster = lending()
     refusing(cluster, a_pod("b-3", mem=600, namespace="b"))
@@ -209,9 +248,14 @@ def test_a_pod_that_nobody_looked_at_yet_says_so():
         (["/x"], "/x: is no pod"),
         (["a/b", "-n", "c"], "--namespace c contradicts a/b"),
         (["a/b", "--pods"], "--pods lists the pods of quotas"),
-        (["--server", "ftp://x"], "--server ftp://x: is no address"),
+        (["--server", "ftp://x"], "--server or HAMI_SERVER is 'ftp://x', which is no address"),
         (["--server", "127.0.0.1:9395"], "is no address; write http://HOST:PORT"),
+        (["--server", ""], "--server or HAMI_SERVER is '', which is no address"),
+        (["--server", "http://"], "is no address"),
         (["--server", "http://x:port"], "is no address"),
+        (["--server", "http://a host:80"], "is no address"),
+        (["--server", "http://x:80?y=1"], "is no address"),
+        (["--server", "http://me:secret@x:80"], "--server or HAMI_SERVER names a user; write"),
         (["--server", "http://127.0.0.1:1"], "http://127.0.0.1:1 does not answer: Connection"),
     ],
 )
@@ -221,8 +265,21 @@ def test_what_must_be_changed_is_said_in_one_line(arguments, said):
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert said in result.stderr
+    assert "secret" not in result.stderr
     if "does not answer" in said:
         assert "port-forward" in result.stderr
+
+
+def test_a_certificate_that_nobody_trusts_and_https_where_there_is_none_are_told(tmp_path):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    files = self_signed(["127.0.0.1"]).write(tmp_path)
+    context.load_cert_chain(files.cert, files.key)
+    untrusted = "its certificate is not trusted ("
+    for tls, said in ((None, "it does not speak HTTPS"), (context, untrusted)):
+        with serving(api_of(lending()), tls) as server:
+            result = ran(server.replace("http:", "https:"))
+        assert result.exit_code == 2
+        assert f"does not answer: {said}" in result.stderr
 
 
 @pytest.mark.parametrize(

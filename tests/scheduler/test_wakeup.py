@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,11 +17,12 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
 from hami.policy.filter import Refused
+from hami.policy.quota.elastic import Options
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.waiting import Refusal
-from hami.scheduler.wakeup import AT_ONCE, WakeUp
+from hami.scheduler.wakeup import AT_ONCE, TURN, WakeUp
 
-from .builders import Cluster, a_node, a_pod, a_quota, ended, granted
+from .builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
 
 
 class Patches:
@@ -516,3 +518,53 @@ async def test_only_a_node_that_has_more_to_give_wakes(
     async with waking(cluster) as patches:
         cluster.state.node_changed(after)
         await woken(patches, *["waits"] * wakes)
+
+
+async def test_other_vendors_in_the_middle_of_a_round_begin_a_new_one() -> None:
+    """The nodes that a round knows are numbered anew then."""
+    cluster = Cluster(a_node("n1"), a_node("n2"))
+    full = granted(a_pod("full", mem=8000), "n1", "n1-d0:8000")
+    cluster.sees(full)
+    asks = [a_pod(f"p{mem}", mem=mem) for mem in (1001, 1002)]
+    refuse(cluster, *asks, nodes=["n1"])
+    loop = asyncio.get_running_loop()
+
+    class Changes(Patches):
+        async def patch(self, *args: Any, **kwargs: Any) -> None:
+            await super().patch(*args, **kwargs)
+            if len(self.woken) == 1:
+                cluster.state.use(acme())
+
+    patches = Changes()
+    wakeup = WakeUp(
+        cluster.state, patches, Leads(), Metrics(), policy=SchedulingPolicy,
+        clock=(0.4 * TURN * number for number in itertools.count()).__next__,  # One step a turn.
+    )  # type: ignore[arg-type]  # fmt: skip
+    task = loop.create_task(wakeup.run())
+    cluster.state.pod_gone(full)
+    await asyncio.sleep(0.3)
+    assert not task.done(), task
+    assert {"p1001", "p1002"} <= set(patches.woken)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_whoever_is_woken_still_waits_for_its_share() -> None:
+    """For the moment of choosing it has what it is woken for; until it is placed it wants it."""
+    cluster = Cluster(a_node(devices=2))
+    cluster.state.ledger.elastic.options = Options(fair_share="waterfill")
+    cluster.limits(*(an_elastic_quota(team, 8000) for team in "ab"))
+    full = granted(a_pod("full", mem=8000, namespace="b"), "n1", "n1-d0:8000")
+    other = granted(a_pod("other", mem=8000, namespace="b"), "n1", "n1-d1:8000")
+    cluster.sees(full, other)
+    more = a_pod("more", mem=8000, namespace="b", created="2")
+    refuse(cluster, a_pod("p", mem=8000, namespace="a", created="1"), more)
+    book = cluster.state.ledger.elastic
+    leaf = book.leaf_of("b")
+    assert leaf is not None
+    async with waking(cluster) as patches:
+        assert book.guaranteed(leaf)["acme.com/mem"] == 0
+        cluster.state.pod_gone(full)
+        await asyncio.sleep(0.2)
+        assert patches.woken[:1] == ["p"]
+        assert book.guaranteed(leaf)["acme.com/mem"] == 0, "nothing is unused that p wants"

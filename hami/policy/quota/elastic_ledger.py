@@ -7,7 +7,7 @@ covers them or a planner asks for them, which keeps a start short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -86,15 +86,18 @@ class ElasticLedger(QuotaLedger):
 
         Whether that is new to a quota.
         """
-        if self.elastic.leaf_of(pod.namespace) is None:
-            return False
         entry = self._entries.get(pod.uid)
+        if entry is not None:
+            entry.latest = pod
+        covered, known = self.elastic.leaf_of(pod.namespace), self.elastic.member(pod.uid)
+        if covered is None and known is None:
+            return False  # Whoever asks for it gets it from its entry.
         charge, held = (entry.charge, entry.containers) if entry else (None, ())
         member = self._member(pod, charge, pod.spec.node_name, held)
-        if member == self.elastic.member(pod.uid):
+        if member == known:
             return False
         self.elastic.put(member)
-        return True
+        return covered is not None
 
     def known(self, uid: PodUid) -> Member | None:
         """A charged pod as planners see it, whatever quota counts it or none."""
@@ -103,6 +106,10 @@ class ElasticLedger(QuotaLedger):
             self._enter(entry)
             member = self.elastic.member(uid)
         return member
+
+    def charged_in(self, namespace: str) -> KeysView[PodUid]:
+        """The pods of a namespace that hold devices."""
+        return self._pods.get(namespace, {}).keys()
 
     def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[Refusal, ...]:
         """As for ResourceQuotas alone; what the pod counts with is worked out once."""
@@ -136,7 +143,7 @@ class ElasticLedger(QuotaLedger):
         self.elastic.drop(uid)
 
     def _enter(self, entry: Entry) -> None:
-        self.elastic.put(self._member(entry.pod, entry.charge, entry.node, entry.containers))
+        self.elastic.put(self._member(entry.latest, entry.charge, entry.node, entry.containers))
 
     def _member(
         self,

@@ -49,9 +49,14 @@ class _Account:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What a pod holds; its ``charge`` is added up when some quota counts it."""
+    """What a pod holds; its ``charge`` is added up when some quota counts it.
+
+    ``pod`` is as it was charged, by which scopes match until it is released; ``latest`` as it was
+    last seen.
+    """
 
     pod: Pod
+    latest: Pod
     containers: Sequence[ContainerAllocation]
     profiles: Mapping[VendorKey, VendorProfile]
     node: str
@@ -146,7 +151,7 @@ class QuotaLedger:
         ``amount``: what :meth:`amount` says of it, where that is known.
         """
         self.release(pod.uid)
-        entry = Entry(pod, allocation.containers, self._profiles, allocation.node, amount)
+        entry = Entry(pod, pod, allocation.containers, self._profiles, allocation.node, amount)
         self._entries[pod.uid] = entry
         self._pods.setdefault(pod.namespace, {})[pod.uid] = None
         self._book(entry, 1)

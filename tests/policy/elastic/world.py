@@ -122,16 +122,8 @@ class World:
 
     # Budgets.
 
-    def violations(self, victims: Sequence[Member]) -> frozenset[PodUid]:
-        left = {id(pdb): pdb.allowed for pdb in self.pdbs}
-        found = set()
-        for victim in victims:
-            for pdb in self.pdbs:
-                if victim.uid in pdb.pods:
-                    left[id(pdb)] -= 1
-                    if left[id(pdb)] < 0:
-                        found.add(victim.uid)
-        return frozenset(found)
+    def counting(self, member: Member) -> Mapping[str, int]:
+        return {str(n): pdb.allowed for n, pdb in enumerate(self.pdbs) if member.uid in pdb.pods}
 
 
 def the_claim(name: str, asked: int | Mapping[str, int], *, priority: int = 0,

@@ -42,6 +42,8 @@ class Accounts:
         self._by_namespace: dict[str, Account] = {}
         self._in_namespace: dict[str, dict[PodUid, None]] = {}
         self.members: dict[PodUid, Member] = {}
+        self.change = 0
+        """Counts what has changed, so that what follows from all of it can be kept until then."""
         self.tree: Tree = grown(self._arrangement, None, options)
 
     def of(self, namespace: str) -> Account | None:
@@ -74,6 +76,7 @@ class Accounts:
             self._grow(capacity)
 
     def _grow(self, capacity: Amounts | None) -> None:
+        self.change += 1
         arrangement, before = self._arrangement, self._by_leaf
         tree = grown(arrangement, capacity, self._options)
         by_leaf: dict[LeafKey, Account] = {}
@@ -107,6 +110,7 @@ class Accounts:
         self.remove(member.uid)
         self.members[member.uid] = member
         self._in_namespace.setdefault(member.namespace, {})[member.uid] = None
+        self.change += 1
         account = self._by_namespace.get(member.namespace)
         if account is not None:
             account.order.add(member)
@@ -123,6 +127,7 @@ class Accounts:
         del here[uid]
         if not here:
             del self._in_namespace[member.namespace]
+        self.change += 1
         account = self._by_namespace.get(member.namespace)
         if account is not None:
             account.order.remove(member)

@@ -51,7 +51,7 @@ def arranged(leaves: Iterable[Leaf], nodes: Iterable[TreeNode]) -> Arrangement:
             continue
         by_namespace |= dict.fromkeys(mine, leaf.key)
         if leaf.parent and leaf.parent not in inner:
-            problems.append(_lost(leaf.key, leaf.parent))
+            problems.append(_lost(leaf.key, "parent", leaf.parent))
             leaf = replace(leaf, parent="")  # noqa: PLW2901 - the leaf as it counts
         kept.append(replace(leaf, namespaces=mine) if mine != leaf.namespaces else leaf)
     return Arrangement(
@@ -85,13 +85,13 @@ def _nodes(nodes: Iterable[TreeNode], problems: list[ElasticProblem]) -> dict[st
         else:
             found[node.name] = node
     for node in list(found.values()):
-        title = f"QuotaTree {node.tree}: {node.name}"
+        tree, key = f"QuotaTree {node.tree}", f"{node.name}: parent"
         if node.parent and node.parent not in found:
-            problems.append(_lost(title, node.parent))
+            problems.append(_lost(tree, key, node.parent))
             found[node.name] = replace(node, parent="")
         elif (circle := circle_of(node.name, found)) is not None:
             text = f"{' > '.join(circle)} is a circle"
-            problems.append(ElasticProblem(title, "parent", text, _ON_THE_ROOT))
+            problems.append(ElasticProblem(tree, key, text, _ON_THE_ROOT))
             found[node.name] = replace(node, parent="")
     return found
 
@@ -108,6 +108,6 @@ def circle_of(name: str, nodes: Mapping[str, TreeNode]) -> tuple[str, ...] | Non
     return None
 
 
-def _lost(title: str, parent: str) -> ElasticProblem:
+def _lost(quota: str, key: str, parent: str) -> ElasticProblem:
     text = f'there is no node "{parent}" in any QuotaTree'
-    return ElasticProblem(title, "parent", text, _ON_THE_ROOT)
+    return ElasticProblem(quota, key, text, _ON_THE_ROOT)

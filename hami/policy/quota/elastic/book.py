@@ -71,6 +71,9 @@ class ElasticBook:
         self._leaves: Sequence[Leaf] = []
         self._waiting: dict[PodUid, Claim] = {}
         self._fresh: dict[LeafKey, set[PodUid]] = {}
+        self._asked = 0
+        self._over: dict[str, tuple[object, Mapping[LeafKey, int]]] = {}
+        """By resource, what every quota is guaranteed over its ``min``, and of which moment."""
 
     # Quotas.
 
@@ -160,9 +163,15 @@ class ElasticBook:
         """A pod waits: ``waterfill`` shares out among those who want."""
         if claim.uid not in self._accounts.members:
             self._waiting[claim.uid] = claim
+            self._asked += 1
+
+    def asked(self, uid: PodUid) -> Claim | None:
+        """What a pod waits for."""
+        return self._waiting.get(uid)
 
     def withdraw(self, uid: PodUid) -> None:
-        self._waiting.pop(uid, None)
+        if self._waiting.pop(uid, None) is not None:
+            self._asked += 1
 
     def refusals(self, claim: Claim | Member) -> tuple[ElasticRefusal, ...]:
         """Every rule that the pod would break now, its own charge not counted; none: it may.
@@ -241,27 +250,36 @@ class ElasticBook:
         ``claim``: a pod that wants in but may not have been announced with ``ask``; its
         resources alone are then answered for.
         """
-        node, pool = self._of(leaf).node, self._accounts.tree.pool
+        pool = self._accounts.tree.pool
         resources = pool if claim is None else pool & claim.vector.keys()
-        mode = self.options.fair_share
-        return {
-            resource: sharing.guaranteed_over(node, resource, mode, self._demand(resource, claim))
-            for resource in resources
-        }
+        return {resource: self._all_over(resource, claim)[leaf.key] for resource in resources}
 
     def shares(self, resource: str) -> Shares:
         """What :meth:`lent` and :meth:`guaranteed` say of every quota, at the price of a few.
 
         Empty of a resource that no quota guarantees.
         """
-        tree, mode = self._accounts.tree, self.options.fair_share
+        tree = self._accounts.tree
         if resource not in tree.pool:
             return Shares(lent={}, guaranteed={})
-        demand = self._demand(resource, None)
         return Shares(
             lent=sharing.all_lend(tree.root, resource),
-            guaranteed=sharing.all_guaranteed_over(tree.root, resource, mode, demand),
+            guaranteed=self._all_over(resource, None),
         )
+
+    def _all_over(self, resource: str, claim: Claim | None) -> Mapping[LeafKey, int]:
+        """Kept until something changes: a planner asks it of one quota after the other."""
+        wants = None
+        if claim is not None and self.options.fair_share == "waterfill":
+            wants = claim.uid, claim.namespace, claim.vector.get(resource, 0)
+        moment = self._accounts.change, self._asked, wants
+        if (kept := self._over.get(resource)) is not None and kept[0] == moment:
+            return kept[1]
+        root, mode = self._accounts.tree.root, self.options.fair_share
+        demand = self._demand(resource, claim)
+        over = sharing.all_guaranteed_over(root, resource, mode, demand)
+        self._over[resource] = moment, over
+        return over
 
     def _demand(self, resource: str, claim: Claim | None) -> sharing.Demand | None:
         if self.options.fair_share != "waterfill":

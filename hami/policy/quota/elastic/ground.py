@@ -6,7 +6,7 @@ Answers are about one claimant and one moment, and stay the same while a plan is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from hami.domain.units import PodUid
@@ -53,14 +53,14 @@ class Ground(Protocol):
 class Budgets(Protocol):
     """PodDisruptionBudgets as they stand."""
 
-    def violations(self, victims: Sequence[Member]) -> frozenset[PodUid]:
-        """Which of these, evicted in this order, a budget does not allow any more."""
+    def counting(self, member: Member) -> Mapping[str, int]:
+        """The budgets that count a pod, and how many of theirs may go now; at least 0."""
         ...
 
 
 class NoBudgets:
     """A cluster without PodDisruptionBudgets."""
 
-    def violations(self, victims: Sequence[Member]) -> frozenset[PodUid]:
-        del victims
-        return frozenset()
+    def counting(self, member: Member) -> Mapping[str, int]:
+        del member
+        return {}

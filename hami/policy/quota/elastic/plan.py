@@ -7,7 +7,7 @@ evict each other. Nothing is changed: whoever executes the plan does that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,7 +18,7 @@ from hami.policy.quota.elastic.book import ElasticBook
 from hami.policy.quota.elastic.ground import Budgets, Ground
 from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member, Options
 from hami.policy.quota.elastic.plan_rights import Asking, Kind, Own, Priority, Right
-from hami.policy.quota.elastic.plan_search import Found, Surroundings, search
+from hami.policy.quota.elastic.plan_search import Found, InVain, Surroundings, search
 from hami.policy.quota.elastic.plan_shares import Fair, Reclaim
 from hami.policy.quota.elastic.victims import Exempt, in_order
 
@@ -27,6 +27,10 @@ LOOKED_AT = 100
 
 ENOUGH = 16
 """So many that cost one pod and break no budget are enough to choose from."""
+
+MUCH = 3000
+"""Pods looked at, node after node. Where one plan takes hundreds of victims it is not compared with
+a hundred others, and where hundreds are not enough, not tried on every node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +132,13 @@ class _Planner:
             return guess
         found: list[tuple[Right, Found]] = []
         cheap, why = 0, ""
-        for node in self._nodes(guess):
+        in_vain: list[object] = []
+        for node in self._worth_it(guess, found, in_vain):
             tried = self._at(kind, node)
             if isinstance(tried, str):
                 why = why or tried
+                if isinstance(tried, InVain):
+                    in_vain.append(self._charge(node))
                 continue
             found.append(tried)
             cheap += tried[1].cost[0] == 0 and len(tried[1].victims) == 1
@@ -153,6 +160,20 @@ class _Planner:
         return found if isinstance(found, str) else (right, found)
 
     # Where to look.
+
+    def _worth_it(self, guess: Right, found: Sized, in_vain: Collection[object]) -> Iterator[str]:
+        """The nodes. When much was looked at: only until one was found, and none where the
+        claimant would be charged what was ``in_vain`` on another.
+        """
+        late = 0
+        for node in self._nodes(guess):
+            if self._around.effort.pods >= MUCH:
+                late += bool(in_vain)
+                if found or late > LOOKED_AT:
+                    return
+                if in_vain and self._charge(node) in in_vain:
+                    continue
+            yield node
 
     def _nodes(self, guess: Right) -> Iterator[str]:
         """Nodes with room first, as nobody need go there for devices; then where victims are.

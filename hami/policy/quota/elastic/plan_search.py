@@ -7,12 +7,13 @@ All of it happens in a trial of the book, so every rule is the book's own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.book import ElasticBook
+from hami.policy.quota.elastic.disruption import Tally, violations
 from hami.policy.quota.elastic.ground import Budgets, Ground
 from hami.policy.quota.elastic.model import Amounts, Claim, Member
 from hami.policy.quota.elastic.plan_rights import Right
@@ -39,6 +40,19 @@ class Found:
         return len(self.violating), highest, len(self.victims)
 
 
+@dataclass(slots=True)
+class Effort:
+    """How many pods were looked at so far, on all nodes together; each of them again."""
+
+    pods: int = 0
+
+
+class InVain(str):
+    """Why there are no victims: what quota lacks is not to be had in the whole cluster."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What stays the same whatever node is looked at."""
@@ -48,6 +62,7 @@ class Surroundings:
     budgets: Budgets
     exempt: Exempt
     on_node_only: bool
+    effort: Effort = field(default_factory=Effort)
 
     def charge(self, claim: Claim, node: str) -> tuple[Amounts, bool] | None:
         """What the claimant would be charged there, and whether there is room as it is."""
@@ -92,6 +107,7 @@ class _Attempt:
         self._around, self._right, self._claim = around, right, claim
         self._node, self._trial = node, trial
         self._taken: list[Member] = []
+        self._tally = Tally(around.budgets)
         self._useless: dict[str, set[str]] = {}
         """By quota: of which resources its pods did not help."""
         self._has_room = False
@@ -104,7 +120,7 @@ class _Attempt:
             node=self._node,
             vector=self.vector,
             victims=tuple(self._taken),
-            violating=self._around.budgets.violations(self._taken),
+            violating=violations(self._around.budgets, self._taken),
         )
 
     def missing(self) -> str:
@@ -117,8 +133,9 @@ class _Attempt:
         )
         if not self._taken:
             return f"no pod may be evicted for it: {lack}"
-        where = f"on node {self._node}" if self._around.on_node_only else "in the cluster"
-        return f"not even with {len(self._taken)} evicted {where}: {lack}"
+        if self._around.on_node_only:
+            return f"not even with {len(self._taken)} evicted on node {self._node}: {lack}"
+        return InVain(f"not even with {len(self._taken)} evicted in the cluster: {lack}")
 
     def make_room(self) -> bool:
         """Take pods of this node until the claimant has a place there."""
@@ -155,7 +172,7 @@ class _Attempt:
         """Spare whoever need not go: budgets that are not kept first, then the most important."""
         if len(self._taken) < 2:
             return
-        violating = self._around.budgets.violations(self._taken)
+        violating = violations(self._around.budgets, self._taken)
         by_importance = [m for m in reversed(self._taken) if m.uid in violating]
         by_importance += [m for m in reversed(self._taken) if m.uid not in violating]
         for member in by_importance:
@@ -166,6 +183,7 @@ class _Attempt:
                 continue
             self._trial.drop(member.uid)
             self._taken.insert(at, member)
+            self._tally.take(member)
             self.vector, self._has_room = had, True
 
     # Candidates.
@@ -174,13 +192,13 @@ class _Attempt:
         self, resources: Collection[str], among: Sequence[Member] | None
     ) -> Iterator[Member]:
         def harm(member: Member) -> int | None:
+            self._around.effort.pods += 1
             if member in self._around.exempt or not self._right.wants(member, resources):
                 return None
             useless = self._useless.get(self._quota(member), ())
             if not any(member.vector.get(r, 0) > 0 for r in resources if r not in useless):
                 return None
-            violates = member.uid in self._around.budgets.violations([*self._taken, member])
-            return 2 * violates + self._right.hurts(member)
+            return 2 * self._tally.violates(member) + self._right.hurts(member)
 
         sources: Iterator[Source] = self._right.sources(resources, among)
         return in_order(sources, harm)
@@ -200,11 +218,13 @@ class _Attempt:
     def _take(self, member: Member) -> None:
         self._trial.drop(member.uid)
         self._taken.append(member)
+        self._tally.take(member)
         self._changed(member)
 
     def _untake(self, member: Member) -> None:
         self._trial.put(member)
         self._taken.remove(member)
+        self._tally.spare(member)
         self._changed(member)
 
     def _changed(self, member: Member) -> None:

@@ -31,19 +31,14 @@ def share(leaf: Node, resource: str) -> Fraction:
     return found
 
 
-def guaranteed_over(leaf: Node, resource: str, mode: FairShare, demand: Demand | None) -> int:
-    """What a quota may take beyond its ``min`` before others may take it back.
-
-    ``demand`` is for ``waterfill`` alone, the other ways do not look at it.
-    """
-    sharing = _Sharing(resource, mode, demand)
-    return _down_to(leaf, sharing.first(leaf.way_up[-1]), sharing.of_children)
-
-
 def all_guaranteed_over(
     root: Node, resource: str, mode: FairShare, demand: Demand | None
 ) -> dict[LeafKey, int]:
-    """As :func:`guaranteed_over`, of every quota at once: no dearer than of one without groups."""
+    """What each quota may take beyond its ``min`` before others may take it back.
+
+    Of one alone it would cost nearly as much. ``demand`` is for ``waterfill`` alone, the other
+    ways do not look at it.
+    """
     sharing = _Sharing(resource, mode, demand)
     return _down_to_all(root, sharing.first(root), sharing.of_children)
 
