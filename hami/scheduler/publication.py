@@ -53,7 +53,8 @@ class PacedPatches:
         subresource: str = "",
     ) -> T:
         """As the client's, which it is handed to once there is a place for it."""
-        await (self._labels if resource.plural == PODS.plural else self._statuses).wait()
+        pace = self._labels if resource.plural == PODS.plural else self._statuses
+        await pace.wait()
         return await self._client.patch(
             resource, name, patch, namespace=namespace, subresource=subresource
         )
