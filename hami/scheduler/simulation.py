@@ -144,7 +144,7 @@ def _decide(
     if isinstance(request, Invalid):
         return answers.unfit_everywhere(names, request.text)
     if not request.vendors:
-        return ExtenderFilterResult(nodes=args.nodes, node_names=names)
+        return ExtenderFilterResult(nodes=args.nodes)
     table = ClusterTable(vendors, alive=_alive)
     for node in _politely(question.nodes):
         table.set_node(node)
@@ -155,7 +155,7 @@ def _decide(
         return answers.refusal(outcome)
     best = outcome.allocation.node
     chosen = msgspec.json.encode({"items": [question.raw[names.index(best)]]})
-    return ExtenderFilterResult(nodes=msgspec.Raw(chosen), node_names=[best])
+    return ExtenderFilterResult(nodes=msgspec.Raw(chosen))
 
 
 def _politely(items: Iterable[T]) -> Iterator[T]:
