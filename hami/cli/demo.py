@@ -36,7 +36,7 @@ def run_demo(
         HamiError: the cluster could not be started, or broke.
     """
     check_plugins(vendors)
-    show = _silent if as_json else _teller(console)
+    show = _silent if as_json else teller(console)
 
     async def work() -> DemoResult:
         async with EmbeddedCluster(ClusterSettings(config=config), vendors=vendors) as cluster:
@@ -83,12 +83,8 @@ def print_demo(console: Console, result: DemoResult) -> None:
     if result.picture.devices:
         console.print(device_lines(console, result.picture.devices), markup=False, highlight=False)
         console.print()
-    failed = [step.title for step in result.steps if not step.held]
-    if failed:
-        text = f"{len(failed)} of {len(result.steps)} steps failed: {'; '.join(failed)}"
-        console.print(Text(visible(text), style="bold red"))
-    else:
-        console.print(Text(f"all {len(result.steps)} steps held", style="bold green"))
+    text, style = _summary(result.steps)
+    console.print(Text(visible(text), style=style))
 
 
 def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
@@ -106,17 +102,36 @@ def _silent(_: StepResult) -> None:
     """For ``--json``."""
 
 
-def _teller(console: Console) -> Callable[[StepResult], None]:
-    marks = ("✓", "✗") if _can_show(console, "✓✗") else ("ok", "FAILED")
+def teller(console: Console) -> Callable[[StepResult], None]:
+    """Shows one step that is done: held, failed or skipped."""
+    held, failed, skipped = "✓✗-" if _can_show(console, "✓✗-") else ("ok", "FAILED", "skipped")
 
     def tell(step: StepResult) -> None:
-        mark, style = (marks[0], "bold green") if step.held else (marks[1], "bold red")
-        title = Text.assemble((mark, style), " ", (visible(step.title), "bold"))
+        if step.problem:
+            mark = (failed, "bold red")
+        elif step.skipped:
+            mark = (skipped, "bold yellow")
+        else:
+            mark = (held, "bold green")
+        title = Text.assemble(mark, " ", (visible(step.title), "bold"))
         console.print(title, Text(f"{step.seconds:.1f} s", style="dim"))
-        for line in [*step.lines, *step.problem.splitlines()]:
+        for line in [*step.lines, *step.problem.splitlines(), *step.skipped.splitlines()]:
             console.print(Text(f"    {visible(line)}"))
 
     return tell
+
+
+def _summary(steps: Sequence[StepResult]) -> tuple[str, str]:
+    """The last line, and its style."""
+    failed = [step.title for step in steps if step.problem]
+    skipped = [f"{step.name} ({step.skipped})" for step in steps if step.skipped]
+    if failed:
+        text, style = f"{len(failed)} of {len(steps)} steps failed: {'; '.join(failed)}", "bold red"
+    elif skipped:
+        text, style = f"{len(steps) - len(skipped)} of {len(steps)} steps held", "bold yellow"
+    else:
+        text, style = f"all {len(steps)} steps held", "bold green"
+    return f"{text}; {len(skipped)} skipped: {'; '.join(skipped)}" if skipped else text, style
 
 
 def _can_show(console: Console, characters: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
@@ -16,13 +17,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hami.cli.app import app
+from hami.cli.demo import print_demo, teller
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.enforced import MORE
+from hami.sim.demo.run import DemoResult, StepResult
 from hami.sim.demo.steps import Scenario
 from hami.sim.kubelet import script
+from hami.sim.result import Simulation
 
 from ..installed import Point
 from ..shim.builds import build
@@ -102,6 +107,58 @@ def test_the_demo_as_one_json_object(place):
     assert (
         sum(d["usedMemoryMiB"] for d in found["devices"]) == MORE + 2 * 8192 + 10240 + 3840 + 12000
     )
+
+
+def a_step(name: str, *, problem: str = "", skipped: str = "") -> StepResult:
+    title = f"step {name}"
+    return StepResult(
+        name=name, title=title, lines=(), problem=problem, skipped=skipped, seconds=0.04
+    )
+
+
+def shown(*steps: StepResult, encoding: str = "utf-8") -> list[str]:
+    raw = io.BytesIO()
+    console = Console(file=io.TextIOWrapper(raw, encoding=encoding, write_through=True), width=200)
+    for step in steps:
+        teller(console)(step)
+    empty = Simulation(placed=(), pending=(), denied=(), devices=(), without_devices=0, warnings=())
+    print_demo(console, DemoResult(steps=steps, picture=empty))
+    return [line for line in raw.getvalue().decode(encoding).splitlines() if line]
+
+
+@pytest.mark.parametrize(
+    ("steps", "lines"),
+    [
+        ([a_step("a")], ["✓ step a 0.0 s", "all 1 steps held"]),
+        (
+            [a_step("a"), a_step("b", skipped="no compiler; get gcc")],
+            [
+                "✓ step a 0.0 s",
+                "- step b 0.0 s",
+                "    no compiler; get gcc",
+                "1 of 2 steps held; 1 skipped: b (no compiler; get gcc)",
+            ],
+        ),
+        (
+            [a_step("a", problem="3 of 4"), a_step("b", skipped="no gcc")],
+            [
+                "✗ step a 0.0 s",
+                "    3 of 4",
+                "- step b 0.0 s",
+                "    no gcc",
+                "1 of 2 steps failed: step a; 1 skipped: b (no gcc)",
+            ],
+        ),
+    ],
+    ids=["held", "skipped", "failed"],
+)
+def test_a_step_that_was_skipped_is_not_ticked_and_the_last_line_says_why(steps, lines):
+    assert shown(*steps) == lines
+
+
+def test_a_skipped_step_has_a_mark_in_ascii_too():
+    first, *_ = shown(a_step("b", skipped="no compiler"), encoding="ascii")
+    assert first.startswith("skipped step b ")
 
 
 def test_files_of_ones_own_are_applied_and_shown(place):

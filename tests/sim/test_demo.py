@@ -9,7 +9,7 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.sim.demo.picture import Cluster, overcommitted, picture, usages
-from hami.sim.demo.run import DemoResult, Step, StepFailed, run_steps
+from hami.sim.demo.run import DemoResult, Skipped, Step, StepFailed, run_steps
 from hami.sim.demo.steps import check_plugins
 from hami.sim.demo.workloads import read_objects
 from hami.sim.kubelet.nodes import LiveNode
@@ -84,6 +84,17 @@ async def test_a_step_that_fails_is_told_and_the_next_one_runs():
     ]
     assert not DemoResult(steps=results, picture=taken()).held
     assert DemoResult(steps=results[1:], picture=taken()).held
+
+
+async def test_a_step_that_is_skipped_neither_held_nor_failed():
+    async def absent():
+        return Skipped(why="there is no compiler")
+
+    results = await run_steps([Step(name="a", title="A", run=absent)], lambda _: None)
+    (result,) = results
+    assert (result.held, result.problem, result.skipped) == (False, "", "there is no compiler")
+    assert result.as_json()["skipped"] == "there is no compiler"
+    assert DemoResult(steps=results, picture=taken()).held
 
 
 async def test_a_bug_in_a_step_is_no_failed_step():

@@ -14,7 +14,7 @@ from hami.domain.errors import ConfigError
 from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from hami.sim.demo import enforced
 from hami.sim.demo.enforced import PROGRAM, Enforced
-from hami.sim.demo.run import StepFailed
+from hami.sim.demo.run import Skipped, StepFailed
 from hami.sim.demo.simulated_device import (
     answer_of,
     installed_driver,
@@ -174,8 +174,8 @@ def unbuilt(_):
         pytest.param(unbuilt, "there is none; make one", id="not built"),
     ],
 )
-async def test_without_a_library_the_step_says_so_and_holds(find, why):
-    assert await Enforced(cluster=None, find=find).run(None, None) == [f"not shown: {why}"]
+async def test_without_a_library_the_step_is_skipped_and_says_why(find, why):
+    assert await Enforced(cluster=None, find=find).run(None, None) == Skipped(why=why)
 
 
 def test_what_no_plugin_brings_is_none():

@@ -22,7 +22,7 @@ from hami.signing import Signer
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.containers import LIMITS, USAGE, started_container
 from hami.sim.demo.nodes import VENDOR
-from hami.sim.demo.run import StepFailed
+from hami.sim.demo.run import Skipped, StepFailed
 from hami.sim.demo.simulated_device import (
     SimulatedDevice,
     SimulatedDriver,
@@ -60,10 +60,10 @@ class Enforced:
     cluster: EmbeddedCluster
     find: Finder = installed_driver
 
-    async def run(self, pod: LivePod, allocation: PodAllocation) -> list[str]:
+    async def run(self, pod: LivePod, allocation: PodAllocation) -> list[str] | Skipped:
         """The program is held to its slice, and to the larger one after a resize.
 
-        Without a library for this machine: what to do to have one.
+        Skipped without a library for this machine, with what to do to have one.
 
         Raises:
             StepFailed: it got more, or less, or its slice does not follow.
@@ -71,9 +71,9 @@ class Enforced:
         try:
             driver = self.find(VENDOR)
         except HamiError as error:
-            return [f"not shown: {error}"]
+            return Skipped(why=str(error))
         if driver is None:
-            return [f"not shown: the plugin for {VENDOR} brings no simulated driver"]
+            return Skipped(why=f"the plugin for {VENDOR} brings no simulated driver")
         folder = self._slice(pod)
         device = await self._device(allocation)
         place = self.cluster.agents.nodes[allocation.node].folder / "driver"

@@ -16,6 +16,13 @@ class StepFailed(HamiError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """This machine cannot show the step; ``why`` says what is missing, and how to get it."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """``run`` does it and returns what is worth telling.
 
@@ -24,22 +31,26 @@ class Step:
 
     name: str
     title: str
-    run: Callable[[], Awaitable[Sequence[str]]]
+    run: Callable[[], Awaitable[Sequence[str] | Skipped]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """``lines`` tell what was seen; ``problem`` is empty when the step held."""
+    """``lines`` tell what was seen.
+
+    ``problem`` says why it did not hold, ``skipped`` why it did not run; else they are empty.
+    """
 
     name: str
     title: str
     lines: Sequence[str]
     problem: str
+    skipped: str
     seconds: float
 
     @property
     def held(self) -> bool:
-        return not self.problem
+        return not self.problem and not self.skipped
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -48,6 +59,7 @@ class StepResult:
             "held": self.held,
             "lines": list(self.lines),
             "problem": self.problem,
+            "skipped": self.skipped,
             "seconds": round(self.seconds, 3),
         }
 
@@ -61,7 +73,8 @@ class DemoResult:
 
     @property
     def held(self) -> bool:
-        return all(step.held for step in self.steps)
+        """No step failed; one that was skipped says nothing of the product."""
+        return not any(step.problem for step in self.steps)
 
     def as_json(self) -> dict[str, Any]:
         held = self.picture.as_json()
@@ -80,9 +93,13 @@ async def run_steps(steps: Sequence[Step], show: Callable[[StepResult], None]) -
     for step in steps:
         begin = time.monotonic()
         lines: Sequence[str] = ()
-        problem = ""
+        problem = skipped = ""
         try:
-            lines = await step.run()
+            seen = await step.run()
+            if isinstance(seen, Skipped):
+                skipped = seen.why
+            else:
+                lines = seen
         except HamiError as error:
             problem = str(error)
         result = StepResult(
@@ -90,6 +107,7 @@ async def run_steps(steps: Sequence[Step], show: Callable[[StepResult], None]) -
             title=step.title,
             lines=lines,
             problem=problem,
+            skipped=skipped,
             seconds=time.monotonic() - begin,
         )
         results.append(result)

@@ -19,7 +19,7 @@ from hami.sim.demo.books import the_books_agree
 from hami.sim.demo.containers import each_has_its_own
 from hami.sim.demo.enforced import Enforced
 from hami.sim.demo.nodes import VENDOR, start_nodes
-from hami.sim.demo.run import Step, StepFailed
+from hami.sim.demo.run import Skipped, Step, StepFailed
 from hami.sim.kubelet.script import STOP_DURATION
 from hami.sim.live import LivePod
 from hami.wire import keys
@@ -133,7 +133,7 @@ class Scenario:
         pods = [await self._cluster.phase(name, "Running") for name in _SHARERS]
         return each_has_its_own(self._cluster, [(pod, self._allocation(pod)) for pod in pods])
 
-    async def enforced(self) -> list[str]:
+    async def enforced(self) -> list[str] | Skipped:
         pod = await self._cluster.phase(_SHARERS[0], "Running")
         return await Enforced(cluster=self._cluster).run(pod, self._allocation(pod))
 
