@@ -136,9 +136,9 @@ def simulate_command(
 ) -> None:
     """Place pods on paper: who runs where, on which device, and why not.
 
-    Reads Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, Namespace,
-    ResourceQuota, ElasticQuota, CompositeElasticQuota and QuotaTree. Exits with
-    1 when a pod stays pending or is denied, with 2 when the input is wrong.
+    Reads nodes, pods, quotas and workloads, those of the common training
+    operators among them. Exits with 1 when a pod stays pending or is denied,
+    with 2 when the input is wrong.
     """
     with ending_at_interrupt():
         # Imported late, like what other commands need: the node agent must stay small.

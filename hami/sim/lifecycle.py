@@ -8,6 +8,9 @@ from hami.domain.objects import Lean, SchedulingGate
 from hami.sim.decode import decode
 from hami.sim.documents import Document
 
+_ENDS = ("Complete", "Completed", "Succeeded", "Failed")
+"""Conditions of Jobs, JobSets and the training operators' jobs."""
+
 
 class Condition(Lean, frozen=True):
     type: str = ""
@@ -36,12 +39,9 @@ class Life(Lean, frozen=True):
         return bool(self.status.phase) or any(c.type == "PodScheduled" for c in conditions)
 
     @property
-    def job_over(self) -> bool:
-        """A Job that ended makes no pod any more."""
-        return any(
-            c.type in ("Complete", "Failed") and c.status == "True"
-            for c in self.status.conditions or ()
-        )
+    def over(self) -> bool:
+        """A Job, of whatever kind, that ended makes no pod any more."""
+        return any(c.type in _ENDS and c.status == "True" for c in self.status.conditions or ())
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Life(Lean, frozen=True):
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
 
-def read_life(document: Document, owner: str, *path: str) -> Life:
+def read_life(document: Document, owner: str, *path: str | int) -> Life:
     """``path`` leads from the object to the pod template.
 
     Raises:
@@ -57,7 +57,7 @@ def read_life(document: Document, owner: str, *path: str) -> Life:
     """
     tree: Any = document.value
     for step in path:
-        tree = _mapping(tree).get(step)
+        tree = tree[step] if isinstance(step, int) else _mapping(tree).get(step)
     fields = {"spec": ("schedulingGates",), "status": ("phase", "conditions")}
     parts = {part: _mapping(_mapping(tree).get(part)) for part in fields}
     lean = {part: {name: parts[part].get(name) for name in fields[part]} for part in fields}

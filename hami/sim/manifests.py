@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +25,11 @@ from hami.domain.units import PodUid
 from hami.policy.quota.elastic.validation import QuotaObject
 from hami.sim.decode import check_quantities, decode
 from hami.sim.documents import Document, read_documents
-from hami.sim.kube_filter import affinity_problem
+from hami.sim.expanded import WORKLOADS, pods_of
+from hami.sim.file_object import CLUSTER_SCOPED, FileObject
 from hami.sim.lifecycle import read_life
-from hami.sim.names import deployment_of, generated_name
-from hami.sim.workloads import KINDS as WORKLOADS
-from hami.sim.workloads import Workload, identified
+from hami.sim.names import generated_name
 
-_CLUSTER_SCOPED = ("Node", "Namespace", "QuotaTree")
 _ELASTIC: Mapping[str, type[QuotaObject]] = MappingProxyType(
     {
         "ElasticQuota": ElasticQuota,
@@ -42,8 +39,6 @@ _ELASTIC: Mapping[str, type[QuotaObject]] = MappingProxyType(
 )
 _KINDS = ("Node", "Namespace", "Pod", "ResourceQuota", *_ELASTIC, *WORKLOADS)
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
-_NOW = datetime.max.replace(tzinfo=UTC)
-"""A pod without a creation time is created now: after all that have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,29 +57,6 @@ class Manifests:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
-    document: Document
-    kind: str
-    metadata: Metadata
-
-    @property
-    def namespace(self) -> str:
-        return "" if self.kind in _CLUSTER_SCOPED else self.metadata.namespace or "default"
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return (self.kind, self.namespace, self.metadata.name)
-
-    @property
-    def title(self) -> str:
-        name = self.metadata.name
-        return f"{self.kind} {self.namespace}/{name}" if self.namespace else f"{self.kind} {name}"
-
-    def error(self, problem: str) -> ConfigError:
-        return ConfigError(f"{self.document.place}: {self.title}: {problem}")
-
-
 class _Head(msgspec.Struct):
     metadata: Metadata = Metadata()
 
@@ -99,17 +71,20 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
         ConfigError: names file, object, field and value, and what to write instead.
     """
     warnings: list[str] = []
-    objects: dict[tuple[str, str, str], _Object] = {}
+    skipped: list[tuple[Document, str]] = []
+    objects: dict[tuple[str, str, str], FileObject] = {}
     numbers: Counter[str] = Counter()
     for file, text in files:
         documents = read_documents(file, text)
         if not documents:
             warnings.append(f"{file} holds no object")
-        for one in _objects(documents, numbers, warnings):
+        for one in _objects(documents, numbers, skipped):
             if one.key in objects:
                 former = objects[one.key].document.place
                 raise one.error(f"is there twice, also at {former}; remove one of them")
             objects[one.key] = one
+    if skipped:
+        warnings.append(_skipped(skipped))
     nodes = [_node(o) for o in objects.values() if o.kind == "Node"]
     quotas = [_quota(o) for o in objects.values() if o.kind == "ResourceQuota"]
     elastic = [
@@ -119,7 +94,7 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
     ]
     if not nodes:
         warnings.append("no Node in the files: nothing can be placed")
-    found = _pods(objects, warnings)
+    found = pods_of(objects, nodes, warnings)
     return Manifests(
         nodes=tuple(nodes),
         pods=tuple(pod for pod, _ in found),
@@ -135,16 +110,14 @@ def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
 
 
 def _objects(
-    documents: Iterable[Document], numbers: Counter[str], warnings: list[str]
-) -> Iterator[_Object]:
+    documents: Iterable[Document], numbers: Counter[str], skipped: list[tuple[Document, str]]
+) -> Iterator[FileObject]:
     for document, kind in _flattened(documents):
         metadata = document.value.get("metadata")
         title = _title(kind, metadata)
         # An unknown kind may have any shape, so it is left out before anything is decoded.
         if kind not in _KINDS:
-            warnings.append(
-                f"{document.place}: {title} is skipped; hami simulate reads {', '.join(_KINDS)}"
-            )
+            skipped.append((document, kind))
             continue
         only_head = Document(document.file, document.line, {"metadata": metadata})
         head = decode(only_head, title, _Head)
@@ -158,7 +131,20 @@ def _objects(
                     f"{document.place}: {title}: metadata.{field} is {shortened(name)!r}; use "
                     f"lower-case letters, digits, '-' and '.', at most 253"
                 )
-        yield _Object(named, kind, about)
+        yield FileObject(named, kind, about)
+
+
+def _skipped(left_out: Sequence[tuple[Document, str]]) -> str:
+    """One sentence, however many there are."""
+    (first, kind), *more = left_out
+    said = f"{first.place}: {_title(kind, first.value.get('metadata'))}"
+    if more:
+        kinds = Counter(shortened(kind) for _, kind in left_out)
+        counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        said += f" and {len(more)} more are skipped ({counted})"
+    else:
+        said += " is skipped"
+    return f"{said}; hami simulate reads {', '.join(_KINDS)}"
 
 
 def _named(
@@ -180,7 +166,7 @@ def _title(kind: str, metadata: Any) -> str:
     if not isinstance(metadata, dict):
         return shortened(kind)
     name, namespace = metadata.get("name") or "", metadata.get("namespace") or "default"
-    named = f"{name}" if kind in _CLUSTER_SCOPED else f"{namespace}/{name}"
+    named = f"{name}" if kind in CLUSTER_SCOPED else f"{namespace}/{name}"
     return f"{shortened(kind)} {shortened(named)}" if name else shortened(kind)
 
 
@@ -207,7 +193,7 @@ def _flattened(documents: Iterable[Document]) -> Iterator[tuple[Document, str]]:
             yield from _flattened([Document(document.file, document.line, item)])
 
 
-def _node(one: _Object) -> Node:
+def _node(one: FileObject) -> Node:
     node = decode(one.document, one.title, Node)
     if node.status:
         for field in ("allocatable", "capacity"):
@@ -216,115 +202,7 @@ def _node(one: _Object) -> Node:
     return node
 
 
-def _quota(one: _Object) -> ResourceQuota:
+def _quota(one: FileObject) -> ResourceQuota:
     quota = decode(one.document, one.title, ResourceQuota)
     check_quantities(one.document, one.title, "spec.hard", quota.spec.hard)
     return quota
-
-
-def _pods(
-    objects: Mapping[tuple[str, str, str], _Object], warnings: list[str]
-) -> list[tuple[Pod, _Object]]:
-    """The pods, each with the object that gives it, in scheduling order."""
-    found: dict[tuple[str, str], tuple[Pod, _Object]] = {}
-    uids: dict[str, _Object] = {}
-    controllers = _controllers(objects)
-    for one in objects.values():
-        if one.key in controllers:
-            warnings.append(
-                f"{one.document.place}: {one.title} is not expanded: the files hold what it made"
-            )
-            continue
-        pods = _pods_of(one)
-        if pods and _never_scheduled(one, pods[0], warnings):
-            continue
-        for pod in pods:
-            key = (pod.namespace, pod.name)
-            for former in filter(None, (found.get(key, (pod, None))[1], uids.get(pod.uid))):
-                same = "the pod" if key in found else "the uid of the pod"
-                raise one.error(
-                    f"gives {same} {pod.full_name}, which {former.title} "
-                    f"({former.document.place}) gives too; rename or remove one of them"
-                )
-            found[key] = (pod, one)
-            uids[pod.uid] = one
-    created = [(_created(one, pod), (pod, one)) for pod, one in found.values()]
-    created.sort(key=lambda item: item[0])
-    return [both for _, both in created]
-
-
-def _controllers(
-    objects: Mapping[tuple[str, str, str], _Object],
-) -> set[tuple[str, str, str]]:
-    """The objects that other objects of the files name as what made them."""
-    made: set[tuple[str, str, str]] = set()
-    for one in objects.values():
-        for owner in one.metadata.owner_references or ():
-            if not owner.controller:
-                continue
-            key = (owner.kind, one.namespace, owner.name)
-            made.add(key)
-            if owner.kind == "ReplicaSet" and key not in objects:
-                # A dump of pods and Deployments lacks what stands between them.
-                made.add(("Deployment", one.namespace, deployment_of(owner.name, one.metadata)))
-    return made
-
-
-def _never_scheduled(one: _Object, pod: Pod, warnings: list[str]) -> bool:
-    """No scheduler looks at a pod that is going away, or that something holds back."""
-    if pod.spec.node_name:
-        return False
-    if pod.metadata.deletion_timestamp:
-        return True
-    path = () if one.kind == "Pod" else ("spec", "template")
-    if gates := read_life(one.document, one.title, *path).gates:
-        named = ", ".join(gates)
-        warnings.append(
-            f"{one.document.place}: {one.title} is left out: no scheduler looks at it before its "
-            f"schedulingGates are removed: {named}"
-        )
-    return bool(gates)
-
-
-def _pods_of(one: _Object) -> list[Pod]:
-    if one.kind == "Pod":
-        pod = decode(one.document, one.title, Pod)
-        if not pod.spec.containers:
-            raise one.error("spec.containers is empty; name at least one container")
-        _check_spec(one, pod, "spec")
-        return [identified(pod)]
-    if one.kind not in WORKLOADS:
-        return []
-    workload = decode(one.document, one.title, Workload)
-    if problem := workload.problem():
-        raise one.error(problem)
-    over = one.kind == "Job" and read_life(one.document, one.title).job_over
-    pods = [] if over else workload.pods(one.kind)
-    if pods:
-        _check_spec(one, pods[0], "spec.template.spec")
-    return pods
-
-
-def _check_spec(one: _Object, pod: Pod, field: str) -> None:
-    names = [container.name for container, _ in pod.each_container()]
-    for name in names:
-        if not name or names.count(name) > 1:
-            problem = f"two containers are named {name!r}" if name else "a container has no name"
-            raise one.error(f"{field}: {problem}; give each a name of its own")
-    if problem := affinity_problem(pod.spec):
-        raise one.error(f"{field}.affinity{problem}")
-
-
-def _created(one: _Object, pod: Pod) -> datetime:
-    text = pod.metadata.creation_timestamp
-    if not text:
-        return _NOW
-    try:
-        created = datetime.fromisoformat(text)
-    except ValueError:
-        created = None
-    if created is None or created.tzinfo is None:
-        raise one.error(
-            f"metadata.creationTimestamp is {shortened(text)!r}; write it like 2026-01-31T12:00:00Z"
-        )
-    return created

@@ -30,3 +30,12 @@ def deployment_of(replica_set: str, pod: Metadata) -> str:
         return name if suffix == label else ""
     is_hash = 0 < len(suffix) <= _LONGEST_HASH and set(suffix) <= set(_ALPHABET)
     return name if is_hash else ""
+
+
+def cron_job_of(job: str) -> str:
+    """The CronJob that made this Job; empty when it has none.
+
+    A CronJob's Jobs are called ``<name>-<minutes since 1970>``.
+    """
+    name, _, minutes = job.rpartition("-")
+    return name if minutes.isascii() and minutes.isdigit() else ""

@@ -1,83 +1,99 @@
-"""Deployments, ReplicaSets, StatefulSets and Jobs into the pods that they would run now."""
+"""Kubernetes' own workloads: the pods that each would run now."""
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Iterator
 
-import msgspec
-
-from hami.domain.objects import Lean, Metadata, OwnerReference, Pod, PodSpec
-from hami.domain.units import PodUid
-
-KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "Job")
-MOST_PODS = 1_000_000
-"""More pods in one workload are a slip of the finger, and would fill the memory."""
+from hami.domain.objects import Lean
+from hami.sim.parts import Part, Path, Template, Workload, count
 
 
-class Template(Lean, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
+class ReplicaSpec(Lean, frozen=True):
+    """A template and how often; ``part`` reads both where they stand."""
 
-
-class WorkloadSpec(Lean, frozen=True):
     template: Template = Template()
     replicas: int | None = None
+
+    def part(self, stem: str, path: Path = ("spec",), *, first: int) -> Part:
+        """Pods from ``first``: 0 where the controller numbers them, 1 where it draws names."""
+        pods = count(self.replicas, (*path, "replicas"))
+        at = (*path, "template")
+        return Part(stem=stem, path=at, template=self.template, count=pods, first=first)
+
+
+class Replicated(Workload, frozen=True):
+    """A Deployment or a ReplicaSet."""
+
+    spec: ReplicaSpec = ReplicaSpec()
+
+    def parts(self) -> Iterator[Part]:
+        yield self.spec.part(self.metadata.name, first=1)
+
+
+class StatefulSet(Replicated, frozen=True):
+    """Numbered from 0."""
+
+    def parts(self) -> Iterator[Part]:
+        yield self.spec.part(self.metadata.name, first=0)
+
+
+class DaemonSet(Replicated, frozen=True):
+    """A pod on each node that lets it in."""
+
+    def parts(self) -> Iterator[Part]:
+        yield Part(
+            stem=self.metadata.name,
+            path=("spec", "template"),
+            template=self.spec.template,
+            on_each_node=True,
+        )
+
+
+class JobSpec(Lean, frozen=True):
+    """What a Job runs; other kinds hold one too."""
+
+    template: Template = Template()
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = None
 
-
-class Workload(Lean, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: WorkloadSpec = WorkloadSpec()
-
-    def problem(self) -> str:
-        """What makes it impossible to run, or nothing."""
-        for field in ("replicas", "parallelism", "completions"):
-            number = getattr(self.spec, field)
-            if number is not None and not 0 <= number <= MOST_PODS:
-                return f"spec.{field} is {number}; write a number from 0 to {MOST_PODS}"
-        if not self.spec.template.spec.containers:
-            return "spec.template.spec.containers is empty; name at least one container"
-        return ""
-
-    def pods(self, kind: str) -> list[Pod]:
-        """Its pods, with names that do not change from run to run.
-
-        A StatefulSet counts from 0, as its controller does; the others, whose controllers draw
-        random names, from 1.
-        """
-        own, copied = self.metadata, self.spec.template.metadata
-        owner = OwnerReference(kind=kind, name=own.name, controller=True)
-        first = 0 if kind == "StatefulSet" else 1
-        pods = []
-        for number in range(first, first + self._running(kind)):
-            metadata = Metadata(
-                name=f"{own.name}-{number}",
-                namespace=own.namespace or "default",
-                creation_timestamp=own.creation_timestamp,
-                labels=copied.labels,
-                annotations=copied.annotations,
-                owner_references=[owner],
-            )
-            pods.append(identified(Pod(metadata=metadata, spec=self.spec.template.spec)))
-        return pods
-
-    def _running(self, kind: str) -> int:
-        spec = self.spec
-        if kind != "Job":
-            return 1 if spec.replicas is None else spec.replicas
-        if spec.suspend:
-            return 0
-        parallelism = 1 if spec.parallelism is None else spec.parallelism
-        return parallelism if spec.completions is None else min(parallelism, spec.completions)
+    def parts(self, stem: str, path: Path) -> Iterator[Part]:
+        """As many pods as run at once."""
+        if self.suspend:
+            return
+        parallel = count(self.parallelism, (*path, "parallelism"))
+        pods = min(parallel, count(self.completions, (*path, "completions"), parallel))
+        yield Part(stem=stem, path=(*path, "template"), template=self.template, count=pods)
 
 
-def identified(pod: Pod) -> Pod:
-    """The pod with a namespace and a uid; a missing uid follows from its name."""
-    metadata = pod.metadata
-    if metadata.uid and metadata.namespace:
-        return pod
-    uid = metadata.uid or PodUid(str(uuid.uuid5(uuid.NAMESPACE_URL, f"pod/{pod.full_name}")))
-    named = msgspec.structs.replace(metadata, uid=uid, namespace=pod.namespace)
-    return msgspec.structs.replace(pod, metadata=named)
+class JobTemplate(Lean, frozen=True):
+    """A Job that another kind makes."""
+
+    spec: JobSpec = JobSpec()
+
+
+class Job(Workload, frozen=True):
+    """As many pods as run at once."""
+
+    spec: JobSpec = JobSpec()
+
+    def parts(self) -> Iterator[Part]:
+        return self.spec.parts(self.metadata.name, ("spec",))
+
+
+class CronJobSpec(Lean, frozen=True):
+    """The Job that each run makes."""
+
+    job_template: JobTemplate = JobTemplate()
+    suspend: bool | None = None
+
+
+class CronJob(Workload, frozen=True):
+    """One run of it."""
+
+    spec: CronJobSpec = CronJobSpec()
+
+    def parts(self) -> Iterator[Part]:
+        if not self.spec.suspend:
+            job = self.spec.job_template.spec
+            yield from job.parts(self.metadata.name, ("spec", "jobTemplate", "spec"))

@@ -316,3 +316,10 @@ def test_null_means_absent():
 def test_init_containers_are_read():
     (pod,) = read(a_pod("a", initContainers=[a_container("setup", gpu=1)])).pods
     assert [container.name for container, _ in pod.each_container()] == ["setup", "main"]
+
+
+def test_many_unknown_objects_are_one_warning():
+    others = [{"kind": kind, "metadata": {"name": "s"}} for kind in ("Service", "Role", "Service")]
+    (warning,) = read(a_node(), *others).warnings
+    said, _, _ = warning.partition("; hami simulate reads")
+    assert said == ("cluster.json:2: Service default/s and 2 more are skipped (2 Service, 1 Role)")
