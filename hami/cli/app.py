@@ -28,7 +28,6 @@ app = typer.Typer(
     name="hami",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

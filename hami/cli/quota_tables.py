@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hami.cli.tables import table
+from hami.cli.tables import fitting, table
 from hami.cli.visible import visible
 from hami.scheduler.api_models import (
     ElasticAmount,
@@ -52,7 +52,7 @@ def show_quotas(console: Console, page: ElasticQuotaPage, namespace: str = "") -
     for resource in sorted({r for quota in page.items for r in quota.resources}):
         held = [(q, q.resources[resource]) for q in page.items if resource in q.resources]
         _print(console, Text(visible(resource), style="bold"))
-        _print(console, _quotas(held))
+        _print(console, fitting(console, _quotas(held)))
         for line in (*_lending(held), *_pool(page, resource)):
             _print(console, Text(visible(line)))
         console.print()
@@ -60,7 +60,7 @@ def show_quotas(console: Console, page: ElasticQuotaPage, namespace: str = "") -
         _print(console, Text(visible(line)))
     pods = [(quota, pod) for quota in page.items for pod in quota.pods or ()]
     if pods:
-        _print(console, _pods(pods))
+        _print(console, fitting(console, _pods(pods)))
 
 
 Held = Sequence[tuple[ElasticQuotaView, ElasticAmount]]
@@ -156,7 +156,7 @@ def show_pod(console: Console, why: WhyView) -> None:
         return
     _print(console, Text(visible(_of_quota(elastic))))
     if elastic.asks:
-        _print(console, _asked(elastic))
+        _print(console, fitting(console, _asked(elastic)))
     for line in _sentences(why.phase, elastic):
         _print(console, line)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import fill
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -26,21 +25,17 @@ def print_simulation(console: Console, simulation: Simulation) -> None:
     console.print(_summary(simulation))
 
 
-_HOOKS_WIDTH = 23
-"""The longest hook's name and a comma, so that a table of 80 columns breaks no name."""
-
-
 def print_plugins(console: Console, vendors: Vendors) -> None:
     """One row per vendor."""
-    made = table("Vendor", "Plugin", "Resources", "Hooks")
+    made = table("Vendor", "Plugin", "Resources and hooks")
     for key, vendor in vendors.items():
-        cells = (
-            visible(key),
-            f"{visible(vendor.distribution)}\n{visible(vendor.version)}",
-            "\n".join(map(visible, vendor.profile.resources.all_names)),
-            fill(", ".join(name.removeprefix("hami_") for name in vendor.hooks), _HOOKS_WIDTH),
+        hooks = ", ".join(name.removeprefix("hami_") for name in vendor.hooks)
+        resources = "\n".join(map(visible, vendor.profile.resources.all_names))
+        made.add_row(
+            Text(visible(key)),
+            Text(f"{visible(vendor.distribution)}\n{visible(vendor.version)}"),
+            Text.assemble(resources, ("\n", ""), (f"hooks: {hooks}", "dim")),
         )
-        made.add_row(*map(Text, cells))
     console.print(made, markup=False, highlight=False)
 
 

@@ -11,15 +11,18 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from hami.cli.terminal import Glyphs, glyphs_for
 from hami.cli.visible import visible
 from hami.domain.allocations import ContainerKind
-from hami.domain.devices import Grant
+from hami.domain.devices import Grant, Usage
 from hami.sim.result import NodeDevice, PlacedPod
 
+_NO_LIMIT = 1_000_000
 _MOST_ROWS = 200
 """Longer tables help nobody on a terminal; ``--json`` has everything."""
 
@@ -32,11 +35,27 @@ def table(*headings: str) -> Table:
     return made
 
 
+def fitting(console: Console, made: Table) -> RenderableType:
+    """The table; where the terminal would break its cells, its rows as sentences."""
+    unlimited = console.options.update_width(_NO_LIMIT)
+    if console.measure(made, options=unlimited).maximum <= console.width:
+        return made
+    columns = [[str(cell) for cell in column.cells] for column in made.columns]
+    headings = [str(column.header).lower() for column in made.columns]
+    lines: list[RenderableType] = []
+    for row, (first, *rest) in zip(made.rows, zip(*columns, strict=True), strict=True):
+        said = (f"{what} {cell}" for what, cell in zip(headings[1:], rest, strict=True) if cell)
+        style = row.style or ""
+        lines.append(Text(first, style=Style.combine((Style(bold=True), Style.parse(str(style))))))
+        lines.append(Padding(Text(", ".join(said), style=style), (0, 0, 0, 2), expand=False))
+    return Group(*lines)
+
+
 def placements(console: Console, placed: Sequence[PlacedPod]) -> RenderableType:
     """One line per device that a container got."""
     rows = _rows(placed)
     wide = _wide(rows)
-    unlimited = console.options.update_width(1_000_000)
+    unlimited = console.options.update_width(_NO_LIMIT)
     fits = console.measure(wide, options=unlimited).maximum <= console.width
     left_out = sum(len(pod.allocation.grants) for pod in placed) - len(rows)
     return Group(wide if fits else Group(*_stacked(rows)), *_more(console, left_out, "placements"))
@@ -150,9 +169,15 @@ def _cells(one: NodeDevice, glyphs: Glyphs) -> tuple[Text, Text, Text, Text]:
     return (
         Text(visible(one.state.device.id)),
         _bar(glyphs, used.memory_mib, whole.memory_mib, " MiB", 10),
-        _bar(glyphs, used.cores, whole.cores, " %", 5),
+        _bar(glyphs, _cores_used(used, whole.cores), whole.cores, " %", 5),
         _bar(glyphs, used.slots, whole.slots, " slots", 5),
     )
+
+
+def _cores_used(used: Usage, whole: int) -> int:
+    """Without what rounding added: each MIG instance counts its share rounded up to a percent."""
+    rounded = 0 < used.cores - whole < used.slots
+    return whole if rounded else used.cores
 
 
 def _bar(glyphs: Glyphs, used: int, whole: int, unit: str, width: int) -> Text:
@@ -160,7 +185,7 @@ def _bar(glyphs: Glyphs, used: int, whole: int, unit: str, width: int) -> Text:
     filled = min(width, -(-used * width // whole)) if whole else 0
     if used < whole:
         filled = min(filled, width - 1)
-    style = "red" if used >= whole else "green"
+    style = "red" if used > whole else "green"  # full is what devices are for
     return Text.assemble(
         (glyphs.full * filled, style),
         (glyphs.empty * (width - filled), "dim"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hami_mock import settings as mock_settings
+from hami_mock.catalog import builtin_catalog
 from typer.testing import CliRunner
 
 from hami.cli import answering
@@ -88,7 +89,7 @@ def test_the_documented_device_profiles_work(tmp_path, monkeypatch):
     devices = [
         (d["model"], d["memoryMiB"], d["slots"]) for d in json.loads(result.stdout)["devices"]
     ]
-    assert devices == [("NVIDIA B200", 183359, 10)] * 4 + [("NVIDIA L4", 23034, 4)]
+    assert devices == [("NVIDIA H20", 97871, 10)] * 4 + [("NVIDIA A2", 15356, 4)]
 
 
 def test_the_section_that_the_mock_plugin_shows_is_one():
@@ -129,3 +130,9 @@ def test_every_path_of_the_readmes_layout_exists():
     paths = re.findall(r"`((?:hami|plugins)/[\w./]*)`", table)
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_models_are_those_of_the_catalogue():
+    _, _, after = SIMULATE.partition("The models: ")
+    listed, _, _ = after.partition(". `gaudi3`")
+    assert re.findall(r"`([^`]+)`", listed) == sorted(builtin_catalog().profiles)

@@ -72,3 +72,12 @@ def test_a_plugin_is_not_written_over_another(tmp_path):
 def test_without_a_command_the_help_is_shown():
     result = hami()
     assert "simulate" in result.output
+
+
+def test_no_name_is_broken_at_80_columns():
+    out = io.StringIO()
+    print_plugins(Console(file=out, width=80), load_vendors())
+    words = set(out.getvalue().replace(",", " ").split())
+    for vendor in load_vendors().values():
+        assert words >= set(vendor.profile.resources.all_names)
+        assert words >= {name.removeprefix("hami_") for name in vendor.hooks}

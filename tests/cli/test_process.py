@@ -179,3 +179,27 @@ def test_an_unexpected_error_is_one_line_and_70(tmp_path, debug):
     )
     assert any("Traceback" in one for one in traceback) == debug
     assert bool(traceback) == debug
+
+
+AS_HAMI = "import sys; sys.argv = ['hami']; from hami.cli.main import main; main()"
+"""The installed command: a shell completes a name, not ``python -m hami``."""
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        pytest.param("hami si", ["simulate"], id="a command"),
+        pytest.param("hami device-pl", ["device-plugin"], id="one that is made late"),
+        pytest.param("hami plugin n", ["new"], id="a command of a command"),
+        pytest.param("hami quota --na", ["--namespace"], id="a flag"),
+        pytest.param("hami device-plugin --vend", ["--vendor"], id="a setting's flag"),
+    ],
+)
+def test_a_shell_completes(typed, offered):
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", AS_HAMI],
+        env=os.environ | words | {"_HAMI_COMPLETE": "complete_bash"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == offered, done.stderr

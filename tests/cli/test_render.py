@@ -10,6 +10,7 @@ from rich.console import Console
 
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_simulation
+from hami.cli.tables import fitting, table
 from hami.cli.visible import visible
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
@@ -96,6 +97,46 @@ def test_an_init_container_is_marked():
 )
 def test_a_bar_says_how_full_a_device_is(used, bar):
     assert bar in shown(devices=[a_device(used=used)])
+
+
+@pytest.mark.parametrize(
+    ("used", "colour"),
+    [
+        pytest.param(500, "32", id="in use: green"),
+        pytest.param(1000, "32", id="full: green too, for that is what devices are for"),
+        pytest.param(1001, "31", id="more than there is: red"),
+    ],
+)
+def test_a_bar_is_red_only_above_what_there_is(used, colour):
+    assert f"\x1b[{colour}m█" in shown(devices=[a_device(used=used)], colour=True)
+
+
+@pytest.mark.parametrize(
+    ("cores", "slots", "said"),
+    [
+        pytest.param(101, 3, "100/100 %", id="43 + 29 + 29: each instance is rounded up"),
+        pytest.param(100, 3, "100/100 %", id="full"),
+        pytest.param(103, 3, "103/100 %", id="more than rounding can add"),
+        pytest.param(101, 1, "101/100 %", id="one slice is not rounded beyond the whole"),
+    ],
+)
+def test_rounding_takes_no_more_than_the_whole(cores, slots, said):
+    device = a_device()
+    usage = Usage(slots, MemoryMiB(0), CorePercent(cores))
+    over = NodeDevice(node="n1", state=DeviceState(device.state.device, usage))
+    assert f" {said} " in shown(devices=[over])
+
+
+def test_a_table_that_a_terminal_would_break_becomes_sentences():
+    made = table("Quota", "Min", "Max")
+    made.add_row("team-a/quota-with-a-long-name", "40960 MiB", "")
+    out = io.StringIO()
+    console = Console(file=out, width=30)
+    console.print(fitting(console, made))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "team-a/quota-with-a-long-name", "  min 40960 MiB"
+    ]  # fmt: skip
+    assert fitting(Console(file=out, width=80), made) is made
 
 
 def test_a_device_without_memory_has_an_empty_bar():

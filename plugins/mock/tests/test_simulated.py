@@ -200,7 +200,7 @@ def test_bad_text_is_an_error_with_node_value_and_remedy(devices: str, words: li
 
 def test_a_profile_of_an_unknown_vendor_is_an_error() -> None:
     stray = {"x1": {"vendor": "NONE", "model": "X", "memoryMiB": 1}}
-    with pytest.raises(ConfigError, match=r"'NONE'.*known are DCU.*mock\.vendors"):
+    with pytest.raises(ConfigError, match=r"'NONE'.*known are AMD.*mock\.vendors"):
         annotations("x1x1", profiles=stray)
 
 
