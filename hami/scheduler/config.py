@@ -128,7 +128,7 @@ class SchedulerConfig(ServiceSettings):
     )
     quota_preemption_rules: Literal["stable", "nos"] = Field(
         "stable",
-        description="Whom elastic quotas evict: nos' rules, or those with two more that keep "
+        description="Whom elastic quotas evict: nos' rules, or those with three more that keep "
         "pods from evicting each other for ever.",
     )
     quota_min_runtime: Duration = Field(
@@ -350,6 +350,7 @@ class SchedulerConfig(ServiceSettings):
             fair_share=self.quota_fair_share,
             strict_core=self.quota_strict_core,
             rule_f1=stable,
+            rule_f2=stable,
             rule_p1=stable,
             min_runtime=self.quota_min_runtime,
             scope=self.preemption_scope,

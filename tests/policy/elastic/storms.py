@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Claim, Leaf, Member, Options, TreeNode
 from hami.policy.quota.elastic.plan import Plan
 
-from .builders import capacities
+from .builders import a_leaf, capacities
 from .world import World, WorldGround, the_claim, total
 
-RESOURCES = ("gpu", "memory", "cpu")
+RESOURCES = ("gpu", "memory", "cpu", "cores")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,14 @@ class Weather:
     fixed: float = 0.1
     """How often a pod is non-preemptible."""
     groups: bool = False
+    lenders: tuple[int, int] = (0, 0)
+    """Quotas without pods, which name everything."""
+    shapes: int | None = None
+    """So many different pods, as of so many controllers; None: all are different."""
+    scarce: bool = False
+    """Nodes have less of some resources than of others, so that several are short at once."""
+    replicas: bool = False
+    """Who is evicted is created anew at once, as another pod; else the same one waits again."""
     options: Options = field(default_factory=Options)
 
 
@@ -48,12 +57,16 @@ class Storm:
         self.random = random.Random(self.seed)
         w, between = self.weather, self.between
         self.resources = RESOURCES[: between(w.resources)]
-        self.quotas = self.some_quotas(between(w.quotas))
-        pool = total_min(self.quotas)
+        self.borrowers = self.some_quotas(between(w.quotas))
+        self.quotas = [*self.borrowers, *self.some_lenders()]
+        nodes = self.some_nodes(total_min(self.quotas))
         self.world = World(
-            leaves=self.quotas, groups=self.groups, nodes=self.some_nodes(pool), options=w.options
-        )
+            leaves=self.quotas, groups=self.groups, nodes=nodes, options=w.options,
+            capacity=together(nodes) if w.options.pool == "capacity" else None,
+        )  # fmt: skip
+        self.shapes = [self.some_shape() for _ in range(w.shapes or 0)]
         self.waiting: list[Claim] = [self.some_claim(i) for i in range(between(w.pods))]
+        self.made = 0
         self.evicted = 0
         self.kinds: Counter[str] = Counter()
 
@@ -94,18 +107,30 @@ class Storm:
         if self.weather.roomy:
             return {"n1": None}
         number = self.between(self.weather.nodes)
-        slack = self.random.choice((0.7, 1.0, 1.5))
+        slack = dict.fromkeys(self.resources, self.random.choice((0.7, 1.0, 1.5)))
+        if self.weather.scarce:
+            slack = {r: self.random.choice((0.4, 0.6, 0.8, 1.0, 1.5)) for r in self.resources}
         return {
-            f"n{i}": {r: max(1, int(slack * pool[r] / number)) for r in self.resources}
+            f"n{i}": {r: max(1, int(slack[r] * pool[r] / number)) for r in self.resources}
             for i in range(number)
         }
 
+    def some_lenders(self) -> list[Leaf]:
+        number = self.between(self.weather.lenders) if self.weather.lenders[1] else 0
+        return [
+            a_leaf(f"lender{i}", {r: self.random.randint(4, 24) for r in self.resources})
+            for i in range(number)
+        ]
+
+    def some_shape(self) -> dict[str, int]:
+        most = 2 if self.weather.shapes else 8
+        asked = {r: self.random.randint(0, most) for r in self.resources}
+        return asked if any(asked.values()) else {self.resources[0]: 1}
+
     def some_claim(self, number: int) -> Claim:
         rng = self.random
-        quota = rng.choice(self.quotas)
-        asked = {r: rng.randint(0, 8) for r in self.resources}
-        if not any(asked.values()):
-            asked[self.resources[0]] = 1
+        quota = rng.choice(self.borrowers)
+        asked = rng.choice(self.shapes) if self.shapes else self.some_shape()
         return replace(
             the_claim(f"{rng.choice(quota.namespaces)}/p{number}", asked),
             priority=rng.randrange(self.weather.priorities),
@@ -142,8 +167,19 @@ class Storm:
         self.world.evicts(found)
         self.waiting.remove(claim)
         self.evicted += len(found.victims)
-        self.waiting += map(made_anew, found.victims)
+        again = [self.made_anew(victim) for victim in found.victims]
+        self.waiting = [*again, *self.waiting] if self.weather.replicas else [*self.waiting, *again]
         return True
+
+    def made_anew(self, victim: Member) -> Claim:
+        """As its owner makes it again."""
+        name = victim.full_name
+        if self.weather.replicas:
+            self.made += 1
+            name = f"{victim.namespace}/r{self.made}"
+            self.world.created[PodUid(name)] = f"{self.world.born:09}"
+        claim = the_claim(name, victim.vector)
+        return replace(claim, priority=victim.priority, preemptible=victim.preemptible)
 
     # What must always hold.
 
@@ -221,9 +257,8 @@ def total_min(leaves: Sequence[Leaf]) -> Counter[str]:
     return found
 
 
-def made_anew(victim: Member) -> Claim:
-    """The same pod again, as its owner makes it."""
-    return Claim(
-        uid=victim.uid, namespace=victim.namespace, name=victim.name,
-        priority=victim.priority, vector=victim.vector, preemptible=victim.preemptible,
-    )  # fmt: skip
+def together(nodes: Mapping[str, Mapping[str, int] | None]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for size in nodes.values():
+        found.update(size or {})
+    return found

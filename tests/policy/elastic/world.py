@@ -37,6 +37,8 @@ class World:
     capacity: Some = None
     pdbs: Sequence[Pdb] = ()
     now: float = 0.0
+    created: dict[PodUid, str] = field(default_factory=dict)
+    """Of pods that are not created when they are placed."""
 
     def __post_init__(self) -> None:
         self.book = ElasticBook(self.options, UNITS)
@@ -59,9 +61,9 @@ class World:
     ) -> Member:
         self.born += 1
         member = Member(
-            uid=claim.uid, namespace=claim.namespace, name=claim.name, created=f"{self.born:09}",
-            priority=claim.priority, vector=claim.vector, preemptible=claim.preemptible,
-            node=node, since=since, running=running,
+            uid=claim.uid, namespace=claim.namespace, name=claim.name,
+            created=self.created.get(claim.uid, f"{self.born:09}"), priority=claim.priority,
+            vector=claim.vector, preemptible=claim.preemptible, node=node, since=since, running=running,
         )  # fmt: skip
         self.book.put(member)
         self.on[node][member.uid] = member

@@ -122,6 +122,7 @@ class Options:
     are over-quota, or only those that do not fit. ``fair_share``: how unused guarantees are
     shared out. ``strict_core``: cpu and memory are always limited, and where nothing is written
     to 0, as in nos. ``rule_f1``: a fair-share plan takes no quota below its ``min``.
+    ``rule_f2``: it is for pods alone of which the quota's ``min`` names all that is shared.
     ``rule_p1``: priority swaps inside a quota and does not make it borrow more.
     ``min_runtime``: seconds that a pod may run before it can be a victim. ``scope``: victims are
     looked for on one node, or also elsewhere where only quota is missing. ``priority``: plain
@@ -134,6 +135,7 @@ class Options:
     fair_share: Literal["floor", "hamilton", "waterfill"] = "floor"
     strict_core: bool = False
     rule_f1: bool = True
+    rule_f2: bool = True
     rule_p1: bool = True
     min_runtime: float = 0
     scope: Literal["cluster", "node"] = "cluster"

@@ -232,7 +232,8 @@ class _Planner:
             return f"no other quota can help: {out_of_reach[0]}"
         if kind == "reclaim":
             return Reclaim.of(asking, leaf)
-        return Fair.of(asking, leaf, keeps_min=self._options.rule_f1)
+        options = self._options
+        return Fair.of(asking, leaf, keeps_min=options.rule_f1, named_alone=options.rule_f2)
 
     def _guess(self) -> Amounts:
         """What it would be charged at the first node that comes into question."""

@@ -2,9 +2,20 @@
 
 Only pods that their quota's ``min`` does not cover are taken: over-quota pods, and for a resource
 of which their quota is guaranteed nothing every pod that holds some. Of a claimant's resources
-its quota may guarantee only some; the others have to be free without anybody being evicted, and
-such a claimant takes nobody's guarantee. Else one quota guaranteed GPUs and another guaranteed
-CPUs would evict each other's pods, which hold both, for ever.
+its quota may guarantee only some. Then it has no fair share (rule F2), and what it reclaims is
+nobody's guarantee; the others have to be within quota without anybody being evicted. Else one
+quota guaranteed GPUs and another guaranteed memory would evict each other's pods, which hold
+both, for ever: each would be over in what the other is guaranteed.
+
+Why it comes to rest, where a plan frees what its claimant takes and no more. Let G be what all
+quotas use within their ``min``, of all resources together, and E what they use beyond ``min`` and
+share. The shares depend on G and on what is wanted, and an eviction changes nothing about the
+latter. A fair plan lowers nobody's use within ``min`` (F1), so G stays or rises. If it stays, so
+do the shares, and E falls: the victims' quotas were beyond theirs, and the claimant's is within
+in everything that it takes (F2). To reclaim a part of a guarantee raises G. So there is an end to
+both; and whoever reclaims a guarantee as a whole is itself over in nothing that it took. What a
+larger victim leaves over others may borrow, and a guarantee reclaimed from a larger pod may leave
+its quota below ``min``: of that the storms of the tests say that it comes to rest.
 """
 
 from __future__ import annotations
@@ -201,22 +212,29 @@ class Fair(_Foreign):
     """A share of what is unused, from those that have more than theirs.
 
     Rule F1: a quota keeps its ``min``, and a group what it is guaranteed, or they would claim it
-    back at once. ``guaranteed`` is nos' G, worked out anew after every pod.
+    back at once. Rule F2: a share is of what the quota's ``min`` names, so all of what the pod
+    asks that any quota guarantees must be in it; or the pod's quota would be over in the rest, and
+    those that are guaranteed the rest would evict it. ``guaranteed`` is nos' G, worked out anew
+    after every pod.
     """
 
     kind: Kind = "fair"
 
-    def __init__(self, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> None:
+    def __init__(self, asking: Asking, leaf: Leaf, *, keeps_min: bool, named_alone: bool) -> None:
+        """``keeps_min``: rule F1; ``named_alone``: rule F2."""
         super().__init__(asking, leaf, asking.book.node(leaf))
-        self._keeps_min = keeps_min
+        self._keeps_min, self._named_alone = keeps_min, named_alone
 
     @classmethod
-    def of(cls, asking: Asking, leaf: Leaf, *, keeps_min: bool) -> Fair | str:
-        right = cls(asking, leaf, keeps_min=keeps_min)
+    def of(cls, asking: Asking, leaf: Leaf, *, keeps_min: bool, named_alone: bool) -> Fair | str:
+        right = cls(asking, leaf, keeps_min=keeps_min, named_alone=named_alone)
         denied = right.denied(asking.claim.vector)
         return right if denied is None else denied
 
     def denied(self, vector: Amounts) -> str | None:
+        shared = {r for r, asked in vector.items() if asked > 0 and r in self._home.sums}
+        for r in sorted(shared - self._leaf.min.keys()) if self._named_alone else ():
+            return f"{self._leaf.key} is guaranteed no {r}, so it has no fair share of it"
         guaranteed = self._book.guaranteed(self._leaf, self._claim)
         return self._beyond(vector, guaranteed, "fair share of what is unused")
 
