@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hami.domain.objects import Metadata
+from hami.domain.objects import Container, Metadata, SecurityContext, VolumeMount
 from hami.node.granting import Granted, Refused
 from hami.signing import Signer, new_private_pem
 from hami.wire import keys
@@ -51,6 +51,22 @@ def test_nothing_is_granted(parts, pod, edits, container, words):
     assert isinstance(granted, Refused)
     assert words in granted.text
     assert "team/p" in granted.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"security_context": SecurityContext(privileged=True)}, "container helper is privileged"),
+        ({"volume_mounts": [VolumeMount(mount_path="/run/hami/acme")]}, "at /run/hami/acme, over"),
+    ],
+)
+def test_nothing_is_granted_to_a_pod_that_could_leave_its_slice(parts, fields, words):
+    pod = parts.pod()
+    helped = [*pod.spec.containers, Container(name="helper", **fields)]
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=helped))
+    granted = parts.granting.granted(pod, "main")
+    assert isinstance(granted, Refused)
+    assert words in granted.text
 
 
 def test_the_signature_of_another_pod_is_none(parts):

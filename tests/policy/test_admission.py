@@ -18,6 +18,7 @@ from hami.domain.objects import (
     PodSpec,
     Resources,
     SecurityContext,
+    VolumeMount,
 )
 from hami.hookspecs import hookimpl
 from hami.plugins import Vendors
@@ -83,6 +84,10 @@ def privileged(container: Container) -> Container:
     return msgspec.structs.replace(container, security_context=SecurityContext(privileged=True))
 
 
+def mounting(container: Container, path: str) -> Container:
+    return msgspec.structs.replace(container, volume_mounts=[VolumeMount(mount_path=path)])
+
+
 ASKING, PLAIN = a_pod(gpu=1, mem=100), a_pod()
 
 
@@ -124,6 +129,9 @@ def test_a_pod_without_devices_goes_on_unchanged(pod):
     [
         pytest.param(with_spec(PLAIN, node_name="n1"), id="on a chosen node"),
         pytest.param(a_pod("p", privileged(a_container("a"))), id="privileged"),
+        pytest.param(
+            a_pod("p", mounting(a_container("a"), "/run/hami")), id="with a volume at /run"
+        ),
     ],
 )
 def test_a_pod_without_devices_may_do_as_it_likes(pod):
@@ -141,6 +149,8 @@ def test_a_pod_without_devices_may_do_as_it_likes(pod):
         pytest.param(a_pod("p", privileged(a_container("a", gpu=1))), "container a is privileged", id="fix: a privileged container with devices"),
         pytest.param(a_pod("p", a_container("a", gpu=1), privileged(a_container("b"))), "container b is privileged", id="a privileged container beside devices"),
         pytest.param(a_pod("p", a_container("a", gpu=1), init=[privileged(a_container("i"))]), "container i is privileged", id="a privileged init container"),
+        pytest.param(a_pod("p", mounting(a_container("a", gpu=1), "/var/run/hami/acme/limits")), "container a mounts a volume at /var/run/hami/acme/limits, over the limits of its slice at /run/hami; mount it elsewhere", id="a file of its own over its limits page"),
+        pytest.param(a_pod("p", a_container("a", gpu=1), mounting(a_container("b"), "/run/hami/acme/")), "container b mounts a volume at /run/hami/acme/, over the limits of its slice at /run/hami; mount it elsewhere", id="a helper that shares the folder of the page"),
         pytest.param(a_pod("p", a_container("a", gpu="1.5")), "container a: acme.com/gpu: '1.5' is not a whole number", id="fix: half a device"),
         pytest.param(a_pod("p", a_container("a", gpu=-1)), "container a: acme.com/gpu: '-1' is negative", id="fix: less than none"),
         pytest.param(a_pod("p", a_container("a", gpu=1, mem="16Gi!")), "container a: acme.com/mem: '16Gi!' is not a quantity", id="fix: no quantity"),

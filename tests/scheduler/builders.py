@@ -27,6 +27,7 @@ from hami.domain.objects import (
     ResourceQuota,
     ResourceQuotaSpec,
     Resources,
+    SecurityContext,
 )
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
@@ -118,6 +119,20 @@ def bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Pod:
 
 def ended(pod: Pod, phase: str = "Succeeded") -> Pod:
     return msgspec.structs.replace(pod, status=PodStatus(phase=phase))
+
+
+def privileged(pod: Pod) -> Pod:
+    """The pod with a privileged container beside its own."""
+    helper = Container(name="helper", security_context=SecurityContext(privileged=True))
+    spec = msgspec.structs.replace(pod.spec, containers=[*pod.spec.containers, helper])
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def debugged(pod: Pod) -> Pod:
+    """The pod with a privileged ephemeral container."""
+    debugger = Container(name="debugger", security_context=SecurityContext(privileged=True))
+    spec = msgspec.structs.replace(pod.spec, ephemeral_containers=[debugger])
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def a_quota(name: str = "q", *, namespace: str = "default", **hard: str) -> ResourceQuota:

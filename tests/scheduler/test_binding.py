@@ -18,7 +18,7 @@ from hami.scheduler.reservations import Phase
 from hami.signing import Signer, new_private_pem
 from hami.wire.extender import ExtenderBindingArgs
 
-from .builders import Cluster, a_node, a_pod, bound
+from .builders import Cluster, a_node, a_pod, bound, debugged, privileged
 
 KUBELET = {"hami.io/node-identity": "ACME=kubelet"}
 
@@ -144,6 +144,22 @@ async def test_another_node_than_was_promised_is_fitted_there_now() -> None:
     world.cluster.reserve(pod, "n1")
     assert await world.bind(pod, "n2") == ""
     assert (world.cluster.used("n1"), world.cluster.used("n2")) == ((0, 0), (1, 3000))
+
+
+async def test_a_privileged_pod_that_went_past_the_webhook_is_not_bound() -> None:
+    world = World()
+    pod = world.server.add(privileged(a_pod(mem=3000)))
+    assert await world.bind(pod) == "container helper is privileged"
+    assert world.server.posts == []
+
+
+async def test_what_was_added_to_a_pod_since_it_was_filtered_keeps_it_from_being_bound() -> None:
+    world = World()
+    pod = world.server.add(a_pod(mem=3000))
+    world.cluster.reserve(pod, "n1")
+    world.server.add(debugged(pod))
+    assert await world.bind(pod) == "container debugger is privileged"
+    assert (world.server.posts, world.cluster.used("n1")) == ([], (0, 0))
 
 
 async def test_a_node_without_room_is_refused_with_the_reason() -> None:

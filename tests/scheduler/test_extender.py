@@ -15,7 +15,7 @@ from hami.scheduler.metrics import Metrics
 from hami.scheduler.reservations import Phase
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
 
-from .builders import Cluster, a_node, a_pod, a_quota, granted
+from .builders import Cluster, a_node, a_pod, a_quota, debugged, granted, privileged
 
 
 class Leads:
@@ -153,6 +153,22 @@ async def test_an_unreadable_request_is_refused_everywhere_with_its_text() -> No
     assert "container c" in text
     assert "acme.com/mem" in text
     assert "-1" in text
+
+
+async def test_a_privileged_pod_that_went_past_the_webhook_gets_no_slice() -> None:
+    world = World(a_node("n1"), a_node("n2"))
+    pod = a_pod(mem=3000)
+    world.cluster.sees(pod)
+    await world.filter(pod)
+    world.cluster.sees(debugged(pod))
+    for name, text in (("p", "container debugger"), ("q", "container helper")):
+        if name == "q":
+            world.cluster.sees(pod := privileged(a_pod("q", mem=3000)))
+        answer = await world.filter(pod)
+        refused = dict.fromkeys(["n1", "n2"], f"{text} is privileged")
+        assert (answer.node_names, answer.failed_and_unresolvable_nodes) == (None, refused)
+        assert world.told[-1] == f"{text} is privileged"
+    assert (world.cluster.used("n1"), world.cluster.used("n2")) == ((0, 0), (0, 0))
 
 
 async def test_a_pod_without_devices_may_go_anywhere() -> None:

@@ -22,7 +22,17 @@ from hami.scheduler.metrics import Metrics
 from hami.scheduler.waiting import Refusal
 from hami.scheduler.wakeup import AT_ONCE, TURN, WakeUp
 
-from .builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
+from .builders import (
+    Cluster,
+    a_node,
+    a_pod,
+    a_quota,
+    acme,
+    an_elastic_quota,
+    ended,
+    granted,
+    privileged,
+)
 
 
 class Patches:
@@ -102,6 +112,17 @@ async def test_a_pod_is_woken_when_the_pod_in_its_way_ends() -> None:
     async with waking(cluster) as patches:
         cluster.sees(ended(holder))
         await woken(patches, "waits")
+
+
+async def test_a_pod_that_may_have_no_slice_does_not_stand_before_one_that_asks_the_same() -> None:
+    cluster = Cluster(a_node())
+    holder = full(cluster)
+    cluster.sees(never := privileged(a_pod("never", mem=3000, created="2026-01-01T00:00:00Z")))
+    cluster.state.waiting.refused(never, ["n1"], Refusal(at=0, text="is privileged"))
+    refuse(cluster, a_pod("b", mem=3000, created="2026-01-02T00:00:00Z"))
+    async with waking(cluster) as patches:
+        cluster.sees(ended(holder))
+        await woken(patches, "b")
 
 
 async def test_as_many_are_woken_as_fit_together_the_most_urgent_first() -> None:

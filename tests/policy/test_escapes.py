@@ -1,0 +1,98 @@
+"""Which pods could leave their slices, by their spec alone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hami.domain.objects import (
+    Container,
+    Pod,
+    PodSpec,
+    SecurityContext,
+    VolumeDevice,
+    VolumeMount,
+)
+from hami.domain.requests import Invalid, PodRequest
+from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.slices import SEEN_AT
+from hami.policy.asking import parse_pod
+from hami.policy.escapes import covers_pages, escape_of
+
+from .builders import a_container, a_pod, the_vendors
+
+PRIVILEGED = SecurityContext(privileged=True)
+
+
+def a_mount(path: str) -> Container:
+    return Container(name="c", volume_mounts=[VolumeMount(name="v", mount_path=path)])
+
+
+def a_block_device(path: str) -> Container:
+    return Container(name="c", volume_devices=[VolumeDevice(device_path=path)])
+
+
+@pytest.mark.parametrize(
+    ("path", "covers"),
+    [
+        pytest.param("/run/hami/nvidia/limits", True, id="the page itself"),
+        pytest.param("/var/run/hami/nvidia/limits", True, id="through /var/run, where it is mounted last"),
+        pytest.param("/run/hami/nvidia", True, id="the vendor's folder, for a helper that shares it"),
+        pytest.param("/run/hami", True, id="the folder of all vendors"),
+        pytest.param("/run/hami/", True, id="with a slash behind"),
+        pytest.param("//run///hami", True, id="with slashes between"),
+        pytest.param("/./run/./hami/.", True, id="with dots"),
+        pytest.param("run/hami", True, id="relative: kubelet puts a slash before it"),
+        pytest.param("/run", True, id="the folder above, for a helper that renames"),
+        pytest.param("/var/run", True, id="the folder above, as a link"),
+        pytest.param("/", True, id="everything"),
+        pytest.param("/run/hami/other", True, id="a file beside the page"),
+        pytest.param("/run/hami2", False, id="a folder that begins alike"),
+        pytest.param("/run/secrets", False, id="another folder of /run"),
+        pytest.param("/var/run/secrets/kubernetes.io/serviceaccount", False, id="what every pod has"),
+        pytest.param("/var", False, id="where no page is"),
+        pytest.param("/var/lib/hami", False, id="another folder of /var"),
+        pytest.param("/data/run/hami", False, id="the same names elsewhere"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("of", [a_mount, a_block_device])
+def test_what_covers_the_limits_page(of, path, covers):
+    assert covers_pages(path) is covers
+    assert (escape_of(Pod(spec=PodSpec(containers=[of(path)]))) is not None) is covers
+
+
+@pytest.mark.parametrize("path", ["/data/../run/hami", "/run/hami/..", "..", "/a/../b"])
+def test_nobody_needs_two_dots(path):
+    """What they mean depends on links in the image."""
+    text = escape_of(Pod(spec=PodSpec(containers=[a_mount(path)])))
+    assert text == f"container c mounts a volume at {path}: write it without '..'"
+
+
+parts = st.sampled_from(["", ".", "run", "hami", "var", "nvidia", "x"])
+
+
+@given(path=st.lists(parts, max_size=6).map("/".join), end=st.sampled_from(["", "/", "/.", "//"]))
+def test_a_path_covers_the_page_however_it_is_written(path, end):
+    written = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+    assert covers_pages(path + end) == covers_pages(written)
+    if (written + "/").startswith((SEEN_AT + "/", f"/var{SEEN_AT}/")):
+        assert covers_pages(path + end)
+
+
+@pytest.mark.parametrize("kind", ["containers", "init_containers", "ephemeral_containers"])
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        pytest.param({"security_context": PRIVILEGED}, "container b is privileged", id="privileged"),
+        pytest.param({"volume_mounts": [VolumeMount(mount_path="/run/hami")]}, "container b mounts a volume at /run/hami, over the limits of its slice at /run/hami; mount it elsewhere", id="a mount over the page"),
+    ],
+)  # fmt: skip
+def test_every_container_is_looked_at_where_there_are_slices(kind, fields, text):
+    for asks, expected in ((True, Invalid(text)), (False, None)):
+        pod = a_pod("p", a_container("a", gpu=1) if asks else a_container("a"))
+        more = [*(getattr(pod.spec, kind) or ()), Container(name="b", **fields)]
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **{kind: more}))
+        found = parse_pod(pod, the_vendors(), SchedulingPolicy())
+        assert found == expected or (expected is None and isinstance(found, PodRequest))
