@@ -62,12 +62,27 @@ class SecurityContext(Lean, frozen=True):
     privileged: bool | None = None
 
 
+class VolumeMount(Lean, frozen=True):
+    """``name`` is the volume's."""
+
+    name: str = ""
+    mount_path: str = ""
+
+
+class VolumeDevice(Lean, frozen=True):
+    """A raw block volume as a device file of the container."""
+
+    device_path: str = ""
+
+
 class Container(Lean, frozen=True):
     name: str = ""
     resources: Resources | None = None
     env: list[EnvVar] | None = None
     security_context: SecurityContext | None = None
     restart_policy: str | None = None
+    volume_mounts: list[VolumeMount] | None = None
+    volume_devices: list[VolumeDevice] | None = None
 
     @property
     def limits(self) -> Mapping[str, str]:
@@ -100,9 +115,20 @@ class SchedulingGate(Lean, frozen=True):
     name: str = ""
 
 
+class HostPath(Lean, frozen=True):
+    path: str = ""
+
+
+class Volume(Lean, frozen=True):
+    name: str = ""
+    host_path: HostPath | None = None
+
+
 class PodSpec(Lean, frozen=True):
     containers: list[Container] = []
     init_containers: list[Container] | None = None
+    ephemeral_containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
     scheduler_name: str = ""
     node_name: str = ""
     node_selector: dict[str, str] | None = None

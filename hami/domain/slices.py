@@ -12,6 +12,9 @@ from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 
+SEEN_AT = "/run/hami"
+"""Below it, a container finds a directory per vendor with ``limits`` and ``usage``."""
+
 Identity = Literal["kubelet", "lock"]
 """How an agent finds the pod it serves: through kubelet's records, or by HAMi's node lock."""
 

@@ -25,7 +25,10 @@ from hami.domain.objects import (
     PodSpec,
     QuotaTree,
     ResourceQuota,
+    Volume,
+    VolumeMount,
 )
+from hami.policy.escapes import may_cover_pages
 
 
 class HasMetadata(Protocol):
@@ -144,15 +147,32 @@ class DisruptionBudget(Lean, frozen=True):
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
+class _ReadMount(VolumeMount, frozen=True):
+    name: str = msgspec.field(default="", name="-")
+
+
 class _ReadContainer(Container, frozen=True):
-    """Without its environment, which is most of a pod and matters at admission alone."""
+    """Without its environment, which is most of a pod and matters at admission alone.
+
+    Of its mounts only those that may cover limits pages are kept: nobody asks for the others.
+    """
 
     env: list[EnvVar] | None = msgspec.field(default=None, name="-")
+    volume_mounts: list[_ReadMount] | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.volume_mounts is not None:
+            kept = [mount for mount in self.volume_mounts if may_cover_pages(mount.mount_path)]
+            msgspec.structs.force_setattr(self, "volume_mounts", kept or None)
 
 
 class _ReadPodSpec(PodSpec, frozen=True):
+    """Without its volumes, of which only admission asks where they are on the node."""
+
     containers: list[_ReadContainer] = []  # type: ignore[assignment]  # noqa: RUF012 -- msgspec copies it
     init_containers: list[_ReadContainer] | None = None  # type: ignore[assignment]
+    ephemeral_containers: list[_ReadContainer] | None = None  # type: ignore[assignment]
+    volumes: list[Volume] | None = msgspec.field(default=None, name="-")
 
 
 class _ReadPod(Pod, frozen=True):

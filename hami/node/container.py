@@ -8,13 +8,11 @@ from pathlib import Path
 
 from hami.domain.devices import Grant
 from hami.domain.objects import Container, Metadata, Pod, PodSpec, Resources
-from hami.domain.slices import ContainerEdits, Mount, PageSettings
+from hami.domain.slices import SEEN_AT, ContainerEdits, Mount, PageSettings
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
 from hami.node.granting import Granted
 from hami.node.page import DeviceLimit, Limits
 
-SEEN_AT = "/run/hami"
-"""Below it, a container finds a directory per vendor with ``limits`` and ``usage``."""
 SLICE_ID = "HAMI_SLICE_ID"
 """Tells the preloaded library that there must be a limits page: without one it fails closed."""
 

@@ -10,6 +10,7 @@ from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import VendorKey
 from hami.policy.accounting import account_of
+from hami.policy.escapes import escape_of
 from hami.policy.ports import VendorRegistry
 from hami.signing import BadSignature, Signer
 from hami.wire import keys
@@ -74,6 +75,8 @@ class Granting:
             return Refused(f"{who}: its pod asks for no device of a vendor that is known here")
         if account.problems:
             return Refused(f"{who}: {'; '.join(account.problems)}")
+        if (escape := escape_of(pod)) is not None:
+            return Refused(f"{who}: {escape}: its pod may have no slice")
         generation = self._generation(pod, account.allocation)
         if isinstance(generation, str):
             return Refused(f"{who}: {generation}")

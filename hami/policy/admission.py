@@ -2,8 +2,8 @@
 
 The vendors set defaults and environment, annotations that only the scheduler may write are
 stripped, and a pod is denied that could never run as it stands: an unreadable or impossible
-request, a privileged container beside devices, a node chosen past the scheduler, a quota that
-can never admit it.
+request, a way out of its slices (:mod:`hami.policy.escapes`), a node chosen past the scheduler, a
+quota that can never admit it.
 """
 
 from __future__ import annotations
@@ -73,8 +73,6 @@ def admit(
         return Denied(request.text)
     if not request.vendors:
         return Admitted(mutated, request)
-    if privileged := next((c for c, _ in mutated.each_container() if c.privileged), None):
-        return Denied(f"container {privileged.name} is privileged")
     if mutated.spec.node_name:
         return Denied(
             "pod has node assigned: spec.nodeName skips the scheduler that hands out devices; "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hami.domain.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import VendorKey
+from hami.policy.escapes import escape_of
 from hami.policy.ports import VendorRegistry
 from hami.policy.rank import read_policy
 
@@ -16,7 +16,11 @@ from hami.policy.rank import read_policy
 def parse_pod(
     pod: Pod, vendors: VendorRegistry, defaults: SchedulingPolicy
 ) -> PodRequest | Invalid:
-    """Everything the pod asks of every vendor, container by container, and its policy."""
+    """Everything the pod asks of every vendor, container by container, and its policy.
+
+    A pod that asks for devices and could leave its slices is ``Invalid`` as well: it may have gone
+    past admission.
+    """
     containers: list[ContainerRequest] = []
     for container, kind in pod.each_container():
         requests: list[DeviceRequest] = []
@@ -32,20 +36,20 @@ def parse_pod(
     request = PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
     if not request.vendors:
         return request
+    if (escape := escape_of(pod)) is not None:
+        return Invalid(escape)
     policy = read_policy(pod, defaults)
     return policy if isinstance(policy, Invalid) else replace(request, policy=policy)
 
 
-def who_asks(pod: Pod, vendors: VendorRegistry) -> Mapping[VendorKey, Sequence[bool]]:
-    """By vendor that the pod's spec asks, of each container whether it does; init containers first.
-
-    Also where a request cannot be read.
-    """
+def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
+    """The vendors that the pod's spec asks, also where a request cannot be read."""
     containers = [container for container, _ in pod.each_container()]
-    asked = {}
+    asked = set()
     for key in vendors:
         asks = vendors[key].asks
-        asking = [asks(container, pod) for container in containers]
-        if True in asking:
-            asked[key] = asking
-    return asked
+        for container in containers:
+            if asks(container, pod):
+                asked.add(key)
+                break
+    return frozenset(asked)

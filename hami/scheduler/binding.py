@@ -25,6 +25,7 @@ from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
 from hami.policy.asking import parse_pod
+from hami.policy.escapes import escape_of
 from hami.policy.quota.elastic import CAPACITY_LABEL
 from hami.scheduler import answers
 from hami.scheduler.decision import CannotBeWritten, annotations_of, label_of, signed
@@ -174,6 +175,9 @@ class Binder:
             if not isinstance(outcome, PodAllocation):
                 return Bound("refused", f"node {node}: {answers.summary(outcome)}")
             reservation = state.reservations[pod.uid]
+        elif (escape := escape_of(pod)) is not None:
+            state.give_up(pod.uid)  # A container was added since it was filtered.
+            return Bound("refused", escape)
         reservation.phase = Phase.BINDING
         return reservation.allocation
 

@@ -16,6 +16,7 @@ import msgspec
 
 from hami.domain.objects import Pod
 from hami.domain.profile import VendorProfile
+from hami.policy.escapes import escape_of
 from hami.policy.ports import VendorRegistry
 from hami.scheduler.answers import Explained
 from hami.scheduler.node_sets import ANYWHERE
@@ -111,7 +112,7 @@ class KindKeys:
         spec = pod.spec
         asks = [(kind.value, c.name, c.resources) for c, kind in pod.each_container()]
         read = sorted(item for item in pod.annotations.items() if self._reads(item[0]))
-        # The last three are what a ResourceQuota's scopes read.
+        # The three before the last are what a ResourceQuota's scopes read.
         parts = (
             pod.namespace,
             asks,
@@ -119,6 +120,7 @@ class KindKeys:
             spec.priority_class_name,
             spec.active_deadline_seconds,
             spec.affinity,
+            escape_of(pod),
         )
         return msgspec.json.encode(parts)
 

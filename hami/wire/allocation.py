@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from hami.domain.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
 from hami.wire import keys
-from hami.wire.codecs.pod_devices import containers_of, encode_pod_devices, read_pod_devices
+from hami.wire.codecs.pod_devices import encode_pod_devices, read_pod_devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +34,10 @@ class DecodedAllocation:
     missing: frozenset[VendorKey] = frozenset()
 
 
-def decode_allocation(
-    pod: Pod,
-    node: str,
-    profiles: Iterable[VendorProfile],
-    asking: Mapping[VendorKey, Sequence[bool]],
-) -> DecodedAllocation:
+def decode_allocation(pod: Pod, node: str, profiles: Iterable[VendorProfile]) -> DecodedAllocation:
     """Read the ``...-allocated`` annotation of every profile; a container's grants by vendor key.
 
-    ``asking``: by each profile's vendor, of each container in spec order whether it asks for
-    devices of it; that tells which container a slot belongs to.
+    Slots belong to the pod's containers by index, init containers first.
     """
     containers = list(pod.each_container())
     grants: list[list[Grant]] = [[] for _ in containers]
@@ -58,13 +52,12 @@ def decode_allocation(
             missing.add(profile.key)
             continue
         slots, problem = read_pod_devices(text, annotation=annotation, vendor=profile.key)
-        owners = containers_of(slots, asking[profile.key])
-        beyond: list[Grant] = []
-        for owner, slot in zip(owners, slots, strict=True):
-            (beyond if owner is None else grants[owner]).extend(slot)
+        for held, slot in zip(grants, slots, strict=False):
+            held.extend(slot)
+        beyond = [grant for slot in slots[len(containers) :] for grant in slot]
         unplaced.extend(beyond)
         if problem is None and beyond:
-            problem = _beyond(annotation, beyond)
+            problem = _beyond(annotation, beyond, len(containers))
         if problem is not None:
             problems.append(problem)
             unreadable.add(profile.key)
@@ -85,12 +78,12 @@ def decode_allocation(
     )
 
 
-def _beyond(annotation: str, grants: list[Grant]) -> Malformed:
+def _beyond(annotation: str, grants: list[Grant], containers: int) -> Malformed:
     return Malformed(
         annotation=annotation,
-        position="",
+        position=f"container {containers} and on",
         text=shortened(encode_pod_devices([grants])),
-        problem="devices of more containers than the pod has, or than ask for them",
+        problem=f"devices for a container that the pod, which has {containers}, does not have",
     )
 
 
