@@ -84,7 +84,7 @@ async def prepare(entry: Entry, around: Surroundings, make_room: MakeRoom) -> Pr
             f"pod {found.full_name}, container {entry.container}: kubelet gave it "
             f"{len(entry.ids)} of {entry.resource}, its allocation {len(granted.grants)}"
         )
-    if known is None and (full := await _overfull(granted, around, make_room)) is not None:
+    if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
         return Refused(_crowded(granted, full))
     outcome = await _made(slice_id, granted, known, around)
     if isinstance(outcome, _Renewed):
@@ -104,8 +104,7 @@ async def resize(
     Its processes see them at their next call. What the CDI spec says of them counts from the next
     start on.
     """
-    grows = _either(granted, known) != known.grants
-    if grows and (full := await _overfull(granted, around, make_room)) is not None:
+    if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
         return Refused(_crowded(granted, full))
     outcome = await _made(known.id, granted, known, around)
     return Prepared(granted, None) if isinstance(outcome, _Renewed) else outcome
@@ -154,6 +153,11 @@ async def _undone(slice_id: str, around: Surroundings, *, ours: bool) -> None:
     if ours:
         with suppress(StoreFailed):  # the same disk, and the refusal says what is wrong with it
             await around.disk.run(around.store.remove, slice_id)
+
+
+def _grows(granted: Granted, known: LiveSlice | None) -> bool:
+    """It takes more of a device than it holds; a start is no other than a resize in that."""
+    return known is None or _either(granted, known) != known.grants
 
 
 def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:

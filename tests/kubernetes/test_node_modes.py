@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +99,24 @@ def test_a_resize_reaches_a_container_that_runs(node):
         lambda: any("generation 1" in text for text in events(node, "SliceNotResized")),
     )
     assert limit() == 7000
+
+
+def test_a_growth_that_was_refused_is_refused_to_the_next_start_too(node):
+    """A container that is restarted must not get what its device does not have."""
+    node.agent(devices={"devices": "mockx1"})
+    node.cluster.add_pods(
+        a_running_pod("p", mock=1, mockmem=3000), a_running_pod("q", mock=1, mockmem=9000)
+    )
+    node.starts("p", "q")
+    resize(node, "p", memory=12000, generation=2)
+    until("the resize is refused", lambda: events(node, "SliceNotResized"))
+    os.kill(node.container("p", "main").pid, signal.SIGKILL)
+    text = node.waits("p", "it is held by pod")
+    assert f"{node.cluster.namespace}/q" in text
+    assert node.containers("p") == []
+    node.remove("q")
+    node.starts("p")
+    assert node.agrees() == 1
 
 
 def resize(node, name: str, *, memory: int, generation: int) -> None:

@@ -118,6 +118,27 @@ async def test_two_pods_that_do_not_fit_together_never_start_together(parts, mem
     assert "it is held by pod team/p" in outcome.text
 
 
+@pytest.mark.parametrize("grown", [a_grant("A", 5000), a_grant("A", 1000, 60), a_grant("B", 5000)])
+async def test_a_growth_that_does_not_fit_is_refused_at_the_next_start_too(parts, grown):
+    """As a resize refuses it: the start after it must not take what belongs to another."""
+    pod = parts.pod("p", main=[a_grant("A", 1000, 10)])
+    await prepared(parts, pod, ONE)
+    await prepared(parts, parts.pod("q", main=[a_grant("A", 4000, 50)]), TWO)
+    await prepared(parts, parts.pod("r", main=[a_grant("B", 4000, 50)]), slice_id(3))
+    outcome = await prepared(parts, parts.pod("p", main=[grown], generation=2), ONE)
+    assert isinstance(outcome, Refused)
+    assert "it is held by pod team/" in outcome.text
+    assert (parts.mib(ONE), parts.around.slices.get(ONE).granted.generation) == ([1000], 1)
+
+
+async def test_a_slice_starts_again_on_a_device_that_has_become_too_small(parts):
+    """What it holds it was given; it asks for nothing more."""
+    pod = parts.pod("p", main=[a_grant("A", 5000)])
+    await prepared(parts, pod, ONE)
+    parts.devices["A"] = replace(parts.devices["A"], memory_mib=500)
+    assert isinstance(await prepared(parts, pod, ONE), Prepared)
+
+
 async def test_room_is_asked_of_those_who_hold_it(parts):
     await prepared(parts, parts.pod("p", main=[a_grant("A", 5000)]), ONE)
     asked = []
