@@ -81,6 +81,11 @@ class Advertiser:
         self._told = ""
         self._log = structlog.get_logger("hami.advertise")
 
+    @property
+    def node(self) -> Node | None:
+        """As it is known here; None while it is not."""
+        return self._live
+
     def set_devices(self, devices: Sequence[Device]) -> None:
         """These are published from now on; a vendor that fails keeps what is published."""
         try:

@@ -21,6 +21,7 @@ from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
+from hami.kube.resources import NODES
 from hami.logs import set_level
 from hami.node.advertise import Advertiser
 from hami.node.alone import alone
@@ -30,6 +31,7 @@ from hami.node.cdi import CdiFolders
 from hami.node.cgroups import PodCgroups
 from hami.node.config import AgentConfig
 from hami.node.config_source import AgentSource, plugin_config
+from hami.node.displaced import Displacement
 from hami.node.enforcing import reconcile
 from hami.node.granting import Granted, Granting, Refused
 from hami.node.identity import choose_identity
@@ -57,6 +59,8 @@ from hami.signing import KeyFile, SigningKeys
 
 COMPONENT = "hami-device-plugin"
 DISK_AT_ONCE = 4
+LOCKS = "hami"
+"""In kubelet's directory; as old kubelets remove every file there when they start, a folder."""
 
 
 class _Sockets(TypedDict):
@@ -77,8 +81,9 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
     log = structlog.get_logger("hami.agent")
     vendors = load_vendors(config.devices, on_failure=lambda failure: log.error(str(failure)))
     async with AsyncExitStack() as stack:
-        lock = config.slices / f"{config.vendor.lower()}.lock"
-        await stack.enter_async_context(alone(lock, config.vendor))
+        for folder in (config.kubelet_dir / LOCKS, config.slices):
+            lock = folder / f"{config.vendor.lower()}.lock"
+            await stack.enter_async_context(alone(lock, config.vendor))
         client = await KubeClient.connect(config.kube)
         stack.push_async_callback(client.close)
         keys = SigningKeys(_key_file(config))
@@ -184,6 +189,11 @@ class Agent:
             tokens=self._by.tokens,
             static=lambda: self._inventory.static,
             static_server=self._static_server,
+            watch=Displacement(
+                lambda: self._advertiser.node,
+                lambda: client.get(NODES, config.node_name),
+                self._events,
+            ).watch,
         )
 
     def _surroundings(self) -> Surroundings:

@@ -1,4 +1,7 @@
-"""One agent for a vendor on a node: two would release each other's slices."""
+"""One agent for a vendor: of two at one kubelet the later one takes the name from the other.
+
+And two with the same slices would release each other's.
+"""
 
 from __future__ import annotations
 

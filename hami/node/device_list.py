@@ -23,6 +23,11 @@ class DeviceList:
         self.followers: set[asyncio.Event] = set()
         self._tokens: tuple[Token, ...] = ()
 
+    @property
+    def healthy(self) -> int:
+        """How many of the ids."""
+        return sum(token.healthy for token in self._tokens)
+
     def publish(self, tokens: Sequence[Token]) -> None:
         """Every open stream gets it, unless it is what they have."""
         new = tuple(tokens)
@@ -43,7 +48,7 @@ class Streams:
     """kubelet's ListAndWatch calls on one socket.
 
     ``watched`` is set once the list has gone out, ``lost`` once a stream has ended that we did not
-    end, ``quiet`` while none is open.
+    end or that was given up, ``quiet`` while none is open.
     """
 
     def __init__(self, devices: DeviceList) -> None:
@@ -74,6 +79,10 @@ class Streams:
                 self.quiet.set()
             if not self._ending:
                 self.lost.set()
+
+    def give_up(self) -> None:
+        """They are open and mean nothing any more."""
+        self.lost.set()
 
     async def end(self) -> None:
         """End them all, and wait until they have ended."""

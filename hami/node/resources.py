@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, NoReturn
 
 import structlog
 
@@ -22,7 +23,8 @@ class ServedResources:
     """A server for each resource; one whose devices are gone lists none, and stays.
 
     ``known`` is set once the devices are; ``tokens`` gives the list of the vendor's own resource,
-    ``static`` the other devices. ``changed`` has every list made anew.
+    ``static`` the other devices. ``watch`` runs beside each server. ``changed`` has every list made
+    anew.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class ServedResources:
         tokens: Callable[[], Awaitable[Sequence[Token]]],
         static: Callable[[], Mapping[str, Sequence[Device]]],
         static_server: Callable[[str], DevicePluginServer],
+        watch: Callable[[DevicePluginServer], Coroutine[Any, Any, NoReturn]],
     ) -> None:
         self._server = server
         self._known = known
         self._tokens = tokens
         self._static = static
         self._static_server = static_server
+        self._watch = watch
         self._others: dict[str, DevicePluginServer] = {}
         self._unserved: set[str] = set()
         self._due = asyncio.Event()
@@ -51,7 +55,7 @@ class ServedResources:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._server.run())
+            self._begin(self._server, tasks)
             await self._until_known()
             while True:
                 await self._due.wait()
@@ -67,6 +71,10 @@ class ServedResources:
             async with asyncio.timeout(FIRST_LIST):
                 await self._known.wait()
 
+    def _begin(self, server: DevicePluginServer, tasks: asyncio.TaskGroup) -> None:
+        tasks.create_task(server.run())
+        tasks.create_task(self._watch(server))
+
     def _publish_static(self, tasks: asyncio.TaskGroup) -> None:
         static = self._static()
         for resource in static.keys() - self._others.keys() - self._unserved:
@@ -78,6 +86,6 @@ class ServedResources:
                 continue
             self._log.info("serving another resource", resource=resource)
             self._others[resource] = server
-            tasks.create_task(server.run())
+            self._begin(server, tasks)
         for resource, server in self._others.items():
             server.publish(static_tokens(static.get(resource, ())))

@@ -59,8 +59,8 @@ class DevicePluginServer:
         check_name(folder, name)
         self.registered = asyncio.Event()
         self.registrations = 0
-        self._resource = resource
-        self._folder = folder
+        self.resource = resource
+        self.folder = folder
         self._name = name
         self._kubelet = KubeletSocket(kubelet_socket, on_problem)
         self._devices = DeviceList()
@@ -70,7 +70,13 @@ class DevicePluginServer:
         self._handlers = partial(plugin_handlers, calls, self._options, on_problem=on_problem)
         self._on_problem = on_problem
         self._told = ""
+        self._followed: Streams | None = None
         self._retired: dict[asyncio.Task[None], PluginSocket] = {}
+
+    @property
+    def healthy(self) -> int:
+        """How many healthy ids kubelet may give away."""
+        return self._devices.healthy
 
     def publish(self, tokens: Sequence[Token]) -> None:
         """What kubelet may give away from now on; the first list lets the registration begin."""
@@ -79,6 +85,11 @@ class DevicePluginServer:
     def resend(self) -> None:
         """Send the list again: kubelet then writes its checkpoint again."""
         self._devices.resend()
+
+    def register_again(self) -> None:
+        """Kubelet follows our list and hands out another's: end that, and register anew."""
+        if self._followed is not None:
+            self._followed.give_up()
 
     async def run(self) -> None:
         """Until cancelled; then no socket of ours is left."""
@@ -98,7 +109,7 @@ class DevicePluginServer:
 
     async def _attend(self) -> None:
         """Stay registered with the kubelet of this life."""
-        remove_stale(self._folder, self._name)
+        remove_stale(self.folder, self._name)
         tries, losses = Backoff(first=0.02, most=10.0), Backoff(first=0.2, most=30.0)
         lost_quickly = False
         while True:
@@ -120,7 +131,7 @@ class DevicePluginServer:
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[PluginSocket]:
         """A socket of ours. Its streams have ended afterwards; other calls may finish."""
-        plugin = PluginSocket(self._folder, self._name, Streams(self._devices), self._handlers)
+        plugin = PluginSocket(self.folder, self._name, Streams(self._devices), self._handlers)
         try:
             await plugin.start()
             yield plugin
@@ -140,7 +151,7 @@ class DevicePluginServer:
                 break
             if not problem:
                 self._tell(
-                    f"kubelet took the registration of {self._resource} and did not ask for the "
+                    f"kubelet took the registration of {self.resource} and did not ask for the "
                     f"list of its devices within {PATIENCE:g} s; registering again"
                 )
                 return 0.0
@@ -153,7 +164,7 @@ class DevicePluginServer:
     async def _registering(self, plugin: PluginSocket) -> str:
         """Why kubelet does not take it; empty if it does."""
         try:
-            await register(self._kubelet.path, plugin.path.name, self._resource, self._options)
+            await register(self._kubelet.path, plugin.path.name, self.resource, self._options)
         except RegistrationFailed as error:
             return str(error)
         return ""
@@ -163,11 +174,14 @@ class DevicePluginServer:
         self._told = ""
         self.registrations += 1
         self.registered.set()
+        self._followed = plugin.streams
         try:
             await plugin.streams.lost.wait()
         finally:
+            self._followed = None
             self.registered.clear()
-        self._tell(f"kubelet has ended the list of {self._resource}; registering again")
+        if plugin.streams.quiet.is_set():
+            self._tell(f"kubelet has ended the list of {self.resource}; registering again")
         return time.monotonic() - since
 
     async def _close(self, plugin: PluginSocket) -> None:

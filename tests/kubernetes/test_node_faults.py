@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import ssl
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from .client import pods_path
+from ..sim.fake_plugin import FakePlugin
+from .client import NAMESPACES, pods_path
 from .processes import until
 from .proxy import Proxy
-from .real_node import a_job, a_running_pod, an_app
+from .real_node import MOCK, a_job, a_running_pod, an_app
+from .worker import DEVICE_PLUGINS
 
 pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
 
@@ -65,6 +68,29 @@ def test_kubelet_restarts_under_running_pods(node, agent):
     node.cluster.add_pod(a_running_pod("later", mock=1, mockmem=3000))
     node.starts("later")
     assert node.agrees() == 3
+
+
+def test_another_plugin_takes_the_resource_and_goes(node, agent):
+    """kubelet keeps the stream of the agent open, and counts nothing of it any more."""
+    before = int(allocatable(node))
+
+    async def taken():
+        async with FakePlugin(DEVICE_PLUGINS, "other", resource=MOCK[0]):
+            await asyncio.to_thread(until, "it has the name", lambda: allocatable(node) == "1")
+
+    asyncio.run(taken())
+    until("nobody has it", lambda: allocatable(node) == "0")
+    until("the agent has it again", lambda: allocatable(node) == str(before), seconds=90)
+    node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
+    node.starts("p")
+    assert node.agrees() == 1
+    path = f"{NAMESPACES}/default/events"
+    told = [e for e in node.admin.get(path)["items"] if e["reason"] == "DevicePluginDisplaced"]
+    assert [e["involvedObject"]["kind"] for e in told] == ["Node"]
+
+
+def allocatable(node):
+    return node.object()["status"]["allocatable"].get(MOCK[0], "0")
 
 
 def test_the_agent_is_killed_and_started_again(node, agent):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from hami.domain.errors import ConfigError
+from hami.node import agent
 from hami.node.alone import alone
+from hami.node.config_source import AgentSource
+
+from .world import World
 
 
 async def test_a_second_agent_is_refused_and_told_which_file_the_first_one_holds(tmp_path):
@@ -36,6 +41,21 @@ async def test_a_new_agent_waits_for_the_former_one_to_end(tmp_path):
     async with asyncio.timeout(10):
         await task
     assert second.is_set()
+
+
+async def test_two_agents_at_one_kubelet_are_refused_though_their_slices_are_apart(monkeypatch):
+    """Each would take the resource's name from the other."""
+    monkeypatch.setattr(agent, "alone", partial(alone, patience=0))
+    async with World() as world:
+        world.node.slices.joinpath("other").mkdir()
+        flags = world.flags | {"slices": str(world.node.slices / "other")}
+        source = AgentSource(file=None, flags=flags, environment={})
+        locked = f"{world.node.plugins}/hami/mock.lock"
+        with pytest.raises(ConfigError, match=f"another agent serves mock .*{locked}"):
+            await agent.serve(source.load(), source=source, ready=asyncio.Event().set)
+        await world.node.restart()
+        await world.ready()
+        assert world.node.plugins.joinpath("hami/mock.lock").exists()
 
 
 async def test_agents_of_two_vendors_do_not_wait_for_each_other(tmp_path):

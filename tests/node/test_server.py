@@ -233,6 +233,17 @@ async def test_streams_that_end_again_and_again_are_no_busy_loop(kubelet, folder
         assert kubelet.overlaps == []
 
 
+async def test_registering_again_ends_the_stream_first(kubelet, folder):
+    await kubelet.start()
+    async with Agent(folder).running() as agent:
+        first = await kubelet.registered(1)
+        await agent.server.registered.wait()
+        agent.server.register_again()
+        second = await kubelet.registered(2)
+        assert (first.path != second.path, first.open) == (True, False)
+        assert (kubelet.overlaps, agent.problems) == ([], [])
+
+
 async def test_another_stream_is_closed_before_the_next_registration(kubelet, folder):
     """kubelet ends one of two: it forgets both, and the open one must not meet a registration."""
     await kubelet.start()

@@ -94,13 +94,18 @@ class Served:
         self.known, self.static = asyncio.Event(), {}
         self.unfit: set[str] = set()
         self.asked: list[str] = []
+        self.watched: list[Server] = []
         self.resources = ServedResources(
             self.own,
             known=self.known,
             tokens=self._tokens,
             static=lambda: self.static,
             static_server=self._server,
+            watch=self._watch,
         )
+
+    async def _watch(self, server):
+        self.watched.append(server)
 
     async def _tokens(self):
         return [Token("slot-0", healthy=True)]
@@ -139,6 +144,7 @@ async def test_a_resource_that_comes_is_served_and_one_that_goes_is_empty(served
     assert served.others[WHOLE].lists == [["A"], []]
     assert served.others[SMALL].lists == [["C"]]
     assert [server.runs for server in served.others.values()] == [1, 1]
+    assert served.watched == [served.own, *served.others.values()]
 
 
 async def test_a_resource_that_cannot_be_served_keeps_no_other(served):

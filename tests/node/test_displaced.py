@@ -1,0 +1,128 @@
+"""Another plugin takes the resource's name and goes: the agent says so, and takes it back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+from hami.domain.objects import Metadata, Node, NodeStatus
+from hami.kube.errors import ApiError
+from hami.node import displaced
+from hami.node.displaced import Displacement
+
+from ..sim.fake_plugin import FakePlugin
+from .parts import Events, until
+from .test_agent import all_started, events
+from .world import RESOURCE, Wish, World
+
+
+class Server:
+    """One that kubelet follows; it counts how often it is registered again."""
+
+    resource, healthy = "acme.com/gpu", 4
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        self.registered = asyncio.Event()
+        self.registered.set()
+        self.again: list[float] = []
+
+    def register_again(self) -> None:
+        self.again.append(asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def watching(server, **allocatable):
+    """``allocatable``: what the node says; ``fresh``: what the API server says of it."""
+    said = Events()
+
+    def node(has):
+        status = None if has is None else NodeStatus(allocatable=has)
+        return Node(metadata=Metadata(name="n1"), status=status)
+
+    known = allocatable.get("known", {})
+    fresh = allocatable.get("fresh", known)
+
+    async def asked():
+        if fresh is ApiError:
+            raise ApiError(500, "away")
+        return node(fresh)
+
+    said.record = lambda node, reason, message, **_: said.said.append((node.name, reason, message))
+    watch = Displacement(lambda: node(known), asked, said)
+    task = asyncio.create_task(watch.watch(server))
+    try:
+        yield said.said
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(displaced, "LOOK_EVERY", 0.005)
+    monkeypatch.setattr(displaced, "PATIENCE", 0.05)
+
+
+async def test_a_resource_that_another_plugin_took_is_told_and_taken_back(quick):
+    async with World() as world:
+        ours = world.slots()
+        async with FakePlugin(world.node.plugins, "other", resource=RESOURCE):
+            await world.until("it has the name", lambda: world.slots() == 1)
+        await world.until("ours count again", lambda: world.healthy_slots() == ours)
+        name = await world.pod(Wish("a"))
+        await all_started(world, name)
+        assert world.wrong() == []
+
+        async def told():
+            return await events(world, "DevicePluginDisplaced")
+
+        (event, *_) = await world.until("it is told", told)
+        assert event.involved_object.kind == "Node"
+        assert f"kubelet has none of {RESOURCE} although" in event.message
+        assert str(world.node.plugins) in event.message
+
+
+@pytest.mark.parametrize(
+    ("known", "fresh"),
+    [
+        ({"acme.com/gpu": "4"}, {}),
+        ({}, {"acme.com/gpu": "4"}),
+        ({}, ApiError),
+        (None, None),
+    ],
+)
+async def test_where_the_node_has_it_or_nobody_can_say_nothing_is_done(
+    quick, tmp_path, known, fresh
+):
+    server = Server(tmp_path)
+    async with watching(server, known=known, fresh=fresh) as said:
+        await asyncio.sleep(0.3)
+    assert (server.again, said) == ([], [])
+
+
+@pytest.mark.parametrize("state", ["nothing healthy", "not registered"])
+async def test_what_kubelet_need_not_count_is_not_missed(quick, tmp_path, state):
+    server = Server(tmp_path)
+    if state == "nothing healthy":
+        server.healthy = 0
+    else:
+        server.registered.clear()
+    async with watching(server) as said:
+        await asyncio.sleep(0.3)
+    assert (server.again, said) == ([], [])
+
+
+async def test_of_two_that_fight_neither_is_fast(quick, tmp_path):
+    """Each try waits longer than the one before by its rule: twice as long, cut by half at most."""
+    server = Server(tmp_path)
+    begin = asyncio.get_running_loop().time()
+    async with watching(server, known={"acme.com/gpu": "0"}) as said:
+        await until("it was tried four times", lambda: len(server.again) == 4)
+    times = [begin, *server.again]
+    waits = [later - sooner for sooner, later in pairwise(times)]
+    assert all(wait >= 0.05 * 2**n / 2 for n, wait in enumerate(waits))
+    assert len(said) == 4
