@@ -52,7 +52,6 @@ class LockedCalls:
         self._writes = writes
         self._starts = starts
         self._preferring = preferring
-        self._profile = around.vendor.profile
         self._last: asyncio.Task[list[ContainerEdits]] | None = None
 
     async def allocate(self, requests: Sequence[tuple[str, ...]]) -> Sequence[ContainerEdits]:
@@ -106,7 +105,7 @@ class LockedCalls:
     async def _find(self, count: int) -> Pending | NonePending:
         try:
             return await patiently(
-                lambda: find_pending(self._client, self._node, self._profile, count)
+                lambda: find_pending(self._client, self._node, self._around.vendor, count)
             )
         except ApiError as error:
             raise CallRefused(f"cannot find out whom kubelet allocates for: {error}") from error

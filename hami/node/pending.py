@@ -21,8 +21,10 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, ApiError
 from hami.kube.resources import NODES
 from hami.node.pods import NODE_PODS, NodePod
+from hami.policy.ports import VendorCalls
 from hami.wire import keys
-from hami.wire.codecs import NodeLock, decode_node_lock, decode_pod_devices
+from hami.wire.codecs import NodeLock, containers_of, decode_node_lock, decode_pod_devices
+from hami.wire.codecs.pod_devices import Slots
 
 _PHASES = frozenset({"allocating", "success"})
 
@@ -62,8 +64,9 @@ class NonePending:
     lock: str = ""
 
 
-def waiting_container(pod: Pod, profile: VendorProfile) -> Waiting | NothingWaits | str:
+def waiting_container(pod: Pod, vendor: VendorCalls) -> Waiting | NothingWaits | str:
     """Which container comes next; a text says what is wrong with the list."""
+    profile = vendor.profile
     key = profile.pod_annotations.to_allocate
     text = pod.annotations.get(key)
     if text is None:
@@ -75,12 +78,26 @@ def waiting_container(pod: Pod, profile: VendorProfile) -> Waiting | NothingWait
     if slot is None:
         return NothingWaits("no pending device allocation found: each container has its devices")
     containers = list(pod.each_container())
-    if slot >= len(containers):
+    asking = [vendor.asks(container, pod) for container, _ in containers]
+    owner = containers_of(_before(slots, slot, pod, profile), asking)[slot]
+    if owner is None:
         init = len(pod.spec.init_containers or ())
         regular = len(containers) - init
         return f"container index {slot} out of range (init={init}, regular={regular})"
-    container, kind = containers[slot]
+    container, kind = containers[owner]
     return Waiting(slot=slot, container=container.name, kind=kind, grants=slots[slot])
+
+
+def _before(slots: Slots, slot: int, pod: Pod, profile: VendorProfile) -> Slots:
+    """The slots as they were before any was emptied, which is what the allocated list still says.
+
+    An emptied slot may be that of a container that has its devices, or that asks for none.
+    """
+    key = profile.pod_annotations.allocated
+    whole = decode_pod_devices(pod.annotations.get(key, ""), annotation=key, vendor=profile.key)
+    if isinstance(whole, Malformed) or slot >= len(whole) or not whole[slot]:
+        return slots
+    return whole
 
 
 def taken_off(text: str, slot: int) -> str:
@@ -108,7 +125,7 @@ def lock_key(profile: VendorProfile) -> str:
 
 
 async def find_pending(
-    client: KubeClient, node: str, profile: VendorProfile, count: int
+    client: KubeClient, node: str, vendor: VendorCalls, count: int
 ) -> Pending | NonePending:
     """The pod to serve with ``count`` devices: the lock's owner, else one that is allocating.
 
@@ -117,15 +134,15 @@ async def find_pending(
     Raises:
         ApiError: the node or its pods could not be read.
     """
-    key = lock_key(profile)
+    key = lock_key(vendor.profile)
     lock = (await client.get(NODES, node)).annotations.get(key, "") if key else ""
     owner = await _owner(client, node, lock)
-    first = _chosen([owner] if owner else [], profile, count, lock)
+    first = _chosen([owner] if owner else [], vendor, count, lock)
     if isinstance(first, Pending):
         return first
     listed = await client.list(NODE_PODS, field_selector=f"spec.nodeName={node}")
     others = [pod for pod in listed if owner is None or pod.uid != owner.uid]
-    found = _chosen(allocating(others, node), profile, count, lock)
+    found = _chosen(allocating(others, node), vendor, count, lock)
     for answer in (found, first):
         if isinstance(answer, Pending) or answer.pod is not None:
             return answer
@@ -162,13 +179,13 @@ async def _owner(client: KubeClient, node: str, lock: str) -> NodePod | None:
 
 
 def _chosen(
-    pods: Sequence[NodePod], profile: VendorProfile, count: int, lock: str
+    pods: Sequence[NodePod], vendor: VendorCalls, count: int, lock: str
 ) -> Pending | NonePending:
     """The first that fits, or why the first does not that still has a list."""
     to_blame: NonePending | None = None
     nothing = ""
     for pod in pods:
-        waiting = waiting_container(pod, profile)
+        waiting = waiting_container(pod, vendor)
         match waiting:
             case Waiting() if len(waiting.grants) == count:
                 return Pending(pod=pod, waiting=waiting, lock=lock)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.objects import Pod
-from hami.policy.asking import asked_vendors
+from hami.policy.asking import who_asks
 from hami.policy.ports import VendorRegistry
 from hami.policy.usage import Unknown
 from hami.wire.allocation import decode_allocation
@@ -42,11 +42,11 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
 
     Only the spec says which vendors it asks: annotations can be edited at any time.
     """
-    asked = asked_vendors(pod, vendors)
+    asked = who_asks(pod, vendors)
     if not asked:
         return None
     node = pod.spec.node_name
-    decoded = decode_allocation(pod, node, [vendors[key].profile for key in sorted(asked)])
+    decoded = decode_allocation(pod, node, [vendors[key].profile for key in asked], asked)
     problems = [str(problem) for problem in decoded.problems]
     for key in sorted(decoded.missing):
         annotation = vendors[key].profile.pod_annotations.allocated

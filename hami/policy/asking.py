@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hami.domain.objects import Pod
@@ -42,14 +43,16 @@ def parse_pod(
     return policy if isinstance(policy, Invalid) else replace(request, policy=policy)
 
 
-def asked_vendors(pod: Pod, vendors: VendorRegistry) -> frozenset[VendorKey]:
-    """The vendors that the pod's spec asks, also where a request cannot be read."""
+def who_asks(pod: Pod, vendors: VendorRegistry) -> Mapping[VendorKey, Sequence[bool]]:
+    """By vendor that the pod's spec asks, of each container whether it does; init containers first.
+
+    Also where a request cannot be read.
+    """
     containers = [container for container, _ in pod.each_container()]
-    asked = set()
+    asked = {}
     for key in vendors:
         asks = vendors[key].asks
-        for container in containers:
-            if asks(container, pod):
-                asked.add(key)
-                break
-    return frozenset(asked)
+        asking = [asks(container, pod) for container in containers]
+        if True in asking:
+            asked[key] = asking
+    return asked

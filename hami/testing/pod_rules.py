@@ -15,6 +15,7 @@ from hami.domain.extra import Extra
 from hami.domain.objects import Container, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import MemoryMiB
+from hami.plugins import Vendors
 from hami.policy.profile_rules import annotation_key_problem
 from hami.testing.asks import Limits, pods
 from hami.testing.fit_rules import Bench
@@ -55,8 +56,16 @@ def bound(subject: Subject, pod: Pod, annotations: Mapping[str, str]) -> Pod:
 
 def read_back(subject: Subject, pod: Pod) -> PodAllocation | Corrupt:
     """The pod's allocation as a scheduler reads it after its restart."""
-    decoded = decode_allocation(pod, subject.node.name, subject.vendors.profiles)
-    return subject.vendor.restore(pod, decoded.allocation)
+    return subject.vendor.restore(pod, decoded(pod, subject.node.name, subject.vendors))
+
+
+def decoded(pod: Pod, node: str, vendors: Vendors) -> PodAllocation:
+    """What the core reads of the pod's annotations, before its vendors complete it."""
+    asking = {
+        key: [vendors[key].asks(container, pod) for container, _ in pod.each_container()]
+        for key in vendors
+    }
+    return decode_allocation(pod, node, vendors.profiles, asking).allocation
 
 
 def core_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
@@ -126,9 +135,8 @@ class PodRules:
         spoilt += [{**own, key: text} for key in own for text in ("", "{", "[]", "null", "💥")]
         for written in spoilt:
             tampered = bound(subject, pod, {**core, **written})
-            decoded = decode_allocation(tampered, subject.node.name, subject.vendors.profiles)
             # The boundary refuses an answer that takes less, or another vendor's grants.
-            subject.vendor.restore(tampered, decoded.allocation)
+            read_back(subject, tampered)
 
     def test_restoring_leaves_other_vendors_alone(self, subject: Subject) -> None:
         """Grants of another vendor in the same pod pass ``hami_restore`` untouched."""
@@ -147,8 +155,8 @@ class PodRules:
             **vendor_annotations(subject, pod, mixed),
         }
         written = bound(subject, pod, annotations)
-        decoded = decode_allocation(written, mixed.node, vendors.profiles)
-        back = vendors[subject.profile.key].restore(written, decoded.allocation)
+        read = decoded(written, mixed.node, vendors)
+        back = vendors[subject.profile.key].restore(written, read)
         assert back == mixed, f"{mixed} was written, {back} read back"
 
     def test_extras_pass_through_json(self, subject: Subject) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from hami.domain.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
 from hami.wire import keys
-from hami.wire.codecs.pod_devices import encode_pod_devices, read_pod_devices
+from hami.wire.codecs.pod_devices import containers_of, encode_pod_devices, read_pod_devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,16 @@ class DecodedAllocation:
     missing: frozenset[VendorKey] = frozenset()
 
 
-def decode_allocation(pod: Pod, node: str, profiles: Iterable[VendorProfile]) -> DecodedAllocation:
+def decode_allocation(
+    pod: Pod,
+    node: str,
+    profiles: Iterable[VendorProfile],
+    asking: Mapping[VendorKey, Sequence[bool]],
+) -> DecodedAllocation:
     """Read the ``...-allocated`` annotation of every profile; a container's grants by vendor key.
 
-    Slots belong to the pod's containers by index, init containers first.
+    ``asking``: by each profile's vendor, of each container in spec order whether it asks for
+    devices of it; that tells which container a slot belongs to.
     """
     containers = list(pod.each_container())
     grants: list[list[Grant]] = [[] for _ in containers]
@@ -52,12 +58,13 @@ def decode_allocation(pod: Pod, node: str, profiles: Iterable[VendorProfile]) ->
             missing.add(profile.key)
             continue
         slots, problem = read_pod_devices(text, annotation=annotation, vendor=profile.key)
-        for held, slot in zip(grants, slots, strict=False):
-            held.extend(slot)
-        beyond = [grant for slot in slots[len(containers) :] for grant in slot]
+        owners = containers_of(slots, asking[profile.key])
+        beyond: list[Grant] = []
+        for owner, slot in zip(owners, slots, strict=True):
+            (beyond if owner is None else grants[owner]).extend(slot)
         unplaced.extend(beyond)
         if problem is None and beyond:
-            problem = _beyond(annotation, beyond, len(containers))
+            problem = _beyond(annotation, beyond)
         if problem is not None:
             problems.append(problem)
             unreadable.add(profile.key)
@@ -78,12 +85,12 @@ def decode_allocation(pod: Pod, node: str, profiles: Iterable[VendorProfile]) ->
     )
 
 
-def _beyond(annotation: str, grants: list[Grant], containers: int) -> Malformed:
+def _beyond(annotation: str, grants: list[Grant]) -> Malformed:
     return Malformed(
         annotation=annotation,
-        position=f"container {containers} and on",
+        position="",
         text=shortened(encode_pod_devices([grants])),
-        problem=f"devices for a container that the pod, which has {containers}, does not have",
+        problem="devices of more containers than the pod has, or than ask for them",
     )
 
 

@@ -15,7 +15,7 @@ from .cluster import Cluster
 from .objects import a_container, a_pod
 from .plane import MANAGED
 from .processes import until
-from .recount import granted
+from .recount import granted, handed_out
 from .release import AGENT, Release
 from .running import Running, running
 from .service import Service
@@ -230,14 +230,13 @@ class RealNode:
 
 def grants_of(pod: Object, vendor: str) -> dict[str, list[tuple[str, int, int]]]:
     """Device, MiB and percent, by container, from the annotation's text alone."""
-    text = pod["metadata"].get("annotations", {}).get(VENDORS[vendor][1], "")
-    containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
-    slots = text.split(";")
+    resource, annotation = VENDORS[vendor]
+    text = pod["metadata"].get("annotations", {}).get(annotation, "")
     return {
         container["name"]: [
             (device, amount.memory, amount.cores) for device, amount in granted(slot)
         ]
-        for container, slot in zip(containers, slots, strict=False)
+        for container, slot in handed_out(pod, text, resource)
     }
 
 

@@ -1,10 +1,10 @@
 """What is in use on every NVIDIA device, counted anew from annotation texts and pod specs alone.
 
 Independent of what it checks: it shares no code with ``hami.policy`` or ``hami.wire``. It reads
-HAMi's formats (``id,type,memory,cores:`` per device, ``;`` after each container, init containers
-first; the node's register as JSON) and applies the rule that a pod uses, on a device, the larger
-of what its init containers need one by one, with the sidecars started before them, and of what
-its apps and sidecars need together.
+HAMi's formats (``id,type,memory,cores:`` per device, ``;`` after the devices of each container,
+init containers first; the node's register as JSON) and applies the rule that a pod uses, on a
+device, the larger of what its init containers need one by one, with the sidecars started before
+them, and of what its apps and sidecars need together.
 """
 
 from __future__ import annotations
@@ -91,10 +91,8 @@ def over_allocated(pods: Iterable[Object], nodes: Iterable[Object]) -> dict[Key,
 def usage(pod: Object, text: str) -> dict[str, Amount]:
     """What one pod uses, by device id."""
     plain = [c.get("restartPolicy") != "Always" for c in pod["spec"].get("initContainers", ())]
-    slots = text.split(";")
+    slots = [devices for _, devices in handed_out(pod, text)]
     inits, apps = slots[: len(plain)], slots[len(plain) :]
-    containers = len(pod["spec"]["containers"])
-    assert not any(apps[containers:]), f"{text!r} has more than {containers} containers"
     running: dict[str, Amount] = {}
     peak: dict[str, Amount] = {}
     for is_plain, slot in zip(plain, inits, strict=True):
@@ -116,6 +114,26 @@ def usage(pod: Object, text: str) -> dict[str, Amount]:
     }
 
 
+def handed_out(pod: Object, text: str, resource: str = COUNT) -> list[tuple[Object, str]]:
+    """Every container, init containers first, with the text of its devices.
+
+    Whether empty places are written for containers without devices differs from writer to writer,
+    so places count for nothing: one after the other, whoever asks takes the next devices.
+
+    Raises:
+        AssertionError: not as many containers have devices as ask for some.
+    """
+    containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+    asking = [wants(container, resource) for container in containers]
+    texts = [devices for devices in text.split(";") if devices]
+    assert len(texts) == sum(asking), f"{text!r}: {len(texts)} have devices, {sum(asking)} ask"
+    left = iter(texts)
+    return [
+        (container, next(left) if asks_it else "")
+        for container, asks_it in zip(containers, asking, strict=True)
+    ]
+
+
 def granted(slot: str) -> Iterator[tuple[str, Amount]]:
     for piece in filter(None, slot.split(":")):
         device, _vendor, memory, cores = piece.split(",")
@@ -130,9 +148,9 @@ def total(grants: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
 
 
 def asks(pod: Object) -> bool:
-    containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
-    return any(
-        name.startswith(COUNT)
-        for container in containers
-        for name in container.get("resources", {}).get("limits", {})
-    )
+    return any(map(wants, [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]))
+
+
+def wants(container: Object, resource: str = COUNT) -> bool:
+    limits = container.get("resources", {}).get("limits", {})
+    return any(name.startswith(resource) and str(limits[name]) != "0" for name in limits)

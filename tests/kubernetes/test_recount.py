@@ -87,7 +87,9 @@ def test_an_unused_device_is_listed_with_nothing():
     [
         pytest.param(a_pod("GPU-9,NVIDIA,1,1:;"), "GPU-9", id="a device that there is not"),
         pytest.param(a_pod("GPU-0,NVIDIA,1,1:;", said="n2"), "n2", id="another node's allocation"),
-        pytest.param(a_pod("GPU-0,NVIDIA,1,1:;" * 2), "1 containers", id="a container too many"),
+        pytest.param(
+            a_pod("GPU-0,NVIDIA,1,1:;" * 2), "2 have devices, 1 ask", id="a container too many"
+        ),
     ],
 )
 def test_refuses(pod, what):

@@ -136,6 +136,29 @@ class TestRefusals:
         assert "nvidia.com/gpumem" in said
 
 
+class TestBesideHami:
+    def test_a_pod_whose_list_has_no_slot_for_its_init_container_keeps_what_it_has(self, cluster):
+        """HAMi 2.10 bound it; since then its init container, which asks for no device, has ended."""
+        cluster.add_nodes("n1", devices="t4x1")
+        theirs = {ALLOCATED: "GPU-n1-0,NVIDIA,9000,0:;", "hami.io/vgpu-node": "n1"}
+        spec = {"nodeName": "n1"}
+        inits = [a_container("plain")]
+        cluster.add_pod(
+            a_pod("theirs", gpu=1, mem=9000, inits=inits, annotations=theirs, spec=spec)
+        )
+        ended = {"name": "plain", "ready": True, "restartCount": 0, "image": "x", "imageID": "x",
+                 "state": {"terminated": {"exitCode": 0}}}  # fmt: skip
+        path = f"{pods_path(cluster.namespace, 'theirs')}/status"
+        status = {"phase": "Running", "initContainerStatuses": [ended]}
+        cluster.admin.merge(path, {"status": status})
+        service = cluster.scheduled()
+        cluster.add_pods(a_pod("too-much", gpu=1, mem=9000), a_pod("fits", gpu=1, mem=6000))
+        cluster.bound("fits")
+        cluster.refused("too-much", "CardInsufficientMemory")
+        cluster.agrees(service)
+        assert service.used() == {("n1", "GPU-n1-0"): Amount(2, 15000, 0)}
+
+
 class TestWakeUp:
     def test_a_waiting_pod_gets_what_another_one_leaves(self, cluster, record_property):
         cluster.add_nodes("n1", "n2", devices="t4x1")

@@ -51,6 +51,19 @@ async def test_the_containers_of_a_pod_one_after_the_other_init_containers_first
     assert await world.locked() == ""
 
 
+async def test_hami_bug_containers_are_served_around_slots_that_its_scheduler_left_out(world):
+    """It writes none for a container without devices of the vendor (its issues 2899, 2900)."""
+    pod = await world.add("p", "", "A", "", "B", init=2)
+    left_out = "A,ACME,100,0:;B,ACME,100,0:;"
+    await world.annotate("p", **{TO_ALLOCATE: left_out, "acme.com/allocated": left_out})
+    for container, devices in [("init1", "A"), ("app1", "B")]:
+        edits = await world.admit(pod, container, f"{devices}-1")
+        assert edits.env["VISIBLE_DEVICES"] == devices
+    assert world.acme.enforced == [("p", "init1"), ("p", "app1")]
+    assert await world.annotation("p", PHASE) == "success"
+    assert await world.locked() == ""
+
+
 async def test_a_slice_has_a_record_by_which_its_owner_is_known(world):
     pod = await world.add("p", "A")
     edits = await world.allocate("A-0")

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.objects import Container, Metadata
+from hami.domain.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
+from hami.hookspecs import HAMI_API, hookimpl
 from hami.node.locked import chosen_replicas
 from hami.node.pending import (
     NothingWaits,
@@ -20,10 +21,12 @@ from hami.node.pending import (
     waiting_container,
 )
 from hami.node.pods import NodePod, NodePodStatus
+from hami.plugins import Vendors
+from hami.vendor import Vendor
 from hami.wire import keys
 from hami.wire.codecs import decode_pod_devices
 
-TO_ALLOCATE = "acme.com/to-allocate"
+TO_ALLOCATE, ALLOCATED = "acme.com/to-allocate", "acme.com/allocated"
 
 
 def a_profile(lock: str = "mutex") -> VendorProfile:
@@ -31,23 +34,44 @@ def a_profile(lock: str = "mutex") -> VendorProfile:
         key=VendorKey("ACME"),
         resources=ResourceNames(count="acme.com/gpu"),
         node_annotations=NodeAnnotations(register="acme.com/r", lock="acme.com/own.lock"),
-        pod_annotations=PodAnnotations(to_allocate=TO_ALLOCATE, allocated="acme.com/allocated"),
+        pod_annotations=PodAnnotations(to_allocate=TO_ALLOCATE, allocated=ALLOCATED),
         lock=lock,
     )
 
 
+class Acme:
+    HAMI_API = HAMI_API
+
+    @hookimpl
+    def hami_vendors(self):
+        return [a_profile()]
+
+
+def an_acme() -> Vendor:
+    return Vendors.of({"acme": Acme()})[VendorKey("ACME")]
+
+
 def a_pod(
-    text: str | None, *, init: int = 0, apps: int = 2, name: str = "p", phase: str = "Pending", **annotations: str
+    text: str | None, *, init: int = 0, apps: int = 2, idle: str = "", allocated: str | None = None, name: str = "p", phase: str = "Pending", **annotations: str
 ) -> NodePod:  # fmt: skip
     written = {key.replace("_", "-"): value for key, value in annotations.items()}
     mine = {f"hami.io/{key}": value for key, value in written.items()}
     if text is not None:
         mine[TO_ALLOCATE] = text
-    from hami.domain.objects import PodSpec
-
+    if allocated is not None:
+        mine[ALLOCATED] = allocated
+    wants = Resources(limits={"acme.com/gpu": "1"})
+    nothing = Resources()
     spec = PodSpec(
-        containers=[Container(name=f"app{n}") for n in range(apps)],
-        init_containers=[Container(name=f"init{n}") for n in range(init)] or None,
+        containers=[
+            Container(name=f"app{n}", resources=nothing if f"app{n}" in idle else wants)
+            for n in range(apps)
+        ],
+        init_containers=[
+            Container(name=f"init{n}", resources=nothing if f"init{n}" in idle else wants)
+            for n in range(init)
+        ]
+        or None,
     )
     metadata = Metadata(name=name, namespace="ns", annotations=mine)
     return NodePod(metadata=metadata, spec=spec, status=NodePodStatus(phase=phase))
@@ -71,10 +95,28 @@ A, B = "A,ACME,100,0:", "B,ACME,200,10:"
     ],
 )  # fmt: skip
 def test_next(text, init, container, slot, devices):
-    waiting = waiting_container(a_pod(text, init=init), a_profile())
+    waiting = waiting_container(a_pod(text, init=init), an_acme())
     assert isinstance(waiting, Waiting)
     assert (waiting.container, waiting.slot) == (container, slot)
     assert [grant.device_id for grant in waiting.grants] == devices
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "init", "idle", "container"),
+    [
+        pytest.param(f"{A};", f"{A};", 1, "init0 app1", "app0", id="behind an init container"),
+        pytest.param(f"{A};", f"{A};", 0, "app0", "app1", id="behind an app"),
+        pytest.param(f"{A};{B};", f"{A};{B};", 1, "app0", "init0", id="on both sides, the first"),
+        pytest.param(f"{A};{B};", f";{B};;", 1, "app0", "app1", id="on both sides, the second"),
+        pytest.param(f"{A};{B};;", f";{B};;;", 1, "app0", "app1", id="the second, ends added"),
+    ],
+)  # fmt: skip
+def test_hami_bug_served_around_slots_that_it_left_out(text, left, init, idle, container):
+    """``left`` is what its plugin would have made of the text, once the first was served."""
+    pod = a_pod(left, allocated=text, init=init, idle=idle)
+    waiting = waiting_container(pod, an_acme())
+    assert isinstance(waiting, Waiting)
+    assert waiting.container == container
 
 
 @pytest.mark.parametrize(
@@ -89,7 +131,7 @@ def test_next(text, init, container, slot, devices):
     ],
 )  # fmt: skip
 def test_none(text, kind, says):
-    waiting = waiting_container(a_pod(text), a_profile())
+    waiting = waiting_container(a_pod(text), an_acme())
     assert isinstance(waiting, kind)
     assert says in str(waiting)
 
@@ -117,14 +159,14 @@ def test_each_container_is_served_once_and_in_order(containers, grown):
     pod = a_pod("".join(f"{text};" for text in containers), apps=len(containers))
     served = []
     while has_waiting(pod, a_profile()):
-        waiting = waiting_container(pod, a_profile())
+        waiting = waiting_container(pod, an_acme())
         assert isinstance(waiting, Waiting)
         served.append(waiting.slot)
         text = taken_off(pod.annotations[TO_ALLOCATE], waiting.slot) + ";" * grown
         pod = a_pod(text, apps=len(containers))
         assert decode_pod_devices(text, annotation="", vendor="ACME")[waiting.slot] == ()
     assert served == [slot for slot, text in enumerate(containers) if text]
-    assert isinstance(waiting_container(pod, a_profile()), NothingWaits)
+    assert isinstance(waiting_container(pod, an_acme()), NothingWaits)
 
 
 BOUND = {"bind_time": "100", "bind_phase": "allocating", "vgpu_node": "n1"}

@@ -141,6 +141,19 @@ def test_the_charge_shrinks_when_the_init_containers_have_ended() -> None:
     assert cluster.used() == (1, 1000)
 
 
+def test_hami_bug_a_slot_left_out_does_not_free_what_an_app_has_when_init_has_ended() -> None:
+    """HAMi 2.10 writes no slot for an init container without devices: what is there is main's."""
+    cluster = Cluster(a_node())
+    pod = a_pod(mem=6000, init_mem=1, init_ended=True)
+    (init,) = pod.spec.init_containers
+    inits = [msgspec.structs.replace(init, resources=None)]
+    idle = msgspec.structs.replace(pod.spec, init_containers=inits)
+    cluster.sees(granted(msgspec.structs.replace(pod, spec=idle), "n1", "n1-d0:6000"))
+    assert cluster.used() == (1, 6000)
+    assert cluster.known()
+    assert isinstance(cluster.reserve(a_pod("next", mem=3000)), Refused)
+
+
 class TestEdits:
     """A later edit never lowers a charge, unless it is signed and newer."""
 

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..kubernetes.recount import ALLOCATED, NODE, Amount, Key, asks, granted, hardware, usage
+from ..kubernetes.recount import (
+    ALLOCATED,
+    NODE,
+    Amount,
+    Key,
+    asks,
+    granted,
+    handed_out,
+    hardware,
+    usage,
+)
 
 Json = Mapping[str, Any]
 LIMITS = ("limits.nvidia.com/gpu", "limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")
@@ -48,9 +58,7 @@ def against_quota(pod: Json) -> Amount:
         return Amount()
     inits = pod["spec"].get("initContainers", ())
     running = peak = Amount()
-    for container, slot in zip(
-        [*inits, *pod["spec"]["containers"]], allocated(pod).split(";"), strict=False
-    ):
+    for container, slot in handed_out(pod, allocated(pod)):
         held = sum((amount for _, amount in granted(slot)), Amount())
         once = container in inits and container.get("restartPolicy") != "Always"
         if not once:

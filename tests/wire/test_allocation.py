@@ -69,6 +69,12 @@ def given_to(**containers):
     )
 
 
+def decoded_of(pod, *askers, profiles=BOTH):
+    """As if of each vendor the containers of these names asked; all of them when none is named."""
+    asking = [not askers or container.name in askers for container, _ in pod.each_container()]
+    return decode_allocation(pod, "n1", profiles, {profile.key: asking for profile in profiles})
+
+
 def ids(decoded):
     """What each container has, by name."""
     return {c.name: [g.device_id for g in c.grants] for c in decoded.allocation.containers}
@@ -125,21 +131,29 @@ def test_refuses_to_write_a_vendor_without_a_profile():
     ],
 )  # fmt: skip
 def test_reads_slots_in_the_order_of_the_containers(pod, expected):
-    decoded = decode_allocation(pod, "n1", BOTH)
+    decoded = decoded_of(pod)
     assert ids(decoded) == expected
     assert (decoded.problems, decoded.unplaced) == ((), ())
     assert decoded.allocation.node == "n1"
 
 
+def test_hami_bug_read_around_slots_that_it_left_out():
+    """It writes none for a container without devices of the vendor (its issues 2899, 2900)."""
+    pod = a_pod("a", "b", init=["i"], nvidia="GPU-a,NVIDIA,1,1:;")
+    assert ids(decoded_of(pod, "a")) == {"i": [], "a": ["GPU-a"], "b": []}
+    assert ids(decoded_of(pod, "b")) == {"i": [], "a": [], "b": ["GPU-a"]}
+    assert decoded_of(pod, "b").problems == ()
+
+
 def test_containers_keep_their_kinds():
     pod = a_pod("a", init=["i"], sidecars=["s"])
-    containers = decode_allocation(pod, "n1", BOTH).allocation.containers
+    containers = decoded_of(pod).allocation.containers
     assert [c.kind.value for c in containers] == ["init", "sidecar", "app"]
 
 
 def test_hami_bug_fixed_one_vendors_malformed_text_hides_no_other_vendor():
     pod = a_pod("a", nvidia="GPU-a,NVIDIA:;", kunlun="XPU-a,kunlun,1,1:;")
-    decoded = decode_allocation(pod, "n1", BOTH)
+    decoded = decoded_of(pod)
     assert ids(decoded) == {"a": ["XPU-a"]}
     assert [p.annotation for p in decoded.problems] == [ALLOCATED]
     assert decoded.unreadable == {"NVIDIA"}
@@ -147,7 +161,7 @@ def test_hami_bug_fixed_one_vendors_malformed_text_hides_no_other_vendor():
 
 def test_what_can_be_read_beside_a_fault_stays_charged():
     pod = a_pod("a", nvidia="GPU-a,NVIDIA,1,1:GPU-b,NVIDIA,x,1:GPU-c,NVIDIA,1,1:;")
-    decoded = decode_allocation(pod, "n1", BOTH)
+    decoded = decoded_of(pod)
     assert ids(decoded) == {"a": ["GPU-a", "GPU-c"]}
     assert str(decoded.problems[0]).startswith(
         "annotation hami.io/vgpu-devices-allocated, container 0, device 1, memory: not a whole"
@@ -156,12 +170,12 @@ def test_what_can_be_read_beside_a_fault_stays_charged():
 
 def test_devices_of_a_container_that_is_not_there_are_in_use_all_the_same():
     pod = a_pod("a", nvidia="GPU-a,NVIDIA,1,1:;GPU-b,NVIDIA,2,3:;;GPU-c,NVIDIA,4,5:;")
-    decoded = decode_allocation(pod, "n1", BOTH)
+    decoded = decoded_of(pod)
     assert ids(decoded) == {"a": ["GPU-a"]}
     assert decoded.unplaced == (on("GPU-b", memory=2, cores=3), on("GPU-c", memory=4, cores=5))
     assert str(decoded.problems[0]) == (
-        "annotation hami.io/vgpu-devices-allocated, container 1 and on: devices for a container "
-        "that the pod, which has 1, does not have: 'GPU-b,NVIDIA,2,3:GPU-c,NVIDIA,4,5:;'"
+        "annotation hami.io/vgpu-devices-allocated: devices of more containers than the pod has, "
+        "or than ask for them: 'GPU-b,NVIDIA,2,3:GPU-c,NVIDIA,4,5:;'"
     )
     assert decoded.unreadable == {"NVIDIA"}
 
@@ -177,12 +191,12 @@ def test_devices_of_a_container_that_is_not_there_are_in_use_all_the_same():
     ],
 )
 def test_vendors_that_no_annotation_speaks_of_are_missing(annotations, missing):
-    assert decode_allocation(a_pod("a", **annotations), "n1", BOTH).missing == missing
+    assert decoded_of(a_pod("a", **annotations)).missing == missing
 
 
 def test_a_pod_without_annotations_has_nothing():
     pod = Pod(spec=PodSpec(containers=[Container(name="a")]))
-    assert ids(decode_allocation(pod, "n1", BOTH)) == {"a": []}
+    assert ids(decoded_of(pod)) == {"a": []}
 
 
 def test_the_decision_names_node_and_time():
@@ -237,12 +251,12 @@ def test_what_is_written_reads_back_alike(grants, inits, data):
         metadata=Metadata(annotations=encode_allocation(allocation, BOTH)), spec=pod.spec
     )
     profiles = data.draw(st.permutations(BOTH))
-    decoded = decode_allocation(annotated, "n1", profiles)
+    decoded = decoded_of(annotated, profiles=profiles)
     assert (decoded.allocation, decoded.problems, decoded.unplaced) == (allocation, (), ())
     assert decoded.missing == {"NVIDIA", "kunlun"} - {g.vendor for g in allocation.grants}
 
 
 @given(st.text(), st.text())
 def test_no_text_raises(nvidia, kunlun):
-    decoded = decode_allocation(a_pod("a", nvidia=nvidia, kunlun=kunlun), "n1", BOTH)
+    decoded = decoded_of(a_pod("a", nvidia=nvidia, kunlun=kunlun))
     assert len(decoded.allocation.containers) == 1

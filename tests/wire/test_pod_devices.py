@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed
-from hami.wire.codecs import decode_pod_devices, encode_pod_devices
+from hami.wire.codecs import containers_of, decode_pod_devices, encode_pod_devices
 
 KEY = "hami.io/vgpu-devices-allocated"
 
@@ -131,3 +131,45 @@ def test_no_text_raises_and_what_is_read_can_be_written(text):
     answer = read(text)
     if not isinstance(answer, Malformed):
         assert read(encode_pod_devices(answer)) == (*answer, ())
+
+
+A, B = "A,t,1,1:", "B,t,1,1:"
+
+
+@pytest.mark.parametrize(
+    ("text", "asking", "owners"),
+    [
+        pytest.param(f"{A};{B};", "11", {0: 0, 1: 1}, id="everybody asks"),
+        pytest.param(f";{A};", "01", {1: 1}, id="a slot for everybody"),
+        pytest.param(f"{A};", "01", {0: 1}, id="HAMi's: none for whoever asks for none"),
+        pytest.param(f"{A};{B};", "0101", {0: 1, 1: 3}, id="HAMi's: idle ones between"),
+        pytest.param(f"{A};{B};", "1001", {0: 0, 1: 3}, id="HAMi's: idle ones after"),
+        pytest.param(f"{A};;", "01", {0: 1}, id="HAMi's, to which its plugin added an end"),
+        pytest.param(f"{A};;;;", "010", {0: 1}, id="or several"),
+        pytest.param(A, "01", {0: 1}, id="without an end"),
+        pytest.param(f"{A};", "011", {0: 1}, id="too few: the first that asks"),
+        pytest.param(f"{A};{B};", "001", {0: 2, 1: None}, id="too many"),
+        pytest.param(f"{A};{B};", "01", {0: 0, 1: 1}, id="too many, and a slot for everybody"),
+        pytest.param(f";{B};", "11", {1: 1}, id="the first is taken off, a slot for everybody"),
+        pytest.param(f"{A};{B};{A};", "11", {0: 0, 1: 1, 2: None}, id="more slots than containers"),
+        pytest.param(";;", "11", {}, id="no devices"),
+        pytest.param("", "1", {}, id="nothing"),
+    ],
+)  # fmt: skip
+def test_whose_a_slot_is(text, asking, owners):
+    """``asking``: a digit for each container."""
+    slots = read(text)
+    found = containers_of(slots, [digit == "1" for digit in asking])
+    assert len(found) == len(slots)
+    assert {n: owner for n, owner in enumerate(found) if slots[n]} == owners
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(0, 3), st.data())
+def test_every_way_of_leaving_out_empty_slots_reads_alike(asking, grown, data):
+    """Ours leaves out none, HAMi 2.10 all of them; those at the end come and go by themselves."""
+    padded = [f"d{n},t,1,1:" if asks else "" for n, asks in enumerate(asking)]
+    written = [slot for slot in padded if slot or data.draw(st.booleans())]
+    slots = read("".join(f"{slot};" for slot in written) + ";" * grown)
+    owners = containers_of(slots, asking)
+    given_to = {owner: slot[0].device_id for owner, slot in zip(owners, slots, strict=True) if slot}
+    assert given_to == {n: f"d{n}" for n, asks in enumerate(asking) if asks}

@@ -17,7 +17,7 @@ from hami.wire.codecs.handshake import (
     encode_requesting,
 )
 from hami.wire.codecs.node_lock import NodeLock, decode_node_lock, encode_node_lock
-from hami.wire.codecs.pod_devices import decode_pod_devices, encode_pod_devices
+from hami.wire.codecs.pod_devices import containers_of, decode_pod_devices, encode_pod_devices
 from hami.wire.codecs.register_csv import decode_register_csv, encode_register_csv
 from hami.wire.codecs.register_json import decode_register_json, encode_register_json
 
@@ -28,6 +28,7 @@ __all__ = [
     "Reported",
     "Requesting",
     "Unknown",
+    "containers_of",
     "decode_handshake",
     "decode_node_lock",
     "decode_pod_devices",

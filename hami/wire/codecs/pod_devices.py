@@ -1,7 +1,8 @@
 """A pod's devices of one vendor: ``id,type,mem,cores:`` per device, ``;`` after each container.
 
-Containers stand in spec order, init containers first; one without devices is a bare ``;``. HAMi's
-plugins consume ``...-to-allocate`` in this form, and everybody accounts by ``...-allocated``.
+Containers stand in spec order, init containers first; one without devices is a bare ``;``, but for
+HAMi's scheduler, which leaves such a container's slot out (:func:`containers_of`). HAMi's plugins
+consume ``...-to-allocate`` in this form, and everybody accounts by ``...-allocated``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,25 @@ def read_pod_devices(
                 problem = problem or grant
         slots.append(tuple(grants))
     return tuple(slots), problem
+
+
+def containers_of(slots: Slots, asking: Sequence[bool]) -> tuple[int | None, ...]:
+    """By slot, the index of the container that it belongs to; None where the pod has none for it.
+
+    ``asking``: of each container in spec order, init containers first, whether it asks for devices
+    of this vendor. HAMi 2.10 writes no slot for a container that asks for none (its issues 2899 and
+    2900), and its plugin appends empty ones, so that places alone say nothing. But only containers
+    that ask have devices: the k-th filled slot is that of the k-th of them. A text with a slot for
+    every container is read by its places where that cannot be.
+    """
+    filled = [number for number, slot in enumerate(slots) if slot]
+    askers = [number for number, asks in enumerate(asking) if asks]
+    terminated = len(slots) - bool(slots and not slots[-1])
+    matching = len(filled) == len(askers) and all(number < len(asking) for number in filled)
+    if terminated >= len(asking) and not matching:
+        return tuple(number if number < len(asking) else None for number in range(len(slots)))
+    owner = dict(zip(filled, askers, strict=False))
+    return tuple(map(owner.get, range(len(slots))))
 
 
 def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant | Malformed:

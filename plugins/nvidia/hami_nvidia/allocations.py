@@ -12,7 +12,9 @@ from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed, shortened
 from hami.domain.objects import Pod
+from hami.domain.profile import VendorProfile
 from hami.domain.units import DeviceId, VendorKey
+from hami.wire.codecs import decode_pod_devices
 from hami_nvidia.mig import MIG_INSTANCE, MigInstance, MigPlacement
 
 MIG_ANNOTATION = "hami.io/vgpu-mig-allocations"
@@ -137,7 +139,7 @@ def mig_annotations(vendor: VendorKey, allocation: PodAllocation, pod: Pod) -> M
 
 
 def restore_instances(
-    vendor: VendorKey, pod: Pod, allocation: PodAllocation
+    profile: VendorProfile, pod: Pod, allocation: PodAllocation
 ) -> PodAllocation | Corrupt:
     """Give each grant the instance that the annotation names for it.
 
@@ -148,12 +150,17 @@ def restore_instances(
     text = pod.annotations.get(MIG_ANNOTATION, "")
     if not text:
         return allocation
+    vendor = profile.key
     numbered = list(_numbered(vendor, allocation))
     devices = tuple(dict.fromkeys(grant.device_id for _, _, grant in numbered))
     entries = decode_mig_allocations(text)
     if isinstance(entries, Malformed):
         return Corrupt(devices, str(entries))
-    granted = {(container, position): grant.device_id for container, position, grant in numbered}
+    slots = _slots(profile, pod, [container for container, _, _ in numbered])
+    granted = {
+        (slots.get(container, container), position): grant.device_id
+        for container, position, grant in numbered
+    }
     for entry in entries:
         problem = _contradiction(entry, granted)
         if problem:
@@ -164,7 +171,20 @@ def restore_instances(
         )
         for entry in entries
     }
-    return _with_instances(vendor, allocation, instances)
+    return _with_instances(vendor, allocation, instances, slots)
+
+
+def _slots(profile: VendorProfile, pod: Pod, containers: Sequence[int]) -> Mapping[int, int]:
+    """By container, the slot of the device list where its grants stand; empty: each at its own.
+
+    The annotation counts slots, and HAMi writes none for a container that asks for no device.
+    ``containers`` are those with grants, in order.
+    """
+    key = profile.pod_annotations.allocated
+    slots = decode_pod_devices(pod.annotations.get(key, ""), annotation=key, vendor=profile.key)
+    filled = () if isinstance(slots, Malformed) else [n for n, slot in enumerate(slots) if slot]
+    holding = dict.fromkeys(containers)
+    return dict(zip(holding, filled, strict=True)) if len(holding) == len(filled) else {}
 
 
 def _contradiction(entry: MigAllocation, granted: Mapping[tuple[int, int], DeviceId]) -> str | None:
@@ -181,6 +201,7 @@ def _with_instances(
     vendor: VendorKey,
     allocation: PodAllocation,
     instances: Mapping[tuple[int, int], MigInstance],
+    slots: Mapping[int, int],
 ) -> PodAllocation:
     containers = []
     for number, container in enumerate(allocation.containers):
@@ -188,7 +209,7 @@ def _with_instances(
         for grant in container.grants:
             completed = grant
             if grant.vendor == vendor:
-                instance = instances.get((number, position))
+                instance = instances.get((slots.get(number, number), position))
                 if instance is not None:
                     completed = replace(grant, extra=grant.extra.with_(MIG_INSTANCE, instance))
                 position += 1

@@ -86,4 +86,4 @@ class SchedulerSide:
     def hami_restore(
         self, profile: VendorProfile, pod: Pod, allocation: PodAllocation
     ) -> PodAllocation | Corrupt:
-        return allocations.restore_instances(profile.key, pod, allocation)
+        return allocations.restore_instances(profile, pod, allocation)

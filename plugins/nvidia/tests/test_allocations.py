@@ -216,6 +216,21 @@ class TestRestoring:
         allocation = an_allocation((APP, [a_mig_grant("GPU-a", ONE, 6), a_shared_grant("GPU-b")]))
         assert restored(GOLDEN, as_decoded(allocation)).grants[1].extra == NO_EXTRA
 
+    def test_hami_bug_counts_slots_of_which_it_left_some_out(self):
+        """A container that asks for no device has none in its list, and is counted in neither."""
+        allocation = an_allocation(
+            (INIT, []), (APP, [a_mig_grant("GPU-a", ONE, 6)]), (APP, []),
+            (APP, [a_shared_grant("GPU-a"), a_mig_grant("GPU-b", ONE, 2)]),
+        )  # fmt: skip
+        entries = [entry(), entry(containerIndex=1, deviceIndex=1, gpuUUID="GPU-b",
+                                  placement={"start": 2, "size": 1})]  # fmt: skip
+        pod = a_pod({
+            MIG_ANNOTATION: json.dumps(entries),
+            "hami.io/vgpu-devices-allocated":
+                "GPU-a,NVIDIA,4864,14:;GPU-a,NVIDIA,3000,0:GPU-b,NVIDIA,4864,14:;",
+        })  # fmt: skip
+        assert the_vendor().restore(pod, as_decoded(allocation)) == allocation
+
     @pytest.mark.parametrize(
         ("entries", "word"),
         [
