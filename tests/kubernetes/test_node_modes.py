@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -21,9 +22,9 @@ from hami.signing import Signer
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
 
-from .client import NAMESPACES, pods_path
+from .client import NAMESPACES, node_path, pods_path
 from .processes import until
-from .real_node import MIB, a_running_pod, an_app, grants_of
+from .real_node import MIB, a_job, a_running_pod, an_app, grants_of
 
 pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
 
@@ -46,6 +47,7 @@ def locked(node):
         library=LIBRARY,
         hook_path=hook,
         identity="lock",
+        accept_unsigned="yes",  # as beside HAMi's scheduler, which signs nothing
     )
     return hook
 
@@ -79,6 +81,36 @@ def test_the_node_lock_gives_each_container_its_own_grant(node, locked):
     node.remove("a", "b")
     node.gone("a", "b")
     until("nothing is left", lambda: not node.left("nvidia")["directories"])
+
+
+def test_a_pod_whose_list_has_no_slot_for_its_init_container_starts(node, locked):
+    """As HAMi 2.10 writes it, for which a container that asks for no device has no slot."""
+    gpus = json.loads(node.object()["metadata"]["annotations"]["hami.io/node-nvidia-register"])
+    text = f"{gpus[1]['id']},NVIDIA,1500,0:;"
+    lock = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ},{node.cluster.namespace},theirs"
+    node.admin.merge(node_path(node.name), {"metadata": {"annotations": {keys.NODE_LOCK: lock}}})
+    pod = a_running_pod(
+        "theirs",
+        inits=[a_job("plain")],
+        gpu=1,
+        mem=1500,
+        annotations={
+            keys.NODE: node.name,
+            keys.BIND_PHASE: "allocating",
+            keys.BIND_TIME: "1790000001",
+            "hami.io/vgpu-devices-to-allocate": text,
+            "hami.io/vgpu-devices-allocated": text,
+        },
+    )
+    pod["spec"]["nodeName"] = node.name
+    node.cluster.add_pod(pod)
+    node.starts("theirs", seconds=120)
+    env = node.container("theirs", "main").env
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == (
+        gpus[1]["id"],
+        "1500m",
+    )
+    assert keys.NODE_LOCK not in node.object()["metadata"]["annotations"]
 
 
 def test_a_resize_reaches_a_container_that_runs(node):
