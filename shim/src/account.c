@@ -2,6 +2,11 @@
  * two words, and a process killed between them would leak or be over-granted. So each process adds
  * to a word of its own and then looks at all of them.
  *
+ * Those words are any tenant's to write. So what this process holds it also keeps to itself, and
+ * counts with that; its word, which is there for the others, is put right when it says less.
+ * Without scribblers it never does, because charging adds to the word first, and giving back takes
+ * from it last. What others hold is told by their words, and by their witnesses (witness.h).
+ *
  * Memory order: of two processes that reserve at once, each adds (seq_cst) before it loads
  * (seq_cst). In the one order of all these operations one addition is the last, and whoever made it
  * sees the other: both can refuse, both cannot be granted what only one may have. */
@@ -12,7 +17,9 @@
 
 #include "lock.h"
 #include "log.h"
+#include "others.h"
 #include "slice.h"
+#include "witness.h"
 
 #define TRIES 64
 #define TRIES_SPINNING 8  /* then dead processes' slots are recovered */
@@ -20,19 +27,22 @@
 #define TRIES_ALONE 16    /* when no other process holds anything */
 #define WAIT_NS UINT64_C(500000000) /* for what the dead had: five times as long as that can take */
 
-/* No device has so much. Words below it cannot overflow a sum, and one above it is not a figure. */
-#define IMPOSSIBLE_BYTES (UINT64_C(1) << 55)
-
-/* Since observed.c last asked; kept here because every change of the own word passes here. */
+/* Of this process alone. `held`: the bytes, and in the highest bits how often they changed, so that
+ * who reads it twice sees whether anything happened between. `low` and `high`: since observed.c last
+ * asked; kept here because every change passes here. */
 static struct {
+    _Atomic uint64_t held;
     _Atomic uint64_t low, high;
-} range[HAMI_MAX_DEVICES];
+} own[HAMI_MAX_DEVICES];
+
+#define CHANGE_SHIFT 56
 
 void hami_account_reset(void)
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
-        atomic_store_explicit(&range[row].low, 0, memory_order_relaxed);
-        atomic_store_explicit(&range[row].high, 0, memory_order_relaxed);
+        atomic_store_explicit(&own[row].held, 0, memory_order_relaxed);
+        atomic_store_explicit(&own[row].low, 0, memory_order_relaxed);
+        atomic_store_explicit(&own[row].high, 0, memory_order_relaxed);
     }
 }
 
@@ -40,8 +50,8 @@ struct hami_range hami_charged_range(int row)
 {
     uint64_t now = hami_charged_here(row);
     struct hami_range was = {
-        .low = atomic_exchange_explicit(&range[row].low, now, memory_order_relaxed),
-        .high = atomic_exchange_explicit(&range[row].high, now, memory_order_relaxed),
+        .low = atomic_exchange_explicit(&own[row].low, now, memory_order_relaxed),
+        .high = atomic_exchange_explicit(&own[row].high, now, memory_order_relaxed),
     };
 
     if (was.low > now)
@@ -54,14 +64,14 @@ struct hami_range hami_charged_range(int row)
 /* Lost updates of two threads at once make the range a little narrower for one period. */
 static void note_high(int row, uint64_t bytes)
 {
-    if (bytes > atomic_load_explicit(&range[row].high, memory_order_relaxed))
-        atomic_store_explicit(&range[row].high, bytes, memory_order_relaxed);
+    if (bytes > atomic_load_explicit(&own[row].high, memory_order_relaxed))
+        atomic_store_explicit(&own[row].high, bytes, memory_order_relaxed);
 }
 
 static void note_low(int row, uint64_t bytes)
 {
-    if (bytes < atomic_load_explicit(&range[row].low, memory_order_relaxed))
-        atomic_store_explicit(&range[row].low, bytes, memory_order_relaxed);
+    if (bytes < atomic_load_explicit(&own[row].low, memory_order_relaxed))
+        atomic_store_explicit(&own[row].low, bytes, memory_order_relaxed);
 }
 
 static _Atomic uint64_t *own_word(int row)
@@ -69,80 +79,109 @@ static _Atomic uint64_t *own_word(int row)
     return &hami_process->usage->charged[row][hami_process->slot];
 }
 
+/* Signed: more given back than was taken is no large figure. */
+static int64_t bytes_in(uint64_t held)
+{
+    return (int64_t)(held << (64 - CHANGE_SHIFT)) >> (64 - CHANGE_SHIFT);
+}
+
+/* What is held then. */
+static int64_t add_held(int row, uint64_t bytes)
+{
+    uint64_t change = (bytes & ((UINT64_C(1) << CHANGE_SHIFT) - 1)) + (UINT64_C(1) << CHANGE_SHIFT);
+
+    return bytes_in(atomic_fetch_add_explicit(&own[row].held, change, memory_order_seq_cst) +
+                    change);
+}
+
+/* Whether a word is lower than what is held, or no figure. */
+static inline bool is_wrong(uint64_t word, int64_t held)
+{
+    return word - (uint64_t)held >= HAMI_IMPOSSIBLE_BYTES;
+}
+
+/* Other threads are between their two steps now and then; only what is wrong while nobody moves was
+ * written by somebody else. */
+static __attribute__((noinline, cold)) void restore(int row)
+{
+    uint64_t held = atomic_load_explicit(&own[row].held, memory_order_seq_cst), word;
+
+    for (int try = 0; try < TRIES; try++) {
+        uint64_t before = held;
+
+        word = atomic_load_explicit(own_word(row), memory_order_seq_cst);
+        if (!is_wrong(word, bytes_in(held)))
+            return;
+        held = atomic_load_explicit(&own[row].held, memory_order_seq_cst);
+        if (held == before &&
+            atomic_compare_exchange_strong_explicit(own_word(row), &word, (uint64_t)bytes_in(held),
+                                                    memory_order_seq_cst, memory_order_relaxed)) {
+            hami_log(HAMI_ERROR, "somebody wrote over what this process is charged: %lld bytes of "
+                                 "device %d",
+                     (long long)bytes_in(held), row);
+            return;
+        }
+    }
+}
+
+/* After a change of both: of what the word was and what was held right then. */
+static inline void check(int row, uint64_t word, int64_t held)
+{
+    if (__builtin_expect(is_wrong(word, held), 0))
+        restore(row);
+}
+
 static uint64_t limit_of(int row)
 {
     return hami_limits()->devices[row].memory_bytes;
 }
 
-/* Of the whole row. Words are written by other processes of the container, which may write
- * anything: if one is no figure, neither is the sum, and UINT64_MAX stands for it. It is what a
- * charge spends most of its time on, hence several chains of additions, and, where two words come
- * with one load, that: 29 ns instead of 52. */
-#ifdef __x86_64__
-typedef uint64_t pair __attribute__((vector_size(16)));
-
-/* A processor with 64 bits loads each half of an aligned pair at once, which the compiler does not
- * know; loads stay behind the locked addition before them, and in their order. */
-static inline pair load(const _Atomic uint64_t *words)
+static bool is_within(int row, uint64_t held, uint64_t limit)
 {
-    pair both;
+    uint64_t others;
 
-    __asm__ volatile("movdqa %1, %0" : "=x"(both) : "m"(*(const pair *)(const void *)words));
-    return both;
+    if (limit == 0)
+        return true;
+    others = hami_others(row);
+    if (others > limit || held > limit - others)
+        return false;
+    if (__builtin_expect(!hami_witness_due(row, held, others), 1))
+        return true;
+    return hami_witness_follow(row) && hami_witness_hidden(row) <= limit - others - held;
 }
 
-static uint64_t row_sum(int row)
+/* Release: whoever sees the smaller word may ask the driver for what it had, after we gave it. What
+ * is held then. */
+static uint64_t give_back(int row, uint64_t bytes)
 {
-    const _Atomic uint64_t *words = hami_process->usage->charged[row];
-    pair a = {0}, b = {0}, c = {0}, d = {0}, any = {0}, other = {0};
+    int64_t held = add_held(row, -bytes);
+    uint64_t word;
 
-    _Static_assert(HAMI_MAX_SLOTS % 8 == 0, "summed in eights");
-    atomic_signal_fence(memory_order_seq_cst);
-    for (int slot = 0; slot < HAMI_MAX_SLOTS; slot += 8) {
-        pair one = load(words + slot), two = load(words + slot + 2);
-        pair three = load(words + slot + 4), four = load(words + slot + 6);
-
-        a += one;
-        b += two;
-        c += three;
-        d += four;
-        any |= one | two;
-        other |= three | four;
-    }
-    atomic_signal_fence(memory_order_seq_cst);
-    a += b + c + d;
-    any |= other;
-    return (any[0] | any[1]) >= IMPOSSIBLE_BYTES ? UINT64_MAX : a[0] + a[1];
+    if (__builtin_expect(hami_witness_behind(row, (uint64_t)held), 0))
+        hami_witness_follow(row);
+    word = atomic_fetch_sub_explicit(own_word(row), bytes, memory_order_release) - bytes;
+    check(row, word, held);
+    return (uint64_t)held;
 }
-#else
-static uint64_t row_sum(int row)
+
+static uint64_t take(int row, uint64_t bytes)
 {
-    const _Atomic uint64_t *words = hami_process->usage->charged[row];
-    uint64_t a = 0, b = 0, any = 0, other = 0;
+    uint64_t word = atomic_fetch_add_explicit(own_word(row), bytes, memory_order_seq_cst) + bytes;
+    int64_t held = add_held(row, bytes);
 
-    _Static_assert(HAMI_MAX_SLOTS % 2 == 0, "summed in pairs");
-    for (int slot = 0; slot < HAMI_MAX_SLOTS; slot += 2) {
-        uint64_t one = atomic_load_explicit(&words[slot], memory_order_seq_cst);
-        uint64_t two = atomic_load_explicit(&words[slot + 1], memory_order_seq_cst);
-
-        a += one;
-        b += two;
-        any |= one;
-        other |= two;
-    }
-    return (any | other) >= IMPOSSIBLE_BYTES ? UINT64_MAX : a + b;
+    check(row, word, held);
+    return (uint64_t)held;
 }
-#endif
 
 static bool reserve(int row, uint64_t bytes, uint64_t limit)
 {
-    uint64_t own = atomic_fetch_add_explicit(own_word(row), bytes, memory_order_seq_cst) + bytes;
+    uint64_t held = take(row, bytes);
 
-    if (__builtin_expect(limit != 0 && row_sum(row) > limit, 0)) {
-        atomic_fetch_sub_explicit(own_word(row), bytes, memory_order_release);
+    if (__builtin_expect(!is_within(row, held, limit), 0)) {
+        give_back(row, bytes);
         return false;
     }
-    note_high(row, own);
+    note_high(row, held);
     return true;
 }
 
@@ -173,7 +212,7 @@ static void back_off(int try)
  * else holds anything. */
 static bool reserve_if_it_fits(int row, uint64_t bytes, bool *alone)
 {
-    uint64_t limit = limit_of(row), sum = row_sum(row);
+    uint64_t limit = limit_of(row), sum = hami_charged(row);
 
     *alone = sum == hami_charged_here(row);
     if (limit != 0 && (sum > limit || bytes > limit - sum))
@@ -184,7 +223,7 @@ static bool reserve_if_it_fits(int row, uint64_t bytes, bool *alone)
 /* Whether it would fit when what the dead had is free. */
 static bool is_worth_waiting(int row, uint64_t bytes, uint64_t coming)
 {
-    uint64_t limit = limit_of(row), sum = row_sum(row);
+    uint64_t limit = limit_of(row), sum = hami_charged(row);
 
     return coming != 0 && bytes <= limit &&
            (sum == UINT64_MAX || coming >= sum ||
@@ -241,7 +280,7 @@ bool hami_charge(int row, uint64_t bytes)
 
     if (!has_word(row, &answer))
         return answer;
-    if (bytes >= IMPOSSIBLE_BYTES)
+    if (bytes >= HAMI_IMPOSSIBLE_BYTES)
         return false;
     hami_correct();
     if (__builtin_expect(reserve(row, bytes, limit_of(row)), 1))
@@ -252,34 +291,44 @@ bool hami_charge(int row, uint64_t bytes)
 void hami_charge_taken(int row, uint64_t bytes)
 {
     bool answer;
+    uint64_t held;
 
-    if (has_word(row, &answer) && bytes < IMPOSSIBLE_BYTES)
-        note_high(row, bytes + atomic_fetch_add_explicit(own_word(row), bytes,
-                                                         memory_order_seq_cst));
+    if (!has_word(row, &answer) || bytes >= HAMI_IMPOSSIBLE_BYTES)
+        return;
+    held = take(row, bytes);
+    note_high(row, held);
+    if (held / HAMI_WITNESS_BYTES != (held - bytes) / HAMI_WITNESS_BYTES)
+        hami_witness_follow(row);
 }
 
-/* Release: whoever sees the smaller word may ask the driver for what it had, after we gave it. */
 void hami_refund(int row, uint64_t bytes)
 {
     bool answer;
 
     if (bytes != 0 && has_word(row, &answer))
-        note_low(row, atomic_fetch_sub_explicit(own_word(row), bytes, memory_order_release) -
-                          bytes);
+        note_low(row, give_back(row, bytes));
 }
 
 uint64_t hami_charged(int row)
 {
     bool answer;
+    uint64_t others;
 
-    return has_word(row, &answer) ? row_sum(row) : 0;
+    if (!has_word(row, &answer))
+        return 0;
+    others = hami_others(row);
+    return others == UINT64_MAX ? others : others + hami_charged_here(row);
 }
 
 uint64_t hami_charged_here(int row)
 {
     bool answer;
+    int64_t held;
 
-    return has_word(row, &answer) ? atomic_load_explicit(own_word(row), memory_order_relaxed) : 0;
+    if (!has_word(row, &answer))
+        return 0;
+    held = bytes_in(atomic_load_explicit(&own[row].held, memory_order_seq_cst));
+    return held < 0 ? 0 : (uint64_t)held;
 }
 
 bool hami_within(int row)
@@ -290,5 +339,5 @@ bool hami_within(int row)
     if (!has_word(row, &answer))
         return answer;
     limit = limit_of(row);
-    return limit == 0 || row_sum(row) <= limit;
+    return limit == 0 || hami_charged(row) <= limit;
 }

@@ -24,7 +24,8 @@ bool hami_charge(int row, uint64_t bytes);
 void hami_charge_taken(int row, uint64_t bytes);
 /* Give back what this process charged. */
 void hami_refund(int row, uint64_t bytes);
-/* Of all processes of the container; of this one. */
+/* Of all processes of the container: UINT64_MAX where one's word is no figure. Of this one, as it
+ * knows itself. */
 uint64_t hami_charged(int row);
 uint64_t hami_charged_here(int row);
 /* Whether the sum is within the limit now. */
@@ -69,6 +70,10 @@ uint64_t hami_slots_recover(int row);
 void hami_slots_expected(void);
 /* The same, whether or not any were found dead, but only once in a while. True: it looked. */
 bool hami_slots_look(void);
+/* The region's descriptor; negative where the program closed it. */
+int hami_slots_file(void);
+/* Put right what the monitor knows this process by, where it was written over. */
+void hami_slot_assert(void);
 void hami_slot_flag(uint32_t flags); /* or `flags` (enum hami_slot_flags) into the own slot */
 void hami_slot_unflag(uint32_t flags);
 

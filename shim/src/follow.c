@@ -86,6 +86,13 @@ static uint64_t coarse_now(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+uint64_t hami_heartbeat(void)
+{
+    const struct hami_limits_page *page = hami_process->page;
+
+    return page ? atomic_load_explicit(&page->observed.heartbeat, memory_order_acquire) : 0;
+}
+
 /* The heartbeat that is there at the first look may be a dead monitor's last one. */
 const struct hami_observed *hami_observed(void)
 {

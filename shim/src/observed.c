@@ -75,6 +75,7 @@ static void correct(const struct hami_observed *observed, uint64_t heartbeat)
     uint32_t slot = hami_process->slot;
     int rows = hami_row_count();
 
+    hami_slot_assert();
     /* Acquire: the bytes were written before the generation that they were seen for. */
     if (atomic_load_explicit(&observed->slot_generation[slot], memory_order_acquire) ==
         hami_process->generation)
@@ -89,7 +90,9 @@ void hami_correct(void)
     const struct hami_observed *observed;
     uint64_t heartbeat;
 
-    if (hami_mode() != HAMI_MODE_SLICE)
+    /* First, because whether the monitor still writes takes a clock to tell. */
+    if (hami_mode() != HAMI_MODE_SLICE ||
+        hami_heartbeat() == atomic_load_explicit(&seen.heartbeat, memory_order_relaxed))
         return;
     observed = hami_observed();
     if (!observed)

@@ -80,6 +80,8 @@ const struct hami_limits *hami_limits(void);
 /* The monitor's words, or NULL: without a page, or when its heartbeat was not seen to change within
  * the last 10 s. */
 const struct hami_observed *hami_observed(void);
+/* The monitor's last heartbeat, however old; 0: without a page. */
+uint64_t hami_heartbeat(void);
 
 #define HAMI_ROW_NONE (-1) /* not a device of this slice: nothing may be taken from it */
 

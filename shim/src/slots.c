@@ -19,6 +19,8 @@
 #include "lock.h"
 #include "log.h"
 #include "slice.h"
+#include "slot_words.h"
+#include "witness.h"
 
 /* How long after a process was found dead its memory is believed to be free. */
 #define GRACE_NS UINT64_C(100000000)
@@ -80,6 +82,11 @@ static bool is_region(int fd)
     return fstat(fd, &found) == 0 && found.st_dev == region.device && found.st_ino == region.inode;
 }
 
+int hami_slots_file(void)
+{
+    return is_region(hami_process->usage_fd) ? hami_process->usage_fd : -1;
+}
+
 /* Some programs close every descriptor they do not know, and the number of ours may be another file
  * by now. The region is opened anew then, for as long as a look takes: a descriptor that was closed
  * is not wanted there. Negative: it is not where it was. */
@@ -94,33 +101,12 @@ static int open_anew(const struct hami_process *process)
     return fd;
 }
 
-/* Relaxed: whoever reads these words meanwhile reads the dead one's or nothing, either is right. */
-static void zero_charges(struct hami_usage *usage, uint32_t slot)
-{
-    for (int row = 0; row < HAMI_MAX_DEVICES; row++)
-        atomic_store_explicit(&usage->charged[row][slot], 0, memory_order_seq_cst);
-}
-
 static bool has_charges(struct hami_usage *usage, uint32_t slot)
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         if (atomic_load_explicit(&usage->charged[row][slot], memory_order_relaxed) != 0)
             return true;
     return false;
-}
-
-static struct hami_identity recorded(struct hami_slot *slot)
-{
-    return (struct hami_identity){
-        .pid = atomic_load_explicit(&slot->pid, memory_order_relaxed),
-        .start_time = atomic_load_explicit(&slot->start_time, memory_order_relaxed),
-        .pid_namespace = atomic_load_explicit(&slot->pid_namespace, memory_order_relaxed),
-    };
-}
-
-static uint32_t flags_of(struct hami_slot *slot)
-{
-    return atomic_load_explicit(&slot->flags, memory_order_relaxed);
 }
 
 /* What one look at all slots knows. `fd`: the region, to try locks on. `own`: process->slot is held
@@ -143,14 +129,14 @@ static bool somebody_imports(const struct look *look)
     const struct hami_process *process = look->process;
     struct hami_slot *slots = process->usage->slots;
 
-    if (look->own && (flags_of(&slots[process->slot]) & HAMI_SLOT_IMPORTS))
+    if (look->own && (hami_slot_flags(&slots[process->slot]) & HAMI_SLOT_IMPORTS))
         return true;
     for (uint32_t i = 0; i < HAMI_MAX_SLOTS; i++) {
         struct hami_identity who;
 
-        if (!(flags_of(&slots[i]) & HAMI_SLOT_IMPORTS) || (look->own && i == process->slot))
+        if (!(hami_slot_flags(&slots[i]) & HAMI_SLOT_IMPORTS) || (look->own && i == process->slot))
             continue;
-        who = recorded(&slots[i]);
+        who = hami_slot_recorded(&slots[i]);
         if (is_locked_by_another(look->fd, i) || hami_is_alive(&who, process->usage))
             return true;
     }
@@ -201,14 +187,14 @@ static void recover(struct look *look, uint32_t slot)
 {
     struct hami_usage *usage = look->process->usage;
     struct hami_slot *of = &usage->slots[slot];
-    struct hami_identity who = recorded(of);
+    struct hami_identity who = hami_slot_recorded(of);
 
     if (who.pid != 0 && hami_is_alive(&who, usage)) {
         /* Who looked from another pid namespace may have thought otherwise. */
         atomic_store_explicit(&of->found_dead_at, 0, memory_order_relaxed);
         return;
     }
-    if (flags_of(of) & HAMI_SLOT_EXPORTS) {
+    if (hami_slot_flags(of) & HAMI_SLOT_EXPORTS) {
         if (look->imported < 0)
             look->imported = somebody_imports(look);
         if (look->imported)
@@ -218,7 +204,7 @@ static void recover(struct look *look, uint32_t slot)
      * the other, would each find those before it newly dead, until no slot was left. */
     if (has_charges(usage, slot) && !is_cold(look, slot))
         return;
-    zero_charges(usage, slot);
+    hami_slot_zero(usage, slot);
     atomic_store_explicit(&of->flags, 0, memory_order_relaxed);
     atomic_store_explicit(&of->found_dead_at, 0, memory_order_relaxed);
     /* Last, so that a slot recovered by half is one that still needs it. */
@@ -301,23 +287,6 @@ bool hami_slots_look(void)
     return true;
 }
 
-static void own(struct hami_process *process, uint32_t slot)
-{
-    struct hami_slot *of = &process->usage->slots[slot];
-    struct hami_identity self = hami_identity();
-    uint64_t generation = atomic_load_explicit(&of->generation, memory_order_relaxed) + 1;
-
-    zero_charges(process->usage, slot);
-    atomic_store_explicit(&of->flags, 0, memory_order_relaxed);
-    atomic_store_explicit(&of->found_dead_at, 0, memory_order_relaxed);
-    atomic_store_explicit(&of->start_time, self.start_time, memory_order_relaxed);
-    atomic_store_explicit(&of->pid_namespace, self.pid_namespace, memory_order_relaxed);
-    atomic_store_explicit(&of->pid, self.pid, memory_order_relaxed);
-    atomic_store_explicit(&of->generation, generation, memory_order_release);
-    process->slot = slot;
-    process->generation = generation;
-}
-
 /* A slot whose lock is free but that was not recovered belongs to somebody still. */
 static bool take_free(struct hami_process *process)
 {
@@ -332,7 +301,7 @@ static bool take_free(struct hami_process *process)
             unlock_slot(process->usage_fd, slot);
             continue;
         }
-        own(process, slot);
+        hami_slot_own(process, slot);
         return true;
     }
     return false;
@@ -341,6 +310,7 @@ static bool take_free(struct hami_process *process)
 void hami_figures_reset(void)
 {
     hami_account_reset();
+    hami_witness_reset();
     hami_blocks_reset();
     hami_observed_reset();
     hami_context_reset();
@@ -372,23 +342,4 @@ bool hami_slot_take(struct hami_process *process)
     }
     errno = kept;
     return taken;
-}
-
-void hami_slot_flag(uint32_t flags)
-{
-    struct hami_slot *of;
-
-    if (hami_mode() != HAMI_MODE_SLICE)
-        return;
-    of = &hami_process->usage->slots[hami_process->slot];
-    if ((flags_of(of) & flags) != flags)
-        atomic_fetch_or_explicit(&of->flags, flags, memory_order_relaxed);
-}
-
-/* Release: what these flags protected is no longer touched. */
-void hami_slot_unflag(uint32_t flags)
-{
-    if (hami_mode() == HAMI_MODE_SLICE)
-        atomic_fetch_and_explicit(&hami_process->usage->slots[hami_process->slot].flags, ~flags,
-                                  memory_order_release);
 }

@@ -1,4 +1,4 @@
-/* Processes that race for one limit and are killed. links: src/account.c src/blocks.c src/observed.c src/slots.c src/alive.c */
+/* Processes that race for one limit and are killed. links: src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,7 @@
-/* Charging, giving back, and what the monitor saw. links: src/account.c src/blocks.c src/observed.c src/slots.c src/alive.c */
+/* Charging, giving back, and what the monitor saw. links: src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
+#include <pthread.h>
+#include <sys/wait.h>
+
 #include "fake_slice.h"
 
 void hami_context_reset(void)
@@ -97,6 +100,133 @@ static void scribbled_words_refuse_and_never_wrap(void)
     /* They are nobody's: the first who needs memory recovers them. */
     EXPECT(hami_charge(0, MIB));
     EXPECT(hami_charged(0) == MIB);
+    fake_detach();
+}
+
+static uint64_t word(void)
+{
+    return atomic_load(&hami_process->usage->charged[0][hami_process->slot]);
+}
+
+static void overwrite(uint64_t value)
+{
+    atomic_store(&hami_process->usage->charged[0][hami_process->slot], value);
+}
+
+static void a_word_that_says_less_is_put_right(void)
+{
+    static const uint64_t less[] = {0, 1, 40 * MIB, UINT64_MAX - 10 * MIB, UINT64_C(1) << 63};
+
+    for (size_t i = 0; i < sizeof(less) / sizeof(less[0]); i++) {
+        fake_container(1, 100 * MIB);
+        EXPECT(fake_attach());
+        EXPECT(hami_charge(0, 60 * MIB));
+        overwrite(less[i]);
+        EXPECT(hami_charged(0) == 60 * MIB && hami_within(0));
+        EXPECT(!hami_charge(0, 41 * MIB));
+        EXPECT(word() == 60 * MIB);
+        overwrite(less[i]);
+        hami_refund(0, 10 * MIB);
+        EXPECT(word() == 50 * MIB);
+        overwrite(less[i]);
+        hami_charge_taken(0, 20 * MIB);
+        EXPECT(word() == 70 * MIB);
+        hami_refund(0, 70 * MIB);
+        EXPECT(word() == 0 && hami_charge(0, 100 * MIB));
+        fake_detach();
+    }
+}
+
+static void *charge_and_refund(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 20000; i++) {
+        hami_charge(0, 20 * MIB);
+        hami_charge(0, MIB);
+        hami_refund(0, 20 * MIB);
+        hami_refund(0, MIB);
+    }
+    return NULL;
+}
+
+/* What one thread is about to write is not mistaken for what a scribbler wrote. */
+static void threads_leave_the_word_as_they_found_it(void)
+{
+    pthread_t threads[4];
+
+    fake_container(1, 0);
+    EXPECT(fake_attach());
+    EXPECT(hami_charge(0, 7));
+    for (size_t i = 0; i < 4; i++)
+        need(pthread_create(&threads[i], NULL, charge_and_refund, NULL) == 0, "a thread");
+    for (size_t i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    EXPECT(word() == 7 && hami_charged_here(0) == 7);
+    fake_detach();
+}
+
+/* A process that charges and then does nothing until it is told to end. */
+static pid_t idle_holder(uint64_t bytes, int *end)
+{
+    int ready[2], ending[2];
+    char byte;
+    pid_t pid;
+
+    need(pipe(ready) == 0 && pipe(ending) == 0, "pipes");
+    pid = fork();
+    need(pid >= 0, "fork");
+    if (pid == 0) {
+        close(ending[1]);
+        memset(hami_process, 0, sizeof(hami_process[0]));
+        if (!fake_attach() || !hami_charge(0, bytes) || write(ready[1], "", 1) != 1)
+            _exit(1);
+        _exit(read(ending[0], &byte, 1) < 0);
+    }
+    close(ending[0]);
+    close(ready[1]);
+    need(read(ready[0], &byte, 1) == 1, "a holder");
+    close(ready[0]);
+    *end = ending[1];
+    return pid;
+}
+
+static void what_an_idle_process_holds_is_told_by_its_witness(void)
+{
+    int end, status;
+    pid_t pid;
+
+    fake_container(1, 100 * MIB);
+    pid = idle_holder(80 * MIB, &end);
+    EXPECT(fake_attach());
+    EXPECT(hami_charge(0, 20 * MIB) && !hami_charge(0, 1));
+    for (uint32_t slot = 0; slot < HAMI_MAX_SLOTS; slot++) {
+        atomic_store(&hami_process->usage->charged[0][slot], 0);
+        atomic_store(&hami_process->usage->slots[slot].pid, 0);
+    }
+    EXPECT(!hami_charge(0, 1));
+    hami_refund(0, 20 * MIB);
+    EXPECT(!hami_charge(0, 20 * MIB)); /* its last unit may be full */
+    EXPECT(hami_charge(0, 12 * MIB));
+    hami_refund(0, 12 * MIB);
+    close(end);
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    EXPECT(hami_charge(0, 100 * MIB));
+    fake_detach();
+}
+
+/* Who takes the place of a witness keeps memory from its own container, and from nobody else. */
+static void a_witness_that_is_kept_from_us_refuses(void)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = HAMI_MAX_SLOTS};
+    int fd;
+
+    fake_container(1, 100 * MIB);
+    EXPECT(fake_attach());
+    fd = hami_files_open(fake_path);
+    need(fcntl(fd, F_OFD_SETLK, &all) == 0, "a lock");
+    EXPECT(!hami_charge(0, 20 * MIB) && hami_charged_here(0) == 0);
+    close(fd);
+    EXPECT(hami_charge(0, 100 * MIB));
     fake_detach();
 }
 
@@ -342,6 +472,10 @@ int main(void)
     limits_may_change_at_any_time();
     no_figure_is_too_large_to_be_refused();
     scribbled_words_refuse_and_never_wrap();
+    a_word_that_says_less_is_put_right();
+    threads_leave_the_word_as_they_found_it();
+    what_an_idle_process_holds_is_told_by_its_witness();
+    a_witness_that_is_kept_from_us_refuses();
     modes_and_rows_without_a_word();
     small_ones_share_the_block_they_lie_in();
     larger_ones_have_blocks_of_their_own();

@@ -33,6 +33,11 @@ const struct hami_observed *hami_observed(void)
     return fake_observed;
 }
 
+uint64_t hami_heartbeat(void)
+{
+    return fake_observed ? atomic_load(&fake_observed->heartbeat) : 0;
+}
+
 int hami_row_count(void)
 {
     return (int)fake_limits.device_count;

@@ -1,4 +1,4 @@
-/* Who gets a slot, and when it is free again. links: src/account.c src/blocks.c src/observed.c src/slots.c src/alive.c */
+/* Who gets a slot, and when it is free again. links: src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

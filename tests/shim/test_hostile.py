@@ -250,7 +250,7 @@ def _header(region: Path) -> None:
 def test_a_scribbled_region_gives_no_more_than_the_limit(
     scribble: Callable[[Path], None], tenant: Callable[..., StormTenant]
 ):
-    """Too little, or the limit: whoever zeroes the words of others has only its limit to steal from."""
+    """Too little, or the limit."""
     a, b = tenant(LIMIT), tenant(LIMIT, name="b")
     with a.runs(**CHEAP) as program, b.runs(**CHEAP) as neighbour:
         assert program.take("cuMemAlloc_v2", GRANULE, 5) == (SUCCESS, 5)
@@ -264,6 +264,110 @@ def test_a_scribbled_region_gives_no_more_than_the_limit(
         assert time.monotonic() - before < 1
     assert (a.peak(), b.peak()) == (a.peak(), 62 * MIB)
     assert a.peak() <= LIMIT
+
+
+def _zero_charges(region: Path) -> None:
+    _write(region, UsageC.charged.offset, bytes(UsageC.charged.size))
+
+
+def _zero_slots(region: Path) -> None:
+    """As if nobody had ever been there."""
+    _write(region, UsageC.slots.offset, bytes(UsageC.slots.size + UsageC.charged.size))
+
+
+def _kill_slots(region: Path) -> None:
+    """Other processes hold them, which died long ago."""
+    dead = struct.pack("<IIQQQQ24x", 1 << 21, 0, 1, 1, 1, 1)
+    _write(region, UsageC.slots.offset, dead * 256)
+
+
+def _charges(region: Path) -> tuple[int, ...]:
+    charged = region.read_bytes()[UsageC.charged.offset :][: UsageC.charged.size]
+    return struct.unpack(f"<{len(charged) // 8}Q", charged)
+
+
+def _lower(region: Path) -> None:
+    """Each by so little that it might be true."""
+    lower = [word - min(word, 10 * MIB) for word in _charges(region)]
+    _write(region, UsageC.charged.offset, struct.pack(f"<{len(lower)}Q", *lower))
+
+
+LESS = {
+    "no charges": _zero_charges,
+    "no slots": _zero_slots,
+    "dead slots": _kill_slots,
+    "lower charges": _lower,
+}
+ROOM = 1000 * MIB
+STEP = 8 * MIB  # what others' witnesses are kept in
+
+
+@pytest.mark.parametrize("way", ["cuMemCreate", "cuMemAlloc_v2", "cuMemAllocAsync", "graph"])
+@pytest.mark.parametrize("scribble", LESS.values(), ids=LESS)
+def test_who_writes_that_it_has_less_gets_no_more(
+    scribble: Callable[[Path], None], way: str, tenant: Callable[..., StormTenant]
+):
+    a = tenant(ROOM)
+    with a.runs(**CHEAP) as program:
+        result, taken = program.take("cuMemCreate", 100 * MIB)
+        assert (result, taken) == (OUT_OF_MEMORY, 10)
+        scribble(a.region)
+        assert program.take(way, GRANULE)[0] == OUT_OF_MEMORY
+        assert sum(_charges(a.region)) == 1000 * MIB  # for others to see
+        program.give(way)
+        program.give("cuMemCreate", keep=2)
+        scribble(a.region)
+        program.take(way, GRANULE)
+        program.give(way)
+        program.give("cuMemCreate")
+        scribble(a.region)
+        assert program.take("cuMemCreate", 100 * MIB) == (OUT_OF_MEMORY, 10)
+    assert a.peak() <= ROOM
+
+
+@pytest.mark.parametrize("scribble", LESS.values(), ids=LESS)
+def test_what_an_idle_process_has_is_not_given_to_another(
+    scribble: Callable[[Path], None], tenant: Callable[..., StormTenant]
+):
+    """It does nothing that would put its charge right; a third process starts afterwards."""
+    a = tenant(ROOM)
+    with a.runs(**CHEAP) as idle, a.runs(**CHEAP) as program:
+        assert idle.take("cuMemCreate", 90 * MIB, 10) == (SUCCESS, 10)
+        assert program.take("cuMemCreate", 10 * MIB, 5) == (SUCCESS, 5)
+        scribble(a.region)
+        before = a.granted()
+        program.take("cuMemCreate", 20 * MIB)
+        program.take("cuMemAlloc_v2", GRANULE)
+        scribble(a.region)
+        with a.starts(**CHEAP) as late:
+            late.does("init")
+            if late.call("device", 0) == SUCCESS:
+                late.take("cuMemCreate", 20 * MIB)
+                late.take("cuMemAlloc_v2", GRANULE)
+        assert before <= a.peak() < ROOM + 2 * 2 * STEP
+        idle.give("cuMemCreate")
+        program.give("cuMemCreate")
+        program.give("cuMemAlloc_v2")
+        assert a.granted() == 0
+
+
+def test_a_thief_that_never_rests_gets_no_more(shim: Build, tenant: Callable[..., StormTenant]):
+    a = tenant(ROOM)
+    with (
+        a.runs(**CHEAP) as one,
+        a.runs(**CHEAP) as two,
+        scribbler(shim, a.region, "thief", 1) as thief,
+    ):
+        for round_ in range(200):
+            first, second = (one, two) if round_ % 2 else (two, one)
+            first.take("cuMemCreate", 50 * MIB)
+            second.take("cuMemCreate", 50 * MIB)
+            second.take("cuMemAlloc_v2", 10 * MIB)
+            first.give("cuMemCreate", keep=round_ % 3)
+            second.give("cuMemAlloc_v2")
+            second.give("cuMemCreate", keep=round_ % 4)
+        assert thief.process.poll() is None
+    assert a.peak() < ROOM + 2 * 2 * STEP
 
 
 def test_a_truncated_region_is_fatal_in_its_own_container_alone(

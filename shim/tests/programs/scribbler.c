@@ -1,7 +1,8 @@
 /* scribbler: a tenant that does to a file what one may do to the usage region of its container. The
  * first line of its standard input names the file, the second is "hostile SEED", or "gentle SEED":
  * then it leaves alone the file's size, its header and what a living process of the library owns:
- * the slots that are locked. It ends with its standard input. */
+ * the slots that are locked. "thief SEED" wants memory: over and over it writes that nobody has any,
+ * and that all who hold a slot are dead. It ends with its standard input. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -100,11 +101,21 @@ static void be_hostile(int fd)
     }
 }
 
+static void be_thief(int fd)
+{
+    static const unsigned char nothing[sizeof(struct hami_usage)];
+    const size_t from = any(2) ? offsetof(struct hami_usage, charged)
+                               : offsetof(struct hami_usage, slots);
+
+    if (pwrite(fd, nothing, offsetof(struct hami_usage, buckets) - from, (off_t)from) < 0)
+        exit(3);
+}
+
 int main(void)
 {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     char line[4096];
-    bool gentle = false;
+    void (*be)(int fd) = be_hostile;
     int fd;
 
     if (!fgets(line, sizeof(line), stdin))
@@ -113,14 +124,14 @@ int main(void)
     fd = open(line, O_RDWR | O_CLOEXEC);
     if (fd < 0 || !fgets(line, sizeof(line), stdin))
         return 2;
-    gentle = strncmp(line, "gentle ", 7) == 0;
+    if (strncmp(line, "gentle ", 7) == 0)
+        be = be_gentle;
+    else if (strncmp(line, "thief ", 6) == 0)
+        be = be_thief;
     seed = (unsigned int)atoi(strchr(line, ' ')) + 1;
     for (unsigned int round = 0;; round++) {
         if (round % 64 == 0 && poll(&input, 1, 0) > 0)
             return 0;
-        if (gentle)
-            be_gentle(fd);
-        else
-            be_hostile(fd);
+        be(fd);
     }
 }
