@@ -133,6 +133,38 @@ def test_the_scheduler_may_have_an_address_instead_of_a_service():
     assert {hook["failurePolicy"] for hook in found["webhooks"]} == {"Ignore"}
 
 
+def pod_webhooks(**webhook):
+    objects = rendered({"podWebhook": webhook})
+    return [o for o in objects if o["kind"] == "MutatingWebhookConfiguration"]
+
+
+def test_pods_are_reviewed_where_the_api_server_can_trust_the_scheduler():
+    assert pod_webhooks() == []
+    (found,) = pod_webhooks(annotations={"cert-manager.io/inject-ca-from": "hami/tls"})
+    assert "caBundle" not in found["webhooks"][0]["clientConfig"]
+    (found,) = pod_webhooks(caBundle="Q0E=", url="https://10.0.0.1:8443/", ignoredNamespaces=["a"])
+    assert {hook["clientConfig"]["url"] for hook in found["webhooks"]} == {
+        "https://10.0.0.1:8443/webhook"
+    }
+    names = [hook["namespaceSelector"]["matchExpressions"][1] for hook in found["webhooks"]]
+    assert [rule["values"] for rule in names] == [["kube-system", "hami", "a"]] * 2
+
+
+def test_the_webhooks_of_pods_are_the_documented_ones():
+    text = (CHART.parents[1] / "docs" / "scheduler.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (documented,) = [
+        found
+        for block in blocks
+        for found in yaml.safe_load_all(block)
+        if found.get("kind") == "MutatingWebhookConfiguration"
+    ]
+    (hook, *_) = documented["webhooks"]
+    (found,) = pod_webhooks(caBundle=hook["clientConfig"]["caBundle"])
+    assert found["webhooks"] == documented["webhooks"]
+    assert found["metadata"]["name"] == documented["metadata"]["name"]
+
+
 @pytest.mark.parametrize("resource", [ELASTIC_QUOTAS, COMPOSITE_QUOTAS, QUOTA_TREES])
 def test_a_definition_is_what_the_program_reads(resource):
     group, version = resource.group_version.split("/")

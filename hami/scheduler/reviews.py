@@ -40,6 +40,15 @@ class ReviewRequest(AdmissionRequest, frozen=True):
             and self.kind == Kind(group="", kind="Pod")
         )
 
+    @property
+    def adds_to_a_pod(self) -> bool:
+        """An ephemeral container comes to a pod that is there."""
+        return (
+            self.operation == "UPDATE"
+            and self.sub_resource == "ephemeralcontainers"
+            and self.kind == Kind(group="", kind="Pod")
+        )
+
 
 class Question(AdmissionReview, frozen=True):
     request: ReviewRequest | None = None

@@ -1,7 +1,8 @@
 """The admission webhook: an AdmissionReview in, an AdmissionReview out.
 
-What happens to a pod is decided by :mod:`hami.policy.admission`; here are the envelope, the
-patch and the words of a refusal. There are no side effects, so a dry run needs nothing of its
+What happens to a pod is decided by :mod:`hami.policy.admission`, and when an ephemeral container is
+added to it by :mod:`hami.policy.ephemeral`; here are the envelope, the patch and the words of a
+refusal. There are no side effects, so a dry run needs nothing of its
 own. Whatever a user wrote is answered by a denial with a text; only a bug raises.
 """
 
@@ -17,6 +18,7 @@ import structlog
 from hami.domain.admission import Denied
 from hami.domain.objects import Pod
 from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.ephemeral import admit_ephemeral
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import QuotaLedger
 from hami.scheduler.reviews import ReviewMetrics, ReviewRequest, outcome_of, read_question
@@ -34,6 +36,7 @@ class _Containers(msgspec.Struct, frozen=True, rename="camel"):
 
     containers: list[msgspec.Raw] | None = None
     init_containers: list[msgspec.Raw] | None = None
+    ephemeral_containers: list[msgspec.Raw] | None = None
 
 
 class _Counted(msgspec.Struct, frozen=True):
@@ -43,7 +46,9 @@ class _Counted(msgspec.Struct, frozen=True):
 
     @property
     def containers(self) -> int:
-        return len(self.spec.containers or ()) + len(self.spec.init_containers or ())
+        spec = self.spec
+        lists = (spec.containers, spec.init_containers, spec.ephemeral_containers)
+        return sum(len(found or ()) for found in lists)
 
 
 class Webhook:
@@ -80,24 +85,13 @@ class Webhook:
         if isinstance(question, BadBody):
             return question
         review, request = question
-        if not request.creates_a_pod:
+        if not request.creates_a_pod and not request.adds_to_a_pod:
             return allow(review)
-        counted = decode_body(bytes(request.object), _Counted)
-        if not isinstance(counted, BadBody) and counted.containers > MOST_CONTAINERS:
-            return deny(
-                review,
-                f"the pod has {counted.containers} containers, and {MOST_CONTAINERS} are the most "
-                "that is admitted; divide it into several pods",
-            )
-        pod = decode_body(bytes(request.object), Pod)
-        if isinstance(pod, BadBody):
-            text = f"the pod cannot be read: {pod.problem}"
-            return deny(review, text, code=400, reason="BadRequest")
-        return self._admit(review, request, pod)
-
-    def _admit(self, review: AdmissionReview, request: ReviewRequest, pod: Pod) -> AdmissionReview:
+        pod = _read(review, request.object)
+        if not isinstance(pod, Pod):
+            return pod
         placed = _in_namespace(pod, request.namespace)
-        decision = admit(placed, self._vendors(), self._settings(), self._ledger())
+        decision = self._decide(request, placed)
         match decision:
             case Denied(text):
                 structlog.get_logger().info(
@@ -110,10 +104,35 @@ class Webhook:
                 return deny(review, text)
             case NotOurs():
                 return allow(review)
-            case Admitted(admitted, _):
+            case Pod() as admitted:
                 return allow(review, json_patch(placed, admitted))
             case _:
                 assert_never(decision)
+
+    def _decide(self, request: ReviewRequest, pod: Pod) -> Pod | Denied | NotOurs:
+        if request.adds_to_a_pod:
+            before = decode_body(bytes(request.old_object), Pod)
+            # All of them are looked at where nobody can say which are new.
+            known = Pod() if isinstance(before, BadBody) else before
+            return admit_ephemeral(pod, known, self._vendors())
+        decision = admit(pod, self._vendors(), self._settings(), self._ledger())
+        return decision.pod if isinstance(decision, Admitted) else decision
+
+
+def _read(review: AdmissionReview, text: msgspec.Raw) -> Pod | AdmissionReview:
+    """The pod, or the denial of one that is not looked at."""
+    counted = decode_body(bytes(text), _Counted)
+    if not isinstance(counted, BadBody) and counted.containers > MOST_CONTAINERS:
+        return deny(
+            review,
+            f"the pod has {counted.containers} containers, and {MOST_CONTAINERS} are the most "
+            "that is admitted; divide it into several pods",
+        )
+    pod = decode_body(bytes(text), Pod)
+    if isinstance(pod, BadBody):
+        problem = f"the pod cannot be read: {pod.problem}"
+        return deny(review, problem, code=400, reason="BadRequest")
+    return pod
 
 
 def _in_namespace(pod: Pod, namespace: str) -> Pod:

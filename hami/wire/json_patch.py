@@ -36,6 +36,11 @@ def json_patch(before: Pod, after: Pod) -> list[Operation]:
             after.spec.init_containers or (),
         ),
         *_containers("/spec/containers", before.spec.containers, after.spec.containers),
+        *_containers(
+            "/spec/ephemeralContainers",
+            before.spec.ephemeral_containers or (),
+            after.spec.ephemeral_containers or (),
+        ),
     ]
 
 

@@ -21,6 +21,7 @@ PATHS: Mapping[str, str] = {
     "ValidatingAdmissionPolicy": POLICIES,
     "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
     "ValidatingWebhookConfiguration": f"{ADMISSION}/validatingwebhookconfigurations",
+    "MutatingWebhookConfiguration": f"{ADMISSION}/mutatingwebhookconfigurations",
 }
 
 

@@ -211,7 +211,7 @@ UNCHANGED = [
     pytest.param(a_review(a_pod({GPU: "1"}), operation="UPDATE"), id="an update"),
     pytest.param(a_review(None, operation="DELETE"), id="a deletion"),
     pytest.param(
-        a_review(a_pod({GPU: "1"}), subResource="ephemeralcontainers"), id="a subresource"
+        a_review(a_pod({GPU: "1"}), operation="UPDATE", subResource="status"), id="a subresource"
     ),
     pytest.param(
         a_review({}, kind={"group": "apps", "version": "v1", "kind": "Deployment"}),
@@ -239,6 +239,40 @@ def test_the_patch_leaves_fields_alone_that_we_do_not_read():
     changed["metadata"]["annotations"] = forged["annotations"]
     changed["spec"]["schedulerName"] = "default-scheduler"
     assert changed == pod
+
+
+def debugging(limits: dict[str, Any] | None, **fields: Any) -> bytes:
+    """What the API server asks when ``kubectl debug`` adds a container to a pod."""
+    pod = a_pod(limits)
+    debugger = {"name": "debugger", "image": "busybox", "targetContainerName": "main", **fields}
+    old = [{"name": "older", "securityContext": {"privileged": True}}]
+    before = {**pod, "spec": {**pod["spec"], "ephemeralContainers": old}}
+    after = {**pod, "spec": {**pod["spec"], "ephemeralContainers": [*old, debugger]}}
+    return a_review(after, operation="UPDATE", subResource="ephemeralcontainers", oldObject=before)
+
+
+def test_an_ephemeral_container_of_a_pod_with_slices_is_shown_no_device():
+    hidden = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    path = "/spec/ephemeralContainers/1/env"
+    assert patch_of(a_webhook(), debugging(SLICE)) == [
+        {"op": "add", "path": path, "value": [hidden]}
+    ]
+    assert patch_of(a_webhook(), debugging(SLICE, env=[hidden])) == []
+    assert patch_of(a_webhook(), debugging(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"securityContext": {"privileged": True}}, "ephemeral container debugger is privileged"),
+        ({"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}, "debugger sets NVIDIA_VISIBLE_DEVICES"),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/var/run/hami/nvidia"}]}, "at /var/run/hami/nvidia, over the limits"),
+        ({"volumeDevices": [{"name": "v", "devicePath": "/dev/sda"}]}, "debugger has a device at /dev/sda"),
+    ],
+)  # fmt: skip
+def test_an_ephemeral_container_that_would_see_devices_is_denied_beside_slices(fields, text):
+    assert text in denial_of(a_webhook(), debugging(SLICE, **fields))
+    assert patch_of(a_webhook(), debugging(None, **fields)) == []
 
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
