@@ -1,28 +1,37 @@
 """The registry of vendors: strict discovery, addressed calls, one boundary for failures.
 
-``load_vendors`` finds the installed plugins by entry point and stops with one sentence at the
-first thing that is wrong; pluggy's own loader would skip a duplicate silently and let an import
-error through as a traceback. ``Vendors`` then maps each vendor's key to its calls. Not here: what
-the hooks mean (``hami.hookspecs``), what happens without one (``hami.policy.defaults``).
+``load_vendors`` registers what was found (``hami.discovery``) and stops with one sentence at the
+first thing that is wrong; pluggy itself would skip a duplicate silently. ``Vendors`` then maps each
+vendor's key to its calls. Not here: what the hooks mean (``hami.hookspecs``), what happens without
+one (``hami.policy.defaults``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import metadata
+from difflib import get_close_matches
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pluggy
 
 from hami.calls import Defaults, resolve
+from hami.discovery import (
+    OnBroken,
+    Plugin,
+    installed_plugins,
+    line_of,
+    one_line,
+    profile_plugins,
+    refuse_broken,
+    said,
+)
 from hami.domain.errors import HamiError, PluginRejected, shortened
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
 from hami.hookspecs import (
-    ENTRY_POINT_GROUP,
     HAMI_API,
     NodeHooks,
     PluginConfig,
@@ -30,16 +39,6 @@ from hami.hookspecs import (
 )
 from hami.policy.profile_rules import profile_problems
 from hami.vendor import Vendor, VendorFailure, ignore_failure, ignore_fit
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A plugin as it was found: its entry point's name, the object, and where it came from."""
-
-    name: str
-    object: object
-    distribution: str
-    version: str = ""
 
 
 class Vendors(Mapping[VendorKey, Vendor]):
@@ -109,7 +108,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
             except (Exception, SystemExit) as error:
                 raise PluginRejected(
                     f"plugin {name!r} failed to simulate node {node.name}: "
-                    f"{_said(error)}; repair or uninstall it"
+                    f"{said(error)}; repair or uninstall it"
                 ) from error
         return added
 
@@ -132,44 +131,24 @@ def _one_by_one(
 def load_vendors(
     config: PluginConfig = MappingProxyType({}),
     *,
+    profiles: Path | None = None,
     on_failure: Callable[[VendorFailure], None] = ignore_failure,
     on_fit: Callable[[VendorKey, float], None] = ignore_fit,
+    on_broken: OnBroken = refuse_broken,
 ) -> Vendors:
-    """Every installed plugin's vendors.
+    """Every installed plugin's vendors, and those of the YAML profiles in the folder ``profiles``.
+
+    ``on_broken`` is told of a plugin that does not import or does not follow the contract; where
+    it returns, that plugin is left out.
 
     Raises:
         PluginRejected: the message names the distribution and what to install, remove or repair.
-        ConfigError: a plugin refuses its section of ``config``.
+        ConfigError: a plugin refuses its section of ``config``, or a profile cannot be read.
     """
-    return build(installed_plugins(), config, on_failure=on_failure, on_fit=on_fit)
-
-
-def installed_plugins() -> list[Plugin]:
-    """Import what is registered under ``hami.plugins``, in the order of names.
-
-    Raises:
-        PluginRejected: two distributions use one name, or a plugin does not import.
-    """
-    plugins: list[Plugin] = []
-    points = metadata.entry_points(group=ENTRY_POINT_GROUP)
-    for point in sorted(points, key=lambda p: (p.name, p.value)):
-        distribution = point.dist.name if point.dist else point.value
-        if plugins and plugins[-1].name == point.name:
-            former = plugins[-1].distribution
-            raise PluginRejected(
-                f"two plugins are named {point.name!r}: {former} and {distribution}; "
-                f"uninstall one of them"
-            )
-        try:
-            loaded = point.load()
-        except (Exception, SystemExit) as error:
-            raise PluginRejected(
-                f"plugin {point.name!r} of {distribution} ({point.value}) does not import: "
-                f"{_said(error)}; repair or uninstall {distribution}"
-            ) from error
-        version = point.dist.version if point.dist else ""
-        plugins.append(Plugin(point.name, loaded, distribution, version))
-    return plugins
+    plugins = installed_plugins(on_broken)
+    if profiles is not None:
+        plugins += profile_plugins(profiles)
+    return build(plugins, config, on_failure=on_failure, on_fit=on_fit, on_broken=on_broken)
 
 
 def build(
@@ -178,13 +157,13 @@ def build(
     *,
     on_failure: Callable[[VendorFailure], None] = ignore_failure,
     on_fit: Callable[[VendorKey, float], None] = ignore_fit,
+    on_broken: OnBroken = refuse_broken,
 ) -> Vendors:
     """Register plugins and ask each for its vendors; the steps of :func:`load_vendors`."""
     manager = pluggy.PluginManager("hami")
     manager.add_hookspecs(SchedulerHooks)
     manager.add_hookspecs(NodeHooks)
-    for plugin in plugins:
-        _register(manager, plugin)
+    plugins = [plugin for plugin in plugins if _registered(manager, plugin, on_broken)]
     carriers = [p for p in plugins if _answers(manager, p, "hami_vendors")]
     for plugin in plugins:
         if plugin not in carriers:
@@ -216,6 +195,17 @@ def build(
     return Vendors(vendors, manager)
 
 
+def _registered(manager: pluggy.PluginManager, plugin: Plugin, on_broken: OnBroken) -> bool:
+    try:
+        _register(manager, plugin)
+    except PluginRejected as problem:
+        on_broken(problem)
+        if manager.is_registered(plugin.object):
+            manager.unregister(plugin.object)
+        return False
+    return True
+
+
 def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
     speaks = getattr(plugin.object, "HAMI_API", None)
     if type(speaks) is not int:
@@ -232,31 +222,35 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
         )
     try:
         manager.register(plugin.object, name=plugin.name)
+        _check_names(manager, plugin)
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
         raise PluginRejected(
             f"plugin {plugin.name!r} of {plugin.distribution} does not follow the contract: "
-            f"{_one_line(error)}; repair or uninstall {plugin.distribution}"
+            f"{one_line(error)}; repair or uninstall {plugin.distribution}"
         ) from error
+
+
+def _check_names(manager: pluggy.PluginManager, plugin: Plugin) -> None:
+    """Whatever looks like a hook is one, and is marked as one."""
+    contract = [name for hooks in (SchedulerHooks, NodeHooks) for name in dir(hooks)]
     for name in dir(plugin.object):
         if not name.startswith("hami_") or not callable(getattr(plugin.object, name)):
             continue
-        spec = getattr(manager.hook, name, None)
-        if spec is None or all(i.plugin is not plugin.object for i in spec.get_hookimpls()):
-            wrong = "is not marked with @hookimpl" if spec else f"is no hook of API {HAMI_API}"
-            raise PluginRejected(
-                f"plugin {plugin.name!r} of {plugin.distribution}: {name} {wrong}; "
-                f"repair or uninstall {plugin.distribution}"
-            )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
-
-
-def _said(error: BaseException) -> str:
-    """The error's class, and its text where it has one."""
-    return f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
+        spec = getattr(manager.hook, name) if name in contract else None
+        if spec is not None and any(i.plugin is plugin.object for i in spec.get_hookimpls()):
+            continue
+        wrong = "is not marked with @hookimpl"
+        if spec is None:
+            words = [hook.removeprefix("hami_") for hook in contract]
+            meant = get_close_matches(name.removeprefix("hami_"), words, n=1)
+            guess = f" (did you mean hami_{meant[0]}?)" if meant else ""
+            wrong = f"is no hook of API {HAMI_API}{guess}"
+        raise PluginRejected(
+            f"plugin {plugin.name!r} of {plugin.distribution}: "
+            f"{line_of(getattr(plugin.object, name))}{name} {wrong}; repair or uninstall "
+            f"{plugin.distribution}"
+        )
 
 
 def _named(found: object) -> str:
@@ -299,7 +293,7 @@ def _profiles(
     except (Exception, SystemExit) as error:
         raise PluginRejected(
             f"plugin {plugin.name!r} of {plugin.distribution} failed to name its vendors: "
-            f"{_said(error)}; repair or uninstall {plugin.distribution}"
+            f"{said(error)}; repair or uninstall {plugin.distribution}"
         ) from error
     for profile in profiles:
         _check_profile(plugin, profile)

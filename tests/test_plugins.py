@@ -152,19 +152,19 @@ def hami_fit(profile, colour):
         ),
         pytest.param(
             a_plugin(answering("hami_fitt", None)),
-            "plugin 'acme' of hami-acme does not follow the contract: "
-            "unknown hook 'hami_fitt' in plugin *; repair or uninstall hami-acme",
+            "plugin 'acme' of hami-acme: *.py:*: hami_fitt is no hook of API 1 (did you mean hami_fit?); "
+            "repair or uninstall hami-acme",
             id="a hook that does not exist",
         ),
         pytest.param(
-            a_plugin(**plain("hami_fitt")),
-            "plugin 'acme' of hami-acme: hami_fitt is no hook of API 1; "
+            a_plugin(**plain("hami_zzz")),
+            "plugin 'acme' of hami-acme: *.py:*: hami_zzz is no hook of API 1; "
             "repair or uninstall hami-acme",
             id="a hook that does not exist and is not marked",
         ),
         pytest.param(
             a_plugin(**plain("hami_fit")),
-            "plugin 'acme' of hami-acme: hami_fit is not marked with @hookimpl; "
+            "plugin 'acme' of hami-acme: *.py:*: hami_fit is not marked with @hookimpl; "
             "repair or uninstall hami-acme",
             id="a hook that is not marked",
         ),
@@ -368,6 +368,33 @@ def test_the_cause_of_an_import_error_is_kept_for_the_log(install):
     with pytest.raises(PluginRejected) as caught:
         load_vendors()
     assert caught.value.__cause__ is error
+
+
+# A plugin that cannot be used stops only who needs it.
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(ImportError("gone"), id="it does not import"),
+        pytest.param(a_plugin(api=2), id="another API"),
+        pytest.param(a_plugin(answering("hami_fitt", None)), id="a hook that does not exist"),
+        pytest.param(a_plugin(hami_fit), id="an argument that no hook has"),
+    ],
+)
+def test_the_others_are_loaded_without_it(install, broken):
+    install(acme=broken, bolt=a_plugin(vendors=("BOLT",)))
+    problems: list[PluginRejected] = []
+    assert list(load_vendors(on_broken=problems.append)) == ["BOLT"]
+    (problem,) = problems
+    assert str(problem).startswith("plugin 'acme' of hami-acme")
+
+
+def test_two_plugins_of_one_name_stop_everybody(install):
+    points = [Point("acme", ImportError("gone"), Distribution(name)) for name in ("one", "two")]
+    install(*points)
+    with pytest.raises(PluginRejected, match="two plugins are named 'acme': one and two"):
+        load_vendors(on_broken=lambda _: None)
 
 
 # What the registry knows.

@@ -18,6 +18,7 @@ from hami.cli.answering import Failures, answering, warn
 from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.late import Commands
 from hami.cli.visible import visible
+from hami.domain.errors import PluginRejected
 from hami.plugins import Vendors, load_vendors
 
 T = TypeVar("T")
@@ -56,6 +57,15 @@ DeviceConfig = Annotated[
     typer.Option(metavar="FILE", help="The device configuration: a section per vendor, in YAML."),
 ]
 
+Profiles = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="HAMI_PROFILES",
+        help="A folder with vendors that are only data: a YAML profile each.",
+    ),
+]
+
 DemoFiles = Annotated[
     list[Path] | None,
     typer.Option(
@@ -76,6 +86,14 @@ UpNodes = Annotated[
 UpCluster = Annotated[
     Path | None,
     typer.Option("--cluster", metavar="FILE", help="Manifests to begin with, nodes among them."),
+]
+UpAgents = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="VENDOR [FLAG ...]",
+        help="A node with a real node agent: the vendor and the agent's flags in one text. May be "
+        "given several times.",
+    ),
 ]
 Kubeconfig = Annotated[Path, typer.Option(metavar="FILE", help="Where the kubeconfig is written.")]
 Port = Annotated[
@@ -132,6 +150,7 @@ def simulate_command(
     as_json: Json = False,
     policy: Policy = None,
     device_config: DeviceConfig = None,
+    profiles: Profiles = None,
 ) -> None:
     """Place pods on paper: who runs where, on which device, and why not.
 
@@ -144,7 +163,7 @@ def simulate_command(
         from hami.cli import simulating  # noqa: PLC0415
 
     with answering():
-        result = simulating.simulated(files, policy, device_config)
+        result = simulating.simulated(files, policy, device_config, profiles)
         if as_json:
             _print_json(result.as_json())
         else:
@@ -194,6 +213,8 @@ def up_command(
     kubeconfig: Kubeconfig = Path("hami.kubeconfig"),
     port: Port = 0,
     device_config: DeviceConfig = None,
+    profiles: Profiles = None,
+    agent: UpAgents = None,
 ) -> None:
     """Keep an embedded cluster running until Ctrl-C, for kubectl; needs no GPU."""
     with ending_at_interrupt():
@@ -201,10 +222,12 @@ def up_command(
 
     with answering():
         config = files.read_device_config(device_config) if device_config else {}
-        vendors = load_vendors(config, on_failure=Failures())
-        documents = up.begin_with(vendors, config, nodes, cluster)
+        vendors = load_vendors(config, profiles=profiles, on_failure=Failures())
+        agents = up.agents_of(agent or [], vendors)
+        documents = up.begin_with(vendors, config, nodes, cluster, alone=not agents)
+        settings = up.settings_of(config, port=port, profiles=profiles)
         up.run_up(
-            vendors, config, documents, terminal.output_console(), kubeconfig=kubeconfig, port=port
+            vendors, settings, documents, agents, terminal.output_console(), kubeconfig=kubeconfig
         )
 
 
@@ -242,32 +265,46 @@ def quota_command(
 
 
 @app.command("plugins")
-def plugins_command(*, as_json: Json = False) -> None:
-    """List the vendors of the installed plugins."""
+def plugins_command(*, as_json: Json = False, profiles: Profiles = None) -> None:
+    """List the vendors of the installed plugins.
+
+    Exits with 2 when a plugin cannot be used.
+    """
     with ending_at_interrupt():
         from hami.cli import render, terminal  # noqa: PLC0415 -- as above
 
+    broken: list[PluginRejected] = []
     with answering():
-        vendors = load_vendors(on_failure=Failures())
+        vendors = load_vendors(profiles=profiles, on_failure=Failures(), on_broken=broken.append)
         if as_json:
             _print_json(_plugins_as_json(vendors))
         else:
             render.print_plugins(terminal.output_console(), vendors)
+        # The first one is said in the end.
+        warn(*map(str, broken[1:]))
+        if broken:
+            raise broken[0]
 
 
 @plugin_app.command("new")
 def new_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The vendor, for example acme.")],
     directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="Where the package goes; here by default.")
+        Path, typer.Argument(metavar="DIRECTORY", help="Where it goes; here by default.")
     ] = Path(),
+    *,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="One YAML file instead: a vendor that is only data.")
+    ] = False,
 ) -> None:
     """Write a plugin package for a vendor, which passes the conformance kit as it is."""
     with ending_at_interrupt():
-        from hami.cli.plugin_new import new_plugin  # noqa: PLC0415 -- as above
+        from hami.cli import plugin_new  # noqa: PLC0415 -- as above
 
     with answering():
-        for path in new_plugin(name, directory):
+        new = plugin_new.new_plugin
+        written = [plugin_new.new_profile(name, directory)] if profile else new(name, directory)
+        for path in written:
             typer.echo(visible(str(path)))
 
 

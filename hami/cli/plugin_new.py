@@ -1,8 +1,12 @@
-"""``hami plugin new NAME``: a package for a vendor, which passes the conformance kit as written."""
+"""``hami plugin new NAME``: a package for a vendor, which passes the conformance kit as written.
+
+``--profile`` writes one YAML file instead: a vendor that is only data.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -30,6 +34,20 @@ def new_plugin(name: str, directory: Path) -> list[Path]:
         ConfigError: the name cannot be one, the package is there already, or ``directory`` takes
             no files.
     """
+    root = _free(name, directory, f"hami-{name}")
+    return [
+        _write(root / target.format(package=_words(name)["package"]), source, _words(name))
+        for target, source in _FILES
+    ]
+
+
+def new_profile(name: str, directory: Path) -> Path:
+    """Write ``<name>.yaml`` into ``directory``; raises as :func:`new_plugin`."""
+    return _write(_free(name, directory, f"{name}.yaml"), "profile.yaml.tmpl", _words(name))
+
+
+def _free(name: str, directory: Path, target: str) -> Path:
+    """Where nothing stands yet."""
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise ConfigError(
             f"{name!r} cannot be a plugin's name; use at most {_LONGEST} lower-case letters and "
@@ -39,22 +57,21 @@ def new_plugin(name: str, directory: Path) -> list[Path]:
         raise ConfigError(f"{name!r} would give hami-{name}; leave out the first hami-")
     if not directory.is_dir():
         raise ConfigError(f"{directory} is no directory; create it first")
-    root = directory / f"hami-{name}"
+    root = directory / target
     if root.exists() or root.is_symlink():
         raise ConfigError(f"{root} exists; remove it or choose another name or directory")
-    words = _words(name)
+    return root
+
+
+def _write(path: Path, source: str, words: Mapping[str, str]) -> Path:
     template = resources.files("hami.cli") / "plugin_template"
-    written: list[Path] = []
+    text = (template / source).read_text("utf-8") if source else ""
     try:
-        for target, source in _FILES:
-            text = (template / source).read_text("utf-8") if source else ""
-            path = root / target.format(package=words["package"])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(Template(text).substitute(words), "utf-8")
-            written.append(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(Template(text).substitute(words), "utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write {error.filename}: {error.strerror}") from error
-    return written
+    return path
 
 
 def _words(name: str) -> dict[str, str]:

@@ -25,9 +25,14 @@ def print_simulation(console: Console, simulation: Simulation) -> None:
     console.print(_summary(simulation))
 
 
+_WIDEST = 70
+"""What is easily read, where the lines may be as long as they like."""
+
+
 def print_plugins(console: Console, vendors: Vendors) -> None:
     """One row per vendor."""
-    made = table("Vendor", "Plugin", "Resources and hooks")
+    made = table("Vendor", "Plugin")
+    made.add_column("Resources and hooks", max_width=_WIDEST, overflow="fold")
     for key, vendor in vendors.items():
         hooks = ", ".join(name.removeprefix("hami_") for name in vendor.hooks)
         resources = "\n".join(map(visible, vendor.profile.resources.all_names))

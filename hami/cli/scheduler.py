@@ -19,9 +19,9 @@ from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.running import run_until_signal
 from hami.cli.scheduler_options import declare, split
 from hami.cli.setting_options import ConfigFile, PrintConfig
+from hami.discovery import installed_plugins, profile_plugins
 from hami.domain.errors import ConfigError
 from hami.logs import configure_logs
-from hami.plugins import installed_plugins
 from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.hami_flags import unread_sections
@@ -81,7 +81,11 @@ def run_scheduler(
 def _warnings(config: SchedulerConfig, source: ConfigSource) -> list[str]:
     """What works, but perhaps not as it was meant."""
     warnings = [*source.warnings]
-    warnings += unread_sections(config.devices, [plugin.name for plugin in installed_plugins()])
+    plugins = installed_plugins()
+    if config.profiles is not None:
+        plugins += profile_plugins(config.profiles)
+    sections = [section for plugin in plugins for section in plugin.sections]
+    warnings += unread_sections(config.devices, sections)
     if config.cert_file is None:
         warnings.append(
             "the webhook is served without TLS, and the API server calls HTTPS alone; give "

@@ -20,7 +20,9 @@ from hami.sim.result import Simulation
 from hami.sim.simulate import Settings, simulate
 
 
-def simulated(files: Sequence[Path], policy: str | None, device_config: Path | None) -> Simulation:
+def simulated(
+    files: Sequence[Path], policy: str | None, device_config: Path | None, profiles: Path | None
+) -> Simulation:
     """Read, simulate, and say what was not understood.
 
     Raises:
@@ -30,7 +32,9 @@ def simulated(files: Sequence[Path], policy: str | None, device_config: Path | N
     config = read_device_config(device_config) if device_config else {}
     settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
     manifests = read_manifests([(shown(path), read_text(path)) for path in files])
-    vendors = load_vendors(config, on_failure=Failures())
+    vendors = load_vendors(
+        config, profiles=profiles, on_failure=Failures(), on_broken=lambda p: warn(str(p))
+    )
     with progress_bar(Console(stderr=True)) as progress:
         result = simulate(vendors, manifests, settings, progress)
     warn(*manifests.warnings, *result.warnings)

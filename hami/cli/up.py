@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ from rich.text import Text
 from hami.cli.demo import interruptible
 from hami.cli.files import read_text, shown
 from hami.cli.visible import visible
-from hami.domain.errors import ConfigError
+from hami.domain.errors import ConfigError, shortened
 from hami.domain.objects import Node
 from hami.hookspecs import PluginConfig
+from hami.node.vendors import vendor_named
 from hami.plugins import Vendors
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 from hami.sim.demo.workloads import apply_objects, read_objects
@@ -29,9 +33,14 @@ _MARK = "# Written by hami up, and removed when it ends.\n"
 
 
 def begin_with(
-    vendors: Vendors, config: PluginConfig, nodes: str | None, cluster: Path | None
+    vendors: Vendors,
+    config: PluginConfig,
+    nodes: str | None,
+    cluster: Path | None,
+    *,
+    alone: bool = True,
 ) -> list[Document]:
-    """The objects that the cluster starts with.
+    """The objects that the cluster starts with; nodes by default where it would have no other.
 
     Raises:
         ConfigError: the text, the file or a model in it cannot be used.
@@ -41,7 +50,8 @@ def begin_with(
     if cluster is not None:
         documents = read_objects([(shown(cluster), read_text(cluster))])
     else:
-        made = nodes_of(DEFAULT_NODES if nodes is None else nodes)
+        wanted = DEFAULT_NODES if nodes is None and alone else nodes
+        made = nodes_of(wanted) if wanted is not None else []
         documents = [Document("--nodes", 1, node) for node in made]
     for document in documents:
         if document.value["kind"] == "Node":
@@ -62,14 +72,52 @@ def _check_node(vendors: Vendors, document: Document, config: PluginConfig) -> N
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpAgent:
+    """A node for a real node agent, and the agent's flags."""
+
+    node: str
+    vendor: str
+    flags: Sequence[str]
+
+
+def agents_of(texts: Sequence[str], vendors: Vendors) -> list[UpAgent]:
+    """From ``<vendor> <flag> ...`` as a shell reads it; nodes are called ``<vendor>-agent-1``.
+
+    Raises:
+        ConfigError: the text cannot be split, or no plugin serves nodes with this vendor.
+    """
+    agents: list[UpAgent] = []
+    numbers: Counter[str] = Counter()
+    for text in texts:
+        try:
+            name, *flags = shlex.split(text)
+        except ValueError as error:
+            raise ConfigError(
+                f"--agent {shortened(text)!r} is not a vendor and its flags; write it like "
+                f"'mock --mock-devices=mockx2'"
+            ) from error
+        vendor = vendor_named(vendors, name).profile.key.lower()
+        numbers[vendor] += 1
+        node = f"{vendor}-agent-{numbers[vendor]}"
+        agents.append(UpAgent(node=node, vendor=vendor, flags=flags))
+    return agents
+
+
+def settings_of(config: PluginConfig, *, port: int, profiles: Path | None) -> ClusterSettings:
+    """The cluster's; its scheduler reads the same profiles."""
+    flags = [f"--profiles={profiles.absolute()}"] if profiles is not None else []
+    return ClusterSettings(config=config, port=port, flags=flags)
+
+
 def run_up(
     vendors: Vendors,
-    config: PluginConfig,
+    settings: ClusterSettings,
     documents: list[Document],
+    agents: Sequence[UpAgent],
     console: Console,
     *,
     kubeconfig: Path,
-    port: int,
 ) -> None:
     """Until a signal ends it.
 
@@ -78,13 +126,15 @@ def run_up(
         HamiError: the cluster could not be started, or broke.
     """
     _check_overwritable(kubeconfig)
-    settings = ClusterSettings(config=config, port=port)
 
     async def work() -> None:
         async with EmbeddedCluster(settings, vendors=vendors) as cluster:
             applied = await apply_objects(cluster, documents)
             if applied.nodes:
                 await cluster.ready_nodes(*applied.nodes)
+            for agent in agents:
+                node = await cluster.add_plugin_node(agent.node)
+                await cluster.start_agent(node, agent.vendor, *agent.flags)
             write_kubeconfig(kubeconfig, cluster.server.kubeconfig())
             try:
                 _say(console, cluster, kubeconfig)
@@ -146,6 +196,7 @@ def _say(console: Console, cluster: EmbeddedCluster, kubeconfig: Path) -> None:
         "    hami quota",
         "",
         "the service's log: " + visible(str(cluster.service.log)),
+        *(f"the log of {agent.name}: {visible(str(agent.log))}" for agent in cluster.agents.agents),
         "Ctrl-C ends it",
     ):
         console.print(Text(line))

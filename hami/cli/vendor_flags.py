@@ -18,7 +18,7 @@ from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.options import NodeOption, OptionKind
 from hami.node.config_source import AgentSource
 from hami.node.vendors import vendor_named
-from hami.plugins import load_vendors
+from hami.plugins import Vendors, load_vendors
 from hami.vendor import Vendor
 
 _META = "hami.cli.vendor_flags"
@@ -48,10 +48,11 @@ class DevicePluginCommand(GoFlags):
         return super().parse_args(ctx, rest)
 
     def _split(self, args: list[str], own: list[Flag]) -> tuple[list[str], VendorFlags]:
-        vendors = load_vendors()
+        broken: list[PluginRejected] = []
+        vendors = load_vendors(on_broken=broken.append)
         words = list(rewritten(args, own))
         name = _vendor_of(words, own)
-        vendor = vendor_named(vendors, name) if name else None
+        vendor = _named(vendors, name, broken) if name else None
         options = _options(vendor, own) if vendor else []
         flags = {flag: option for option in options for flag in option.flags}
         words = list(rewritten(args, [*own, *map(_as_flag, flags, flags.values())]))
@@ -72,6 +73,13 @@ class DevicePluginCommand(GoFlags):
         if rows:
             with formatter.section(f"Options of vendor {found.vendor.profile.key}"):
                 formatter.write_dl(rows)
+
+
+def _named(vendors: Vendors, name: str, broken: Sequence[PluginRejected]) -> Vendor:
+    """Raises PluginRejected: nobody has it, and a plugin that cannot be used may be whose it is."""
+    if broken and name.lower() not in map(str.lower, vendors):
+        raise broken[0]
+    return vendor_named(vendors, name)
 
 
 def _options(vendor: Vendor, own: Iterable[Flag]) -> Sequence[NodeOption]:

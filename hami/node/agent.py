@@ -15,7 +15,7 @@ from typing import TypedDict
 
 import structlog
 
-from hami.domain.errors import HamiError
+from hami.domain.errors import HamiError, PluginRejected
 from hami.domain.slices import Identity
 from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
@@ -72,6 +72,10 @@ class _Sockets(TypedDict):
     on_problem: Callable[[str], None]
 
 
+def _passed_over(_: PluginRejected) -> None:
+    """It was said at start, and is no plugin of the vendor that is served."""
+
+
 async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[], None]) -> None:
     """Serve until cancelled; ``ready`` is called when kubelet can be told of the devices.
 
@@ -79,7 +83,11 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
         HamiError: a setting or a plugin must be changed.
     """
     log = structlog.get_logger("hami.agent")
-    vendors = load_vendors(config.devices, on_failure=lambda failure: log.error(str(failure)))
+    vendors = load_vendors(
+        config.devices,
+        on_failure=lambda failure: log.error(str(failure)),
+        on_broken=lambda problem: log.warning(str(problem)),
+    )
     async with AsyncExitStack() as stack:
         for folder in (config.kubelet_dir / LOCKS, config.slices):
             lock = folder / f"{config.vendor.lower()}.lock"
@@ -334,7 +342,7 @@ class Agent:
 
     def _apply(self, config: AgentConfig) -> None:
         """A changed configuration: refused when a plugin does not take its section."""
-        load_vendors(config.devices)
+        load_vendors(config.devices, on_broken=_passed_over)
         set_level(config.log_level)
         self._inventory.look_again()
 

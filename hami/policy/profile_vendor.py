@@ -58,6 +58,11 @@ class ProfileVendor:
         except ValidationError as error:
             raise ConfigError(f"{name}: {_first(error)}") from error
 
+    @property
+    def config_section(self) -> str:
+        """Its section of the device configuration, or nothing."""
+        return self._file.config_section
+
     @hookimpl
     def hami_vendors(self, config: PluginConfig) -> Sequence[VendorProfile]:
         section = self._file.config_section

@@ -156,6 +156,11 @@ class SchedulerConfig(ServiceSettings):
         description="The device configuration itself, in the file; sections of "
         "device-config-file replace those of the same name.",
     )
+    profiles: Path | None = Field(
+        None,
+        description="A folder, such as a mounted ConfigMap, with vendors that are only data: a "
+        "YAML profile each. Read at start.",
+    )
     node_label_selector: str = Field(
         "", description="Only nodes with these labels (k=v,k=v) have devices for us."
     )

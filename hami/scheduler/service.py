@@ -388,7 +388,10 @@ class Service:
 
     def _load_vendors(self, config: SchedulerConfig) -> Vendors:
         return load_vendors(
-            config.devices, on_failure=self._vendor_failed, on_fit=self._metrics.fitted
+            config.devices,
+            profiles=config.profiles,
+            on_failure=self._vendor_failed,
+            on_fit=self._metrics.fitted,
         )
 
     # What goes wrong.

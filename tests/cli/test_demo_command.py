@@ -215,6 +215,30 @@ def test_up_serves_kubectls_kubeconfig_until_ctrl_c(place):
     assert (list(place.iterdir()), services_of(place)) == ([], [])
 
 
+def test_up_runs_agents_of_ones_own_and_profiles(place):
+    run("plugin", "new", "--profile", "acme", ".")
+    agent = "mock --mock-devices=mockx2"
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--agent", agent, "--profiles", ".", "--kubeconfig", "k.yaml"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        kubeconfig = Path("k.yaml")
+        until(lambda: kubeconfig.exists() and kubeconfig.read_text(), "a kubeconfig")
+        (node,) = get(yaml.safe_load(kubeconfig.read_text()), "/api/v1/nodes")["items"]
+        assert node["metadata"]["name"] == "mock-agent-1"
+        assert node["status"]["allocatable"]["mock.hami.io/device"] == "20"
+        assert "MOCK-node-1" in node["metadata"]["annotations"]["hami.io/node-mock-register"]
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, errors) == (0, "")
+    assert "the log of the node agent of mock on mock-agent-1: /" in output
+    assert services_of(place) == []
+
+
 def get(config, path: str):
     """As a client of the kubeconfig."""
     (cluster,), (user,) = config["clusters"], config["users"]
@@ -256,6 +280,9 @@ def test_a_service_that_dies_ends_up_with_its_last_lines(place):
     [
         (["demo", "--manifests", "gone.yaml"], "gone.yaml: No such file"),
         (["up", "--nodes", "t4"], "nodes: 't4' is not <model>x<devices>:<nodes>"),
+        (["up", "--agent", "'mock"], '--agent "\'mock" is not a vendor and its flags'),
+        (["up", "--agent", "bolt"], "no installed plugin has the vendor 'bolt'"),
+        (["up", "--profiles", "nowhere"], "profiles nowhere: No such file or directory"),
         (["up", "--nodes", "h999x8"], "there is no device profile 'h999'"),
         (["up", "--nodes", "t4x1", "--cluster", "c.yaml"], "--nodes and --cluster are both given"),
         (["up", "--kubeconfig", "mine.yaml"], "mine.yaml is there and was not written by hami up"),

@@ -92,6 +92,21 @@ def test_the_documented_device_profiles_work(tmp_path, monkeypatch):
     assert devices == [("NVIDIA H20", 97871, 10)] * 4 + [("NVIDIA A2", 15356, 4)]
 
 
+def test_the_documented_vendors_of_your_own_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    section = SIMULATE.partition("### Vendors of your own")[2].partition("\n### ")[0]
+    profile, cluster, models = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "amd.yaml").write_text(profile)
+    (tmp_path / "cluster.yaml").write_text(cluster)
+    (command,) = re.findall(r"^    hami (.*)$", section, re.MULTILINE)
+    result = hami(*command.split(), "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (placed,) = json.loads(result.stdout)["placements"]
+    assert placed["containers"][0]["devices"][0]["memoryMiB"] == 65536
+    assert mock_settings.read_settings(yaml.safe_load(models)).profiles["x1"].vendor == "ACME"
+
+
 def test_the_section_that_the_mock_plugin_shows_is_one():
     shown = mock_settings.__doc__.partition("\n\n")[2]
     settings = mock_settings.read_settings(yaml.safe_load(shown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 
+import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -12,6 +13,8 @@ import hami.cli.app as cli
 from hami.cli.render import print_plugins
 from hami.domain.errors import PluginRejected
 from hami.plugins import load_vendors
+
+from ..builders import a_plugin
 
 
 def hami(*arguments: str):
@@ -81,3 +84,40 @@ def test_no_name_is_broken_at_80_columns():
     for vendor in load_vendors().values():
         assert words >= set(vendor.profile.resources.all_names)
         assert words >= {name.removeprefix("hami_") for name in vendor.hooks}
+
+
+def test_a_broken_plugin_hides_no_other(install):
+    install(acme=ImportError("gone"), bolt=a_plugin(vendors=("BOLT",)))
+    result = hami("plugins")
+    assert result.exit_code == 2
+    assert "BOLT" in result.stdout
+    assert "plugin 'acme' of hami-acme (somewhere:plugin) does not import" in result.stderr
+
+
+def test_a_simulation_goes_on_without_a_broken_plugin(install, tmp_path):
+    install(acme=ImportError("gone"))
+    cluster = tmp_path / "c.yaml"
+    cluster.write_text("kind: Node\nmetadata: {name: n1}\n")
+    result = hami("simulate", str(cluster))
+    assert result.exit_code == 0
+    assert "hami: warning: plugin 'acme' of hami-acme" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("vendor", "said"),
+    [
+        pytest.param("bolt", "vendor BOLT of hami-bolt finds no devices on nodes", id="another's"),
+        pytest.param("acme", "plugin 'acme' of hami-acme (somewhere:plugin) does", id="its own"),
+    ],
+)
+def test_an_agent_needs_its_own_plugin_alone(install, vendor, said):
+    install(acme=ImportError("gone"), bolt=a_plugin(vendors=("BOLT",)))
+    assert said in hami("device-plugin", "--vendor", vendor, "--node-name", "n1").stderr
+
+
+def test_a_new_profile_is_one_file_that_can_be_used(tmp_path):
+    result = hami("plugin", "new", "--profile", "acme", str(tmp_path))
+    assert result.stdout.split() == [str(tmp_path / "acme.yaml")]
+    assert "acme.example.com/device" in hami("plugins", "--profiles", str(tmp_path)).stdout
+    again = hami("plugin", "new", "--profile", "acme", str(tmp_path))
+    assert (again.exit_code, "acme.yaml exists" in again.stderr) == (2, True)
