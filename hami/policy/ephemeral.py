@@ -14,7 +14,7 @@ import msgspec
 
 from hami.domain.admission import Denied
 from hami.domain.objects import Container, EnvVar, Pod
-from hami.policy.asking import asked_vendors
+from hami.policy.asking import who_asks
 from hami.policy.escapes import container_escape
 from hami.policy.ports import VendorRegistry
 
@@ -27,7 +27,7 @@ def admit_ephemeral(pod: Pod, before: Pod, vendors: VendorRegistry) -> Pod | Den
 
     Admitting the result once more changes nothing.
     """
-    if not asked_vendors(pod, vendors):
+    if not who_asks(pod, vendors):
         return pod
     hidden = _hidden(vendors)
     known = {container.name for container in before.spec.ephemeral_containers or ()}
