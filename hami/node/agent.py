@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -29,6 +30,7 @@ from hami.node.by_kubelet import ByKubelet
 from hami.node.by_lock import ByLock
 from hami.node.cdi import CdiFolders
 from hami.node.cgroups import PodCgroups
+from hami.node.checkpoint import read_checkpoint
 from hami.node.config import AgentConfig
 from hami.node.config_source import AgentSource, plugin_config
 from hami.node.displaced import Displacement
@@ -186,7 +188,8 @@ class Agent:
         self._mounts = MountCheck(
             around,
             proc=config.proc_root,
-            stop=lambda: self._watcher.running.stop_unmounted,
+            entries=partial(read_checkpoint, config.kubelet_dir),
+            stop=lambda: self._watcher.running.stops_unmounted,
         )
         self._server = DevicePluginServer(
             around.vendor.profile.resources.count, self._by.calls, pre_start=True, **self._sockets()

@@ -13,7 +13,7 @@ import errno
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,9 +74,21 @@ class PodCgroups:
 
         ``container_id`` is the runtime's, without its ``containerd://``.
         """
+        [found] = self.pids_of([(uid, container_id)])
+        return found
+
+    def pids_of(
+        self, containers: Sequence[tuple[PodUid, str]]
+    ) -> list[frozenset[int] | Unreadable]:
+        """The same for many, in their order, with one look at the tree of pods."""
         pods = self._pods()
         if isinstance(pods, Unreadable):
-            return pods
+            return [pods] * len(containers)
+        return [self._pids(pods, uid, container_id) for uid, container_id in containers]
+
+    def _pids(
+        self, pods: Mapping[str, Sequence[Path]], uid: PodUid, container_id: str
+    ) -> frozenset[int] | Unreadable:
         found: set[int] = set()
         for folder in pods.get(_plain(uid), ()):
             try:

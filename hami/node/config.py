@@ -127,8 +127,10 @@ class AgentConfig(ServiceSettings):
         description="Serve pods whose allocation has no signature; auto: only without "
         "verification-keys.",
     )
-    stop_unmounted: Annotated[bool, LIVE] = Field(
-        default=False, description="Stop a container that started without its slice."
+    stop_unmounted: Annotated[bool | None, LIVE] = Field(
+        None,
+        description="Stop a container that runs without its slice; by default where there are "
+        "verification-keys.",
     )
     cgroup_root: Directory = Field(
         Path("/sys/fs/cgroup"), description="The node's cgroups, to see which slices are in use."
@@ -174,6 +176,14 @@ class AgentConfig(ServiceSettings):
     def socket(self) -> Path:
         """kubelet's, where plugins register."""
         return self.kubelet_socket or self.kubelet_dir / "kubelet.sock"
+
+    @property
+    def stops_unmounted(self) -> bool:
+        """Whether a container without its slice is stopped: where grants are signed, nobody who
+        may edit annotations can bring it about, so it is the runtime's or the pod's own doing.
+        """
+        stop = self.stop_unmounted
+        return self.verification_keys is not None if stop is None else stop
 
     @property
     def takes_unsigned(self) -> bool:

@@ -6,12 +6,12 @@ answered, if that names the very devices that their pod's allocation gives them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId
 from hami.node.checkpoint import Entry
-from hami.node.granting import Refused
+from hami.node.granting import Granted, Refused
 from hami.node.pods import NoPod
 from hami.node.preparing import Prepared
 from hami.node.surroundings import Surroundings
@@ -29,13 +29,10 @@ async def start_foreign(entry: Entry, around: Surroundings) -> Prepared | Refuse
     granted = around.granting.granted(found, entry.container)
     if isinstance(granted, Refused):
         return granted
-    wanted = {grant.device_id for grant in granted.grants}
-    named = _named(entry.edits, {*around.devices(), *wanted})
-    who = f"pod {found.full_name}, container {entry.container}"
-    if named != wanted:
+    if problem := other_devices(entry.edits, granted, around.devices()):
         return Refused(
-            f"{who}: another agent gave it {', '.join(sorted(named)) or 'no device'}, its "
-            f"allocation {', '.join(sorted(wanted))}; delete the pod, so that it is made anew"
+            f"pod {found.full_name}, container {entry.container}: {problem}; delete the pod, so "
+            "that it is made anew"
         )
     around.events.record(
         found,
@@ -45,6 +42,18 @@ async def start_foreign(entry: Entry, around: Surroundings) -> Prepared | Refuse
         warning=False,
     )
     return Prepared(granted, None)
+
+
+def other_devices(edits: ContainerEdits, granted: Granted, known: Collection[DeviceId]) -> str:
+    """In what an answer of another agent's differs from the grants; empty when in nothing."""
+    wanted = {grant.device_id for grant in granted.grants}
+    named = _named(edits, {*known, *wanted})
+    if named == wanted:
+        return ""
+    return (
+        f"another agent gave it {', '.join(sorted(named)) or 'no device'}, its allocation "
+        f"{', '.join(sorted(wanted))}"
+    )
 
 
 def _named(edits: ContainerEdits, ids: Iterable[DeviceId]) -> set[DeviceId]:

@@ -1,6 +1,8 @@
 """Whether a container that runs has its slice: read from its own view of the file system.
 
-A runtime that does not read CDI specs starts a container without one and says nothing.
+A runtime that does not read CDI specs starts a container without one and says nothing. And a pod
+may hide what it was given: with a volume of its own at that place or above it, at its start or by
+a file that another container of the pod puts there later.
 """
 
 from __future__ import annotations
@@ -25,9 +27,15 @@ class Mounted:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """It does not; ``problem`` says what it sees instead."""
+    """It does not; ``problem`` says what it sees instead.
+
+    ``beside``: where, at the place or above it, something else is mounted; empty if nothing is.
+    ``link``: a symbolic link leads elsewhere.
+    """
 
     problem: str
+    beside: str = ""
+    link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +50,68 @@ def slice_mount(
 ) -> Mounted | Missing | Unknown:
     """Whether the process sees the file ``expected`` of ours, mounted at its path ``target``."""
     try:
-        with (proc / str(pid) / "mountinfo").open("rb") as table:
-            text = table.read(_LONGEST).decode(errors="surrogateescape")
+        mounted = mounts_on(_table(pid, proc), target)
     except OSError as error:
         return _unknown(pid, error)
-    root = mounted_root(text, str(target))
+    root = mounted.get(str(target))
+    beside = max((point for point in mounted if point != "/"), key=len, default="")
     if root is None:
-        return Missing(f"process {pid} has nothing mounted at {target}")
+        return Missing(f"process {pid} has nothing mounted at {target}", beside)
     ends = "/".join(expected.parts[-3:])
     if not f"{root}/".endswith(f"/{ends}/"):
-        return Missing(f"process {pid} has {root} at {target} instead of .../{ends}")
+        return Missing(f"process {pid} has {root} at {target} instead of .../{ends}", beside)
     try:
         ours = expected.stat()
     except OSError as error:
         return Unknown(f"cannot read {expected}: {error.strerror}")
     try:
-        theirs = _without_links(proc / str(pid) / "root", target, os.stat)
+        folder = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        return _unknown(pid, error)
+    try:
+        theirs = _without_links(folder, target, os.stat)
+    except FileNotFoundError:
+        # Mounted, and yet not there: below something that was mounted over it later.
+        return Missing(f"process {pid} finds nothing at {target}", beside)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            return Missing(f"process {pid} has a symbolic link on the way to {target}")
+            text = f"process {pid} has a symbolic link on the way to {target}"
+            return Missing(text, beside, link=True)
         return _unknown(pid, error)
     if (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino):
-        return Missing(f"process {pid} has another file than {expected} at {target}")
+        return Missing(f"process {pid} has another file than {expected} at {target}", beside)
     return Mounted()
 
 
-def mounted_root(table: str, target: str) -> str | None:
-    """What of its file system is mounted at ``target``, by a text like ``/proc/<pid>/mountinfo``.
+def mounted_slice(
+    pid: int, target: PurePosixPath, vendor: str, *, proc: Path = Path("/proc")
+) -> bool | Unknown:
+    """Whether it has any slice of the vendor's at ``target``, by its mount table alone."""
+    try:
+        root = mounts_on(_table(pid, proc), target).get(str(target), "")
+    except OSError as error:
+        return _unknown(pid, error)
+    return re.search(rf"/{re.escape(vendor)}/[0-9a-z]+/{target.name}$", root) is not None
 
-    Of several mounts at one place the last hides the others (proc(5)). None: nothing is.
+
+def mounts_on(table: str, target: PurePosixPath) -> dict[str, str]:
+    """What of its file system is mounted at ``target`` and at what that lies in, by mount point.
+
+    ``table`` is a text like ``/proc/<pid>/mountinfo``. Of several mounts at one place the last
+    hides the others (proc(5)).
     """
-    found = None
+    way = {str(target), *map(str, target.parents)}
+    found = {}
     for line in table.split("\n"):
         fields = line.split(" ", 5)
-        if len(fields) == 6 and _unescaped(fields[4]) == target:
-            found = _unescaped(fields[3])
+        if len(fields) == 6 and (point := _unescaped(fields[4])) in way:
+            found[point] = _unescaped(fields[3])
     return found
+
+
+def _table(pid: int, proc: Path) -> str:
+    with (proc / str(pid) / "mountinfo").open("rb") as table:
+        return table.read(_LONGEST).decode(errors="surrogateescape")
 
 
 def _unescaped(text: str) -> str:
@@ -86,10 +120,12 @@ def _unescaped(text: str) -> str:
 
 
 def _without_links(
-    root: Path, target: PurePosixPath, read: Callable[[int], os.stat_result]
+    folder: int, target: PurePosixPath, read: Callable[[int], os.stat_result]
 ) -> os.stat_result:
-    """``target`` below ``root``, no link followed: a tenant's could lead into our own files."""
-    folder = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    """``target`` below ``folder``, no link followed: a tenant's could lead into our own files.
+
+    ``folder`` is closed.
+    """
     try:
         for part in target.parts[1:]:
             inner = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from hami.node.api import v1beta1_pb2 as api
+
 from ..sim.fake_plugin import FakePlugin
 from .client import NAMESPACES, pods_path
+from .image import ASIDE
 from .processes import until
 from .proxy import Proxy
-from .real_node import MOCK, a_job, a_running_pod, an_app
+from .real_node import FOREVER, MOCK, a_job, a_running_pod, an_app
 from .worker import DEVICE_PLUGINS
 
 pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
@@ -87,6 +90,61 @@ def test_another_plugin_takes_the_resource_and_goes(node, agent):
     path = f"{NAMESPACES}/default/events"
     told = [e for e in node.admin.get(path)["items"] if e["reason"] == "DevicePluginDisplaced"]
     assert [e["involvedObject"]["kind"] for e in told] == ["Node"]
+
+
+class Intruder(FakePlugin):
+    """Gives every container a variable, and nothing that has to do with its allocation."""
+
+    async def _allocate(self, request, context):
+        answer = api.ContainerAllocateResponse(envs={"OTHER_VISIBLE_DEVICES": "all"})
+        return api.AllocateResponse(
+            container_responses=[answer for _ in request.container_requests]
+        )
+
+
+def test_a_pod_that_another_plugin_served_is_told_and_stopped(node, agent):
+    """It was granted a part of a device, and runs with whatever the other one gave it."""
+    pids = []
+
+    def serves():
+        node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
+        first = until("it runs without its slice", lambda: node.containers("p"))
+        pids.append(first[0].pid)
+
+    async def intrudes():
+        intruder = Intruder(DEVICE_PLUGINS, "other", resource=MOCK[0])
+        intruder.pre_start = False
+        async with intruder:
+            await asyncio.to_thread(until, "it has the name", lambda: allocatable(node) == "1")
+            await asyncio.to_thread(serves)
+
+    asyncio.run(intrudes())
+    [text] = until("it is told", lambda: node.cluster.events("p", "SliceMissing"))
+    assert "another agent gave it no device" in text
+    assert "it was stopped" in text
+    until("it has ended", lambda: pids[0] not in {c.pid for c in node.containers("p")})
+
+
+def test_a_page_that_a_helper_replaces_later_is_found(node, agent):
+    """The page is mounted in a volume that belongs to another container too, by a link of the image."""
+    shared = [{"name": "shared", "emptyDir": {}}]
+    victim = an_app("main", mock=1, mockmem=1000)
+    victim["volumeMounts"] = [{"name": "shared", "mountPath": f"/{ASIDE}/hami/mock"}]
+    waits = "until [ -e /go/now ]; do sleep 0.1; done"
+    helper = an_app(
+        "helper", runs=f"{waits}; busybox rm /go/limits; echo mine > /go/limits; {FOREVER}"
+    )
+    helper["volumeMounts"] = [{"name": "shared", "mountPath": "/go"}]
+    node.cluster.add_pod(a_running_pod("p", containers=[victim, helper], spec={"volumes": shared}))
+    node.starts("p")
+    main = node.container("p", "main")
+    assert node.agrees() == 1
+    assert node.cluster.events("p", "SliceMissing") == []
+    Path(f"/proc/{main.pid}/root/run/hami/mock/now").touch()
+    [text] = until("it is told", lambda: node.cluster.events("p", "SliceMissing"), seconds=60)
+    assert "the pod has a volume of its own at /run/hami/mock" in text
+    assert "it was stopped" in text
+    until("it has ended", lambda: main.pid not in {c.pid for c in node.containers("p")})
 
 
 def allocatable(node):

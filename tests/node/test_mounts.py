@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from hami.node.mounts import Missing, Mounted, Unknown, mounted_root, slice_mount
+from hami.node.mounts import Missing, Mounted, Unknown, mounted_slice, mounts_on, slice_mount
 
 TARGET = PurePosixPath("/run/hami/nvidia/limits")
 SLICE = "nvidia/4f3a/limits"
@@ -31,7 +31,7 @@ def a_line(root: str, point: str, *, more: str = "") -> str:
     ],
 )  # fmt: skip
 def test_what_is_mounted(lines, root):
-    assert mounted_root("\n".join(lines), str(TARGET)) == root
+    assert mounts_on("\n".join(lines), TARGET).get(str(TARGET)) == root
 
 
 class World:
@@ -116,6 +116,47 @@ def test_a_tenants_links_into_our_files_are_not_followed(world, depth):
     link.symlink_to(real.joinpath(*parts))
     found = world.look()
     assert isinstance(found, Missing)
+
+
+def test_a_slice_that_a_later_mount_above_it_hides(world):
+    """Its line is still in the table, and nobody finds it by its name any more."""
+    line = a_line("/pods/volumes/v", "/run/hami")
+    with (world.proc / "17" / "mountinfo").open("a") as table:
+        table.write(f"{line}\n")
+    found = world.look()
+    assert isinstance(found, Missing)
+    assert "finds nothing at" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("points", "beside"),
+    [
+        ([], ""),
+        (["/run"], "/run"),
+        (["/run", "/run/hami/nvidia"], "/run/hami/nvidia"),
+        (["/run/hami2", "/etc"], ""),
+    ],
+)
+def test_what_is_mounted_above_is_named(world, points, beside):
+    table = "\n".join([a_line("/", "/"), *(a_line("/v", point) for point in points)])
+    (world.proc / "17" / "mountinfo").write_text(table)
+    assert world.look() == Missing(f"process 17 has nothing mounted at {TARGET}", beside)
+
+
+@pytest.mark.parametrize(
+    ("root", "has"),
+    [
+        (f"/var/lib/hami/slices/{SLICE}", True),
+        (f"/{SLICE}", True),
+        ("/tmp/nvidia/../limits", False),
+        ("/mine", False),
+        (None, False),
+    ],
+)
+def test_any_slice_of_the_vendors(world, root, has):
+    world.mounted(*([root] if root else []))
+    assert mounted_slice(17, TARGET, "nvidia", proc=world.proc) is has
+    assert mounted_slice(18, TARGET, "nvidia", proc=world.proc) == Unknown("process 18 has ended")
 
 
 def test_a_process_that_has_ended(world):
