@@ -7,7 +7,7 @@ everything else that it looks at is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -112,6 +112,7 @@ class KubeFilter:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._all = Candidates(tuple(node.name for node in nodes), {})
+        self._every = frozenset(self._all.names)
         self._open = not any(_taints(node) for node in nodes)
         self._known: dict[object, Candidates] = {}
 
@@ -119,21 +120,27 @@ class KubeFilter:
         spec = pod.spec
         if self._open and not spec.node_selector and not spec.affinity:
             return self._all
+        terms = _terms(spec)
+        if (named := _named(terms)) is not None:
+            # A DaemonSet's pods have a node each: to remember each one's answer fills the memory.
+            return self._decide(spec, terms, named)
         key = (
             frozenset((spec.node_selector or {}).items()),
             msgspec.json.encode(spec.affinity),
             tuple(spec.tolerations or ()),
         )
         if key not in self._known:
-            self._known[key] = self._decide(spec)
+            self._known[key] = self._decide(spec, terms, self._every)
         return self._known[key]
 
-    def _decide(self, spec: PodSpec) -> Candidates:
-        terms = _terms(spec)
+    def _decide(
+        self, spec: PodSpec, terms: Sequence[Term] | None, named: Container[str]
+    ) -> Candidates:
+        """``named``: the only nodes that kube-scheduler looks at."""
         refused: dict[str, str] = {}
         names: list[str] = []
         for node in self._nodes:
-            reason = _refusal(node, spec, terms)
+            reason = _refusal(node, spec, terms) if node.name in named else NOT_SELECTED
             if reason:
                 refused[node.name] = reason
             else:
@@ -164,6 +171,17 @@ def _terms(spec: PodSpec) -> Sequence[Term] | None:
     affinity = msgspec.convert(spec.affinity, Affinity).node_affinity
     required = affinity and affinity.required_during_scheduling_ignored_during_execution
     return required.node_selector_terms if required else None
+
+
+def _named(terms: Sequence[Term] | None) -> frozenset[str] | None:
+    """The nodes that the terms name, where each names some; None: any node may do."""
+    names: set[str] = set()
+    for term in terms or ():
+        chosen = [r.values or () for r in term.match_fields or () if r.operator == "In"]
+        if not chosen:
+            return None
+        names.update(*chosen)
+    return frozenset(names) if terms else None
 
 
 def _refusal(node: Node, spec: PodSpec, terms: Sequence[Term] | None) -> str:

@@ -215,3 +215,37 @@ def test_an_affinity_without_terms_is_refused():
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     with pytest.raises(ConfigError, match="nodeSelectorTerms is empty; name at least one term"):
         read(a_pod(affinity={"nodeAffinity": {key: {"nodeSelectorTerms": []}}}))
+
+
+NAMED = line("metadata.name", "In", "n1")
+OTHER = line("metadata.name", "In", "n2")
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "expected"),
+    [
+        pytest.param(requiring(fields=[NAMED]), a_node(), "", id="the node that it names"),
+        pytest.param(
+            requiring(fields=[OTHER]), a_node(taints=[TAINT]), NOT_SELECTED,
+            id="of another node kube-scheduler looks at nothing else",
+        ),
+        pytest.param(
+            requiring(fields=[NAMED]), a_node(taints=[TAINT]),
+            "node(s) had untolerated taint {team: ml}", id="its own node's taint counts",
+        ),
+        pytest.param(
+            requiring(terms=[{"matchFields": [OTHER]}, {"matchFields": [NAMED]}]), a_node(), "",
+            id="one of two terms names it",
+        ),
+        pytest.param(
+            requiring(terms=[{"matchFields": [OTHER]}, {"matchExpressions": [line("a", "Exists")]}]),
+            a_node(labels={"a": "1"}), "", id="a term that names no node lets any in",
+        ),
+        pytest.param(
+            requiring(line("a", "Exists"), fields=[NAMED]), a_node(), NOT_SELECTED,
+            id="what else a term asks must hold on the node that it names",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_that_names_its_nodes(pod, node, expected):
+    assert refusal(pod, node) == expected
