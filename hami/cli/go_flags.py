@@ -13,8 +13,11 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-_BOOLEANS = frozenset({"true", "t", "1", "yes", "false", "f", "0", "no"})
-_TRUE = frozenset({"true", "t", "1", "yes"})
+from hami.cli.answering import answering
+from hami.domain.errors import ConfigError, shortened
+
+_TRUE = frozenset({"true", "t", "1", "yes", "on"})
+_BOOLEANS = _TRUE | {"false", "f", "0", "no", "off"}
 _SHORT = re.compile(r"-v(=?\d+)?")
 
 
@@ -34,7 +37,11 @@ class GoFlags(TyperCommand):
         super().__init__(*args, **(options | {"rich_markup_mode": None}))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(rewritten(args, self.flags(ctx))))
+        flags = self.flags(ctx)
+        words = list(rewritten(args, flags))
+        with answering():
+            check_switches(words, flags)
+        return super().parse_args(ctx, words)
 
     def flags(self, ctx: Any) -> list[Flag]:
         """Every long flag that is declared."""
@@ -64,6 +71,15 @@ def rewritten(arguments: Sequence[str], flags: Iterable[Flag]) -> Iterator[str]:
             yield f"--{bare}"
         else:
             yield f"--{bare}" if value.lower() in _TRUE else f"--no-{bare}"
+
+
+def check_switches(words: Sequence[str], flags: Iterable[Flag]) -> None:
+    """Raises ConfigError: a switch among these words has a value that is neither yes nor no."""
+    switches = {f"--{flag.name}" for flag in flags if flag.switch}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in switches:
+            raise ConfigError(f"{name} {shortened(value)!r}: write true or false")
 
 
 def _verbosity(argument: str) -> Iterator[str]:

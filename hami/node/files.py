@@ -28,13 +28,15 @@ _REMEDIES = MappingProxyType(
         errno.EDQUOT: "free space there or raise the quota",
         errno.EROFS: "the file system is mounted read-only; remount it or look for disk errors",
         errno.EACCES: "the agent must run as root and may need an SELinux or AppArmor rule",
-        errno.EPERM: "the agent needs CAP_SYS_ADMIN and to run as root",
+        errno.EPERM: "the agent needs to run as root, with CAP_SYS_ADMIN where it mounts",
         errno.EIO: "the disk is failing; look into the kernel's log",
         errno.ELOOP: "a symbolic link is where a file or directory should be; remove it",
         errno.ENOTDIR: "something else is where a directory should be; remove it",
         errno.EISDIR: "a directory is where a file should be; remove it",
     }
 )
+_KERNELS = (("sys",), ("proc",))
+"""What the kernel itself shows as files."""
 
 
 class StoreFailed(HamiError):
@@ -59,6 +61,8 @@ def store_failures(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         cause = error.strerror or str(error)
         remedy = _REMEDIES.get(error.errno or 0, "look at the node's disk and mounts")
+        if path.parts[1:2] in _KERNELS:
+            remedy = f"no files can be made below /{path.parts[1]}; name another directory"
         raise StoreFailed(f"{path}: cannot {doing}: {cause}; {remedy}") from error
 
 

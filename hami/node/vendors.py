@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from importlib import metadata
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.units import VendorKey
@@ -34,8 +36,15 @@ def vendor_named(vendors: Mapping[VendorKey, Vendor], name: str) -> Vendor:
             f"has no hook {_DISCOVERS}); install a version that does. With such a hook: {known}"
         )
     raise ConfigError(
-        f"no installed plugin has the vendor {shortened(name)!r} (installed: {known}); run "
-        f"pip install 'hami[{name.lower()}]' or install the vendor's own plugin"
+        f"no installed plugin has the vendor {shortened(name)!r} (installed: {known}); install "
+        f"{_plugin_of(name)}"
         if name.isidentifier()
         else f"{shortened(name)!r} is no vendor; name one of {known}"
     )
+
+
+def _plugin_of(vendor: str) -> str:
+    """The package that hami itself offers for it, or that it has none."""
+    package = f"hami-{vendor.lower()}"
+    offered = {re.split(r"[^\w.-]", one)[0] for one in metadata.requires("hami") or ()}
+    return package if package in offered else "that vendor's own plugin"

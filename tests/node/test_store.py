@@ -343,6 +343,19 @@ def test_a_failure_names_path_cause_and_remedy(tmp_path, code, remedy):
         raise OSError(code, os.strerror(code))
 
 
+@pytest.mark.parametrize(
+    ("path", "code", "remedy"),
+    [
+        ("/sys/hami/mock.lock", errno.EPERM, "no files can be made below /sys; name another"),
+        ("/proc/hami/mock.lock", errno.ENOENT, "no files can be made below /proc; name another"),
+        ("/system/mock.lock", errno.EPERM, "the agent needs to run as root"),
+    ],
+)
+def test_below_the_kernels_own_files_no_right_helps(path, code, remedy):
+    with pytest.raises(StoreFailed, match=remedy), store_failures("lock", Path(path)):
+        raise OSError(code, os.strerror(code))
+
+
 # SELinux.
 
 
