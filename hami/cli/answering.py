@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
+from hami.cli.interrupts import raise_at_interrupt
 from hami.cli.visible import visible
 from hami.domain.errors import HamiError
 from hami.vendor import VendorFailure
@@ -16,7 +17,8 @@ BAD_INPUT = 2
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Errors that somebody can mend become one line and an exit code."""
+    """A command's work: errors that somebody can mend become one line and an exit code."""
+    raise_at_interrupt()
     try:
         yield
     except HamiError as error:

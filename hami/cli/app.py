@@ -14,12 +14,13 @@ import msgspec
 import typer
 
 from hami import __version__
-from hami.cli.answering import Failures, answering, warn
+from hami.cli.answering import answering, warn
 from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.late import Commands
+from hami.cli.loading import installed_vendors
 from hami.cli.visible import visible
 from hami.domain.errors import PluginRejected
-from hami.plugins import Vendors, load_vendors
+from hami.plugins import Vendors
 
 T = TypeVar("T")
 
@@ -186,7 +187,7 @@ def demo_command(
 
     with answering():
         config = files.read_device_config(device_config) if device_config else {}
-        vendors = load_vendors(config, on_failure=Failures())
+        vendors = installed_vendors(config)
         console = terminal.output_console()
         if manifests:
             found = _completed(demo.run_manifests(vendors, config, manifests))
@@ -222,7 +223,7 @@ def up_command(
 
     with answering():
         config = files.read_device_config(device_config) if device_config else {}
-        vendors = load_vendors(config, profiles=profiles, on_failure=Failures())
+        vendors = installed_vendors(config, profiles=profiles)
         agents = up.agents_of(agent or [], vendors)
         documents = up.begin_with(vendors, config, nodes, cluster, alone=not agents)
         settings = up.settings_of(config, port=port, profiles=profiles)
@@ -275,7 +276,7 @@ def plugins_command(*, as_json: Json = False, profiles: Profiles = None) -> None
 
     broken: list[PluginRejected] = []
     with answering():
-        vendors = load_vendors(profiles=profiles, on_failure=Failures(), on_broken=broken.append)
+        vendors = installed_vendors({}, profiles=profiles, on_broken=broken.append)
         if as_json:
             _print_json(_plugins_as_json(vendors))
         else:

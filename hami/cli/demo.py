@@ -47,7 +47,7 @@ def run_demo(
         console.print(
             "starting an API server, a kube-scheduler, kubelets and the scheduler service ..."
         )
-    return interruptible(work())
+    return interruptible(work)
 
 
 def run_manifests(
@@ -74,7 +74,7 @@ def run_manifests(
             await settled(cluster)
             return await outcome(cluster, applied)
 
-    return interruptible(work())
+    return interruptible(work)
 
 
 def print_demo(console: Console, result: DemoResult) -> None:
@@ -87,14 +87,14 @@ def print_demo(console: Console, result: DemoResult) -> None:
     console.print(Text(visible(text), style=style))
 
 
-def interruptible(work: Coroutine[Any, Any, T]) -> T | None:
+def interruptible(work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     """Its result, or None when a signal ended it; everything is tidied up either way."""
     results: list[T] = []
 
     async def kept() -> None:
-        results.append(await work)
+        results.append(await work())
 
-    run_until_signal(kept())
+    run_until_signal(kept)
     return results[0] if results else None
 
 

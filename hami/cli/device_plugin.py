@@ -99,4 +99,4 @@ def run_device_plugin(
         code.release()
         log.info("ready")
 
-    run_until_signal(agent.serve(config, source=source, ready=ready))
+    run_until_signal(lambda: agent.serve(config, source=source, ready=ready))

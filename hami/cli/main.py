@@ -20,6 +20,9 @@ INTERNAL, UNWRITABLE = 70, 74
 
 def main() -> None:
     """Run the command and exit."""
+    # Background jobs of scripts, and some CI runners' children, begin with SIGINT ignored; whoever
+    # sends us one means us all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     output = replace_streams()
     code = _run()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -36,8 +39,9 @@ def main() -> None:
 
 def _run() -> Any:
     try:
-        app = _imported().app
-        app()
+        with ending_at_interrupt():
+            app = _imported().app
+            app()
     except SystemExit as end:
         return end.code
     except KeyboardInterrupt:
@@ -52,9 +56,8 @@ def _imported() -> Any:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # gRPC tells of every connection that the other end closes, on standard error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    with ending_at_interrupt():
-        import_structlog_alone()
-        return imported_for_good("hami.cli.app")
+    import_structlog_alone()
+    return imported_for_good("hami.cli.app")
 
 
 def _internal_error(error: Exception) -> int:

@@ -6,25 +6,30 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from hami.domain.errors import HamiError
 
 _INTERRUPTED = 130
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
+def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
 
     Raises:
         HamiError: something must be changed, also where it came out of a task group.
     """
+    # One that comes before the loop can take it waits: a loop left half made tells of itself.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         # asyncio's own loop: uvloop answered no faster here when measured.
-        asyncio.run(_cancelled_by_signals(serving))
+        asyncio.run(_cancelled_by_signals(serve, before))
     except BaseExceptionGroup as group:
         raise _to_be_mended(group) or group from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
@@ -38,8 +43,10 @@ def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
     return first if isinstance(first, HamiError) else None
 
 
-async def _cancelled_by_signals(serving: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.ensure_future(serving)
+async def _cancelled_by_signals(
+    serve: Callable[[], Coroutine[Any, Any, None]], unblocked: set[int | signal.Signals]
+) -> None:
+    task = asyncio.ensure_future(serve())
     told: list[signal.Signals] = []
 
     def stop(which: signal.Signals) -> None:
@@ -50,8 +57,9 @@ async def _cancelled_by_signals(serving: Coroutine[Any, Any, None]) -> None:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    for which in (signal.SIGTERM, signal.SIGINT):
+    for which in _ENDING:
         loop.add_signal_handler(which, stop, which)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     try:
         await task
     except asyncio.CancelledError:

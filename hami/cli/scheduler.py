@@ -75,7 +75,7 @@ def run_scheduler(
     # Imported late: other commands need no server.
     with ending_at_interrupt():
         service = imported_for_good("hami.scheduler.service")
-    run_until_signal(service.serve(config, ready, source=source))
+    run_until_signal(lambda: service.serve(config, ready, source=source))
 
 
 def _warnings(config: SchedulerConfig, source: ConfigSource) -> list[str]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hami.cli.answering import Failures, warn
+from hami.cli.answering import warn
 from hami.cli.files import check_one_stdin, read_device_config, read_text, shown
+from hami.cli.loading import installed_vendors
 from hami.cli.policies import read_policy
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_simulation
 from hami.cli.terminal import output_console
-from hami.plugins import load_vendors
 from hami.policy.admission import AdmissionSettings
 from hami.sim.manifests import read_manifests
 from hami.sim.result import Simulation
@@ -32,9 +32,7 @@ def simulated(
     config = read_device_config(device_config) if device_config else {}
     settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
     manifests = read_manifests([(shown(path), read_text(path)) for path in files])
-    vendors = load_vendors(
-        config, profiles=profiles, on_failure=Failures(), on_broken=lambda p: warn(str(p))
-    )
+    vendors = installed_vendors(config, profiles=profiles, on_broken=lambda p: warn(str(p)))
     with progress_bar(Console(stderr=True)) as progress:
         result = simulate(vendors, manifests, settings, progress)
     warn(*manifests.warnings, *result.warnings)

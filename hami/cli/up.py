@@ -143,7 +143,7 @@ def run_up(
                 _remove(kubeconfig)
 
     console.print("starting the cluster ...")
-    interruptible(work())
+    interruptible(work)
 
 
 def write_kubeconfig(path: Path, content: Mapping[str, Any]) -> None:

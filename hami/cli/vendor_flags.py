@@ -14,6 +14,7 @@ from typing import Any
 
 from hami.cli.answering import answering
 from hami.cli.go_flags import Flag, GoFlags, rewritten
+from hami.cli.interrupts import ending_at_interrupt
 from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.options import NodeOption, OptionKind
 from hami.node.config_source import AgentSource
@@ -49,7 +50,8 @@ class DevicePluginCommand(GoFlags):
 
     def _split(self, args: list[str], own: list[Flag]) -> tuple[list[str], VendorFlags]:
         broken: list[PluginRejected] = []
-        vendors = load_vendors(on_broken=broken.append)
+        with ending_at_interrupt():
+            vendors = load_vendors(on_broken=broken.append)
         words = list(rewritten(args, own))
         name = _vendor_of(words, own)
         vendor = _named(vendors, name, broken) if name else None

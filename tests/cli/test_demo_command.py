@@ -170,11 +170,36 @@ def test_files_of_ones_own_are_applied_and_shown(place):
     assert ", 1 pending, 0 denied." in result.stdout
 
 
-@pytest.mark.parametrize("second", [0.5, 2.5])
-def test_ctrl_c_ends_the_demo_with_130_and_nothing_is_left(place, second):
-    process = subprocess.Popen([*COMMAND, "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def ignored() -> None:
+    """As in a background job of a script, or below some CI runners."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def imports(process: subprocess.Popen[bytes]) -> bool:
+    """The command is past Python's own start and loads its modules."""
+    return "msgspec" in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def begun(process: subprocess.Popen[bytes]) -> bool:
+    return process.stdout.readline().startswith(b"starting an API server")
+
+
+def halfway(process: subprocess.Popen[bytes]) -> bool:
+    return process.stdout.readline().startswith("✓ three pods".encode())
+
+
+@pytest.mark.parametrize("inherited", [None, ignored], ids=["as a shell does", "SIGINT ignored"])
+@pytest.mark.parametrize("moment", [imports, begun, halfway])
+def test_ctrl_c_ends_the_demo_with_130_and_nothing_is_left(place, moment, inherited):
+    process = subprocess.Popen(
+        [*COMMAND, "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"},
+        preexec_fn=inherited,  # noqa: PLW1509 -- no thread of ours runs
+    )
     try:
-        time.sleep(second)
+        until(lambda: moment(process), moment.__name__)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
     finally:

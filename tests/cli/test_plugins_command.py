@@ -10,6 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import hami.cli.app as cli
+from hami.cli import loading
 from hami.cli.render import print_plugins
 from hami.domain.errors import PluginRejected
 from hami.plugins import load_vendors
@@ -50,7 +51,7 @@ def test_a_plugin_that_cannot_be_used_is_one_line_and_2(monkeypatch):
     def rejected(*_, **__):
         raise PluginRejected("plugin 'acme' of hami-acme does not import: uninstall hami-acme")
 
-    monkeypatch.setattr(cli, "load_vendors", rejected)
+    monkeypatch.setattr(loading, "load_vendors", rejected)
     result = hami("plugins")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (

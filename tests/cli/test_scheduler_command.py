@@ -300,7 +300,7 @@ async def serving():
         print("closing", flush=True)
         await asyncio.sleep(float(sys.argv[1]))
         print("closed", flush=True)
-run_until_signal(serving())
+run_until_signal(serving)
 """
 
 

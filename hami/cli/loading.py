@@ -1,0 +1,22 @@
+"""The installed plugins, for a command that tells of their failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hami.calls import OnBroken, refuse_broken
+from hami.cli.answering import Failures
+from hami.cli.interrupts import ending_at_interrupt
+from hami.hookspecs import PluginConfig
+from hami.plugins import Vendors, load_vendors
+
+
+def installed_vendors(
+    config: PluginConfig,
+    *,
+    profiles: Path | None = None,
+    on_broken: OnBroken = refuse_broken,
+) -> Vendors:
+    """As :func:`load_vendors`; a plugin is imported here, and may load libraries."""
+    with ending_at_interrupt():
+        return load_vendors(config, profiles=profiles, on_failure=Failures(), on_broken=on_broken)
