@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hami.calls import OnBroken, refuse_broken
 from hami.cli.answering import Failures
 from hami.cli.interrupts import ending_at_interrupt
+from hami.discovery import OnBroken, refuse_broken
 from hami.hookspecs import PluginConfig
 from hami.plugins import Vendors, load_vendors
 
