@@ -15,8 +15,12 @@
 /* Tell the stream what this thread launched on it, and turn to another one. */
 static void flush(struct hami_launcher *launcher)
 {
-    if (launcher->unflushed > 0)
-        hami_stream_extend(launcher->stream, launcher->first, launcher->unflushed);
+    if (launcher->unflushed > 0) {
+        hami_extend(&launcher->stream->end, launcher->since, launcher->unflushed);
+        hami_extend(&launcher->stream->alone, launcher->first, launcher->unflushed);
+        hami_extend(&launcher->share->queue, launcher->first,
+                    hami_queued(launcher->share, launcher->unflushed));
+    }
     if (launcher->stream_key != 0 && launcher->lease_used < launcher->end)
         launcher->lease_used = launcher->end;
     launcher->unflushed = 0;
@@ -72,19 +76,34 @@ static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
     return open ? 0 : hami_bucket_opens_in(bucket, terms->percent);
 }
 
+/* Work that waits at the gate for as long as there is other work never shows that it could run
+ * beside that. So one launch may go that would then be done with what is paid for, and the more,
+ * the less each turns out to take of its own. What it really takes is charged. */
+static bool may_try(struct hami_work *work, int64_t start, int64_t horizon)
+{
+    struct hami_share *share = work->share;
+
+    work->trial = work->known && work->behind > 0 && start + work->estimate <= horizon &&
+                  atomic_load_explicit(&share->trying, memory_order_relaxed) <
+                      HAMI_OVERLAP_ALL / hami_alone(share);
+    if (work->trial)
+        atomic_fetch_add_explicit(&share->trying, 1, memory_order_relaxed);
+    return work->trial;
+}
+
 /* Move the horizon so that it covers `end`, and pay for it; 0, or how long to wait. */
 static int64_t put_off(struct hami_launcher *launcher, struct hami_work *work,
                        const struct hami_terms *terms, int64_t now, int64_t start)
 {
     struct hami_share *share = work->share;
     int64_t horizon = atomic_load_explicit(&share->horizon, memory_order_relaxed);
-    int64_t end = start + work->estimate;
+    int64_t end = start + work->lasts;
     int64_t target, base, wait;
 
     if (end > horizon) {
         horizon = give_back(launcher, work);
         wait = gate(share, work->bucket, terms, now);
-        if (wait > 0)
+        if (wait > 0 && !may_try(work, start, horizon))
             return wait;
         target = end + lease(launcher, work);
     }
@@ -139,31 +158,55 @@ static bool to_measure(const struct hami_compute *compute, struct hami_launcher 
      * more. */
     work->first = !work->known && before == 0 &&
                   atomic_load_explicit(&work->entry->samples, memory_order_relaxed) == 0;
-    return !work->unmeasurable && (work->known ? due : work->first || !measuring);
+    return work->known ? due || work->trial : work->first || !measuring;
+}
+
+static int64_t later_of(const _Atomic int64_t *end, int64_t now)
+{
+    int64_t found = atomic_load_explicit(end, memory_order_relaxed);
+
+    return found > now ? found : now;
+}
+
+/* When a launch ends that its stream comes to at `start`, where the queue is done at `queue`. */
+static int64_t ends_at(const struct hami_share *share, int64_t start, int64_t queue,
+                       int64_t estimate)
+{
+    int64_t alone = start + estimate;
+    int64_t queued = queue + hami_queued(share, estimate);
+
+    return alone > queued ? alone : queued;
 }
 
 bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launcher,
                        unsigned int row, uint64_t stream_key, int64_t estimate)
 {
     int64_t cost = estimate > launcher->launch_cost ? estimate : launcher->launch_cost;
+    int64_t beside = launcher->beside + estimate;
     struct hami_stream *stream;
-    int64_t ends, start;
+    int64_t end;
 
     if (launcher->share != &compute->shares[row] || launcher->launches >= HAMI_LAUNCHES_AHEAD ||
-        launcher->beside + estimate > UNTIMED || launcher->credit < cost)
+        launcher->credit < cost)
+        return false;
+    beside -= hami_queued(launcher->share, estimate);
+    if (beside > UNTIMED)
         return false;
     stream = hami_stream_find(compute, stream_key, true);
-    ends = atomic_load_explicit(&stream->end, memory_order_relaxed);
-    start = ends > launcher->first ? ends : launcher->first;
-    if (start + estimate > launcher->covered)
+    end = ends_at(launcher->share, later_of(&stream->end, launcher->first),
+                  later_of(&launcher->share->queue, launcher->first) +
+                      hami_queued(launcher->share, launcher->unflushed),
+                  estimate);
+    if (end > launcher->covered)
         return false;
     flush(launcher);
     launcher->credit -= cost;
     launcher->stream = stream;
     launcher->stream_key = stream_key;
-    launcher->end = start + estimate;
+    launcher->since = end - estimate;
+    launcher->end = end;
     launcher->unflushed = estimate;
-    launcher->beside += estimate;
+    launcher->beside = beside;
     launcher->launches++;
     return true;
 }
@@ -171,7 +214,7 @@ bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launc
 int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
                    struct hami_work *work, const struct hami_terms *terms, int64_t now)
 {
-    int64_t ends, start, wait;
+    int64_t queue, start, end, wait;
 
     flush(launcher);
     if (launcher->share != work->share) {
@@ -189,18 +232,28 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     if (!terms->limited)
         atomic_store_explicit(&work->share->unpaid, true, memory_order_relaxed);
     work->stream = hami_stream_find(compute, work->stream_key, true);
-    ends = atomic_load_explicit(&work->stream->end, memory_order_relaxed);
-    work->idle = ends <= now;
-    start = work->idle ? now : ends;
+    start = later_of(&work->stream->end, now);
+    queue = later_of(&work->share->queue, now);
+    end = ends_at(work->share, start, queue, work->estimate);
+    work->idle = start == now;
+    work->behind = queue > start ? queue - start : 0;
+    work->mixed = work->behind > work->estimate / 4;
+    work->start = start;
+    work->lasts = end - start;
+    work->alone = hami_alone(work->share);
+    work->restated = atomic_load_explicit(&work->share->restated, memory_order_relaxed);
     wait = put_off(launcher, work, terms, now, start);
     if (wait > 0)
         return wait;
     launcher->stream = work->stream;
     launcher->stream_key = work->stream_key;
-    launcher->end = start + work->estimate;
+    launcher->end = end;
+    launcher->since = end - work->estimate;
     launcher->first = now;
     launcher->launched = true;
-    hami_stream_extend(work->stream, now, work->estimate);
+    hami_extend(&work->stream->end, launcher->since, work->estimate);
+    hami_extend(&work->stream->alone, now, work->estimate);
+    hami_extend(&work->share->queue, now, hami_queued(work->share, work->estimate));
     launcher->launches = 0;
     launcher->beside = 0;
     work->place = atomic_load_explicit(&work->share->charged, memory_order_relaxed);
@@ -216,6 +269,9 @@ void hami_admit_undo(struct hami_launcher *launcher, const struct hami_work *wor
         return;
     }
     atomic_fetch_sub_explicit(&work->stream->end, work->estimate, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&work->stream->alone, work->estimate, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&work->share->queue, hami_queued(work->share, work->estimate),
+                              memory_order_relaxed);
     if (work->charged > 0) { /* the lease that came with it goes back as any other */
         hami_charge_time(work, -work->charged);
         atomic_fetch_sub_explicit(&work->share->horizon, work->charged, memory_order_relaxed);

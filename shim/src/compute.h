@@ -2,7 +2,9 @@
  *
  * Work is charged in device time, and not once per launch: what a launch is charged is by how much
  * it puts off the moment at which this process is done with the device, its *horizon*. Work that
- * runs beside other work of the process puts off nothing and is free.
+ * runs beside other work of the process puts off nothing and is free. Which work that is, nobody
+ * knows beforehand: what is launched on one stream while another has work is taken to come after
+ * that, until measurements show that it does not wait (`overlap`).
  *
  * Nothing here sleeps, calls the driver or asks for the time: gate.c and samples.c do, and the
  * model in tests/ does it in a time of its own. */
@@ -25,11 +27,18 @@
 struct hami_stream {
     _Atomic uint64_t key; /* 0: free */
     _Atomic int64_t end;
+    _Atomic int64_t alone; /* the same if it waited for no other stream */
 } __attribute__((aligned(64)));
 
 /* One process on one device. */
 struct hami_share {
-    _Atomic int64_t horizon;
+    _Atomic int64_t horizon; /* paid for up to here */
+    /* When the device would be done if it did all streams' work in the order of the launches, of
+     * each launch that part which does not run beside others. */
+    _Atomic int64_t queue;
+    _Atomic int64_t restated;  /* by how much single measurements moved that in all */
+    _Atomic uint32_t overlap;  /* the part that does, of HAMI_OVERLAP_ALL; 0: nothing is known */
+    _Atomic uint32_t trying;   /* launches under way to find out */
     _Atomic bool closed; /* the gate */
     /* What this process was charged for in all, and of that the work known to be done, and since
      * when: up to the latest launch whose measurement came in. `measuring` are under way. */
@@ -42,6 +51,10 @@ struct hami_share {
     struct hami_lock correcting;
     struct hami_correction correction; /* under the lock */
 } __attribute__((aligned(64)));
+
+/* Some of each launch always counts: on ever more streams more is launched than runs at a time. */
+#define HAMI_OVERLAP_ALL 65536u
+#define HAMI_OVERLAP_MOST (HAMI_OVERLAP_ALL - HAMI_OVERLAP_ALL / 64)
 
 /* One process. All zero at first; about 1.1 MiB, of which only what is used is touched. */
 struct hami_compute {
@@ -67,8 +80,9 @@ struct hami_launcher {
     struct hami_stream *stream; /* whose end is kept here */
     uint64_t stream_key;
     int64_t end;        /* of the stream */
-    int64_t unflushed;  /* of that, not yet in the stream itself */
-    int64_t first;      /* when the first of that was launched */
+    int64_t unflushed;  /* of that, not yet in the stream itself, nor in the queue */
+    int64_t since;      /* when that begins, at the earliest */
+    int64_t first;      /* when this thread last looked at the clock */
     int64_t covered;    /* ends up to here cost nothing */
     int64_t lease_end;  /* the horizon, if this thread was the last to put it off; 0: it was not */
     int64_t lease_used; /* of that the part in use */
@@ -94,18 +108,25 @@ struct hami_work {
     uint64_t stream_key; /* of hami_stream_key */
     struct hami_bucket *bucket;
     struct hami_share *share;
-    bool unmeasurable; /* events around it would change how it runs */
     /* Set by hami_admit: */
     bool limited;
     bool known;    /* the estimate was measured */
     bool forgiven; /* the debt it made was more than a bucket remembers */
     bool idle;     /* nothing is known to run before it in its stream */
+    bool mixed;    /* work of other streams may be in its way */
+    int64_t behind;   /* so much of the queue comes after what is before it in its stream */
+    int64_t alone;    /* the part of work that runs beside no other, of HAMI_OVERLAP_ALL, */
+    int64_t restated; /* and this of the share, when it was admitted */
+    int64_t settled;  /* by so much measurements of this launch moved the queue */
     struct hami_estimate *entry;
     struct hami_stream *stream;
     int64_t estimate; /* how long it is taken to run */
+    int64_t start;    /* when its stream comes to it */
+    int64_t lasts;    /* and how long to last in its stream, with what it waits for */
     int64_t charged;  /* by how much the horizon moved for it */
     int64_t place;    /* what the process was charged for in all with it */
     bool first;       /* of its function: a measurement has the loading of code in it */
+    bool trial;       /* it went though the gate is closed, to find out what runs beside what */
     bool sample;      /* measure this one */
 };
 
@@ -158,8 +179,9 @@ void hami_admit_unmeasured(const struct hami_work *work);
 void hami_sampling(const struct hami_work *work);
 
 /* A measured launch has taken `taken` so far, or in all if `ended`, where it was said to take
- * `said`: at first its estimate, later what the call before said. */
-void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t now,
+ * `said`: at first how long it lasts, later what the call before said. Other measured work of the
+ * share is expected to run until `others`. */
+void hami_settle(struct hami_compute *compute, struct hami_work *work, int64_t now, int64_t others,
                  int64_t said, int64_t taken, bool ended);
 /* The measurement came to nothing. */
 void hami_settle_nothing(const struct hami_work *work);

@@ -6,6 +6,17 @@
 #define LONGEST_SAMPLE (40 * HAMI_MICROSECOND)
 #define LONGEST_LAUNCH (10 * HAMI_MICROSECOND)
 
+/* Not below nothing: the entry may have been given to something else meanwhile. */
+static void one_less(_Atomic uint32_t *count)
+{
+    uint32_t found = atomic_load_explicit(count, memory_order_relaxed);
+
+    while (found > 0 && !atomic_compare_exchange_weak_explicit(count, &found, found - 1,
+                                                               memory_order_relaxed,
+                                                               memory_order_relaxed))
+        ;
+}
+
 void hami_admit_unmeasured(const struct hami_work *work)
 {
     if (atomic_load_explicit(&work->entry->samples, memory_order_relaxed) > 0 || work->charged <= 0)
@@ -23,20 +34,14 @@ void hami_sampling(const struct hami_work *work)
         atomic_fetch_add_explicit(&work->entry->pending, 1, memory_order_relaxed);
 }
 
-/* Not below nothing: the entry may have been given to something else meanwhile. */
-static void one_less(_Atomic uint32_t *count)
-{
-    uint32_t found = atomic_load_explicit(count, memory_order_relaxed);
-
-    while (found > 0 && !atomic_compare_exchange_weak_explicit(count, &found, found - 1,
-                                                               memory_order_relaxed,
-                                                               memory_order_relaxed))
-        ;
-}
-
 void hami_settle_nothing(const struct hami_work *work)
 {
     one_less(&work->share->measuring);
+    if (work->trial)
+        one_less(&work->share->trying);
+    /* Trials that could not be measured. */
+    if (atomic_load_explicit(&work->share->measuring, memory_order_relaxed) == 0)
+        atomic_store_explicit(&work->share->trying, 0, memory_order_relaxed);
     if (!work->first)
         one_less(&work->entry->pending);
 }
@@ -60,22 +65,97 @@ static void done_up_to(const struct hami_work *work, int64_t now)
     hami_settle_nothing(work);
 }
 
-void hami_settle(struct hami_compute *compute, const struct hami_work *work, int64_t now,
+static bool has_waited(const struct hami_work *work, int64_t taken)
+{
+    return taken > work->estimate * 5 / 4;
+}
+
+/* By how much the queue is wrong about the end of a launch that took `taken`. One that its stream
+ * came to at once tells the whole error, of which others before it may have told since. One that
+ * waited in its stream tells that of a few launches, as do those beside it. */
+static int64_t unforeseen(const struct hami_work *work, int64_t behind, int64_t taken)
+{
+    int64_t alone = hami_alone(work->share);
+    int64_t late = work->start + taken -
+                   atomic_load_explicit(&work->share->queue, memory_order_relaxed);
+    int64_t lasts;
+
+    /* No stream tells of it any more, and its end is known to the instant. */
+    if (work->idle && late > 0 && has_waited(work, taken) && !hami_stream_lives(work))
+        return work->settled + late;
+    if (!work->mixed)
+        return hami_queued(work->share, taken - work->lasts);
+    lasts = (int64_t)((__int128)behind * alone / work->alone) +
+            hami_queued(work->share, work->estimate);
+    if (lasts < work->estimate)
+        lasts = work->estimate;
+    return work->idle ? taken - lasts
+                      : (int64_t)((__int128)(taken - lasts) * work->estimate / lasts);
+}
+
+/* A launch was to wait for `behind`, going by the part of work that was known to run beside no other;
+ * how long it did wait says what that part is. */
+static int64_t learn_overlap(const struct hami_work *work, int64_t behind, int64_t taken)
+{
+    const int64_t least = HAMI_OVERLAP_ALL - HAMI_OVERLAP_MOST;
+    int64_t alone = hami_alone(work->share);
+    int64_t waited = taken > work->estimate ? taken - work->estimate : 0;
+
+    if (waited > 64 * behind)
+        waited = 64 * behind;
+    alone = (alone + work->alone * waited / behind) / 2;
+    if (alone > (int64_t)HAMI_OVERLAP_ALL)
+        alone = HAMI_OVERLAP_ALL;
+    if (alone < least)
+        alone = least;
+    atomic_store_explicit(&work->share->overlap, HAMI_OVERLAP_ALL - (uint32_t)alone,
+                          memory_order_relaxed);
+    return alone;
+}
+
+/* What a measurement says of launches of the same thing to come; 0: nothing. */
+static int64_t lesson(const struct hami_work *work, int64_t behind, int64_t taken)
+{
+    uint32_t overlap = atomic_load_explicit(&work->share->overlap, memory_order_relaxed);
+
+    if (!work->mixed)
+        return taken;
+    if (!work->known)
+        return taken - behind > taken / 2 ? taken - behind : taken / 2;
+    /* The part that is alone cannot be more than all: the launches were taken to be too short. */
+    return overlap == 0 ? (int64_t)((__int128)work->estimate * taken / work->lasts) : 0;
+}
+
+void hami_settle(struct hami_compute *compute, struct hami_work *work, int64_t now, int64_t others,
                  int64_t said, int64_t taken, bool ended)
 {
-    int64_t owed;
+    int64_t since = atomic_load_explicit(&work->share->restated, memory_order_relaxed) -
+                    work->restated - work->settled;
+    int64_t behind = work->behind + (work->idle ? since : 0);
+    int64_t off = unforeseen(work, behind, taken);
+    int64_t time, owed;
 
-    charge_more(work, hami_stream_restate(compute, work, taken - said));
-    if (ended)
-        done_up_to(work, now);
-    if (!ended || atomic_load_explicit(&work->entry->key, memory_order_relaxed) !=
-                      hami_what_key(&work->what))
+    charge_more(work, hami_restate(compute, work, others, taken - said, off - work->settled));
+    work->settled = off;
+    if (!ended)
+        return;
+    if (work->known && behind > 0 &&
+        (work->mixed || (work->idle && work->behind > 0 && has_waited(work, taken)))) {
+        int64_t before = hami_alone(work->share);
+        int64_t after = learn_overlap(work, behind, taken);
+
+        /* What is on its way was charged by the old one. */
+        charge_more(work, hami_rescale(compute, work, others, now, after, before));
+    }
+    time = lesson(work, behind, taken);
+    done_up_to(work, now);
+    if (atomic_load_explicit(&work->entry->key, memory_order_relaxed) != hami_what_key(&work->what))
         return;
     if (work->first) {
         hami_estimate_guessed(work->entry, taken);
-    } else {
-        owed = hami_estimate_measured(&compute->estimates, work->entry, taken);
-        hami_streams_restate(compute, work, now, owed);
+    } else if (time > 0) {
+        owed = hami_estimate_measured(&compute->estimates, work->entry, time);
+        hami_restate_all(compute, work, now, owed);
         charge_more(work, owed);
     }
 }

@@ -17,6 +17,7 @@ static void list(struct hami_compute *compute, struct hami_stream *stream)
     uint32_t place = atomic_fetch_add_explicit(&compute->listed, 1, memory_order_relaxed);
 
     atomic_store_explicit(&stream->end, 0, memory_order_relaxed);
+    atomic_store_explicit(&stream->alone, 0, memory_order_relaxed);
     atomic_store_explicit(&compute->list[place % HAMI_STREAMS_LISTED], stream,
                           memory_order_relaxed);
 }
@@ -59,14 +60,14 @@ void hami_compute_forget_stream(struct hami_compute *compute, uint64_t key)
         atomic_store_explicit(&stream->key, STREAM_GONE, memory_order_relaxed);
 }
 
-void hami_stream_extend(struct hami_stream *stream, int64_t since, int64_t time)
+void hami_extend(_Atomic int64_t *end, int64_t since, int64_t time)
 {
-    int64_t found = atomic_load_explicit(&stream->end, memory_order_relaxed);
-    int64_t end;
+    int64_t found = atomic_load_explicit(end, memory_order_relaxed);
+    int64_t later;
 
     do
-        end = (found > since ? found : since) + time;
-    while (!atomic_compare_exchange_weak_explicit(&stream->end, &found, end, memory_order_relaxed,
+        later = (found > since ? found : since) + time;
+    while (!atomic_compare_exchange_weak_explicit(end, &found, later, memory_order_relaxed,
                                                   memory_order_relaxed));
 }
 
@@ -86,14 +87,15 @@ static struct hami_stream *listed(struct hami_compute *compute, unsigned int n, 
                                                                                        : NULL;
 }
 
-#define NO_END INT64_MIN /* no stream of the device is listed */
-
-static int64_t last_end(struct hami_compute *compute, uint64_t key)
+/* When all work of the device is done, as far as is known. */
+static int64_t last_end(struct hami_compute *compute, const struct hami_work *work, int64_t others)
 {
-    int64_t last = NO_END;
+    int64_t last = atomic_load_explicit(&work->share->queue, memory_order_relaxed);
 
+    if (last < others)
+        last = others;
     for (unsigned int n = 0; n < HAMI_STREAMS_LISTED; n++) {
-        const struct hami_stream *stream = listed(compute, n, key);
+        const struct hami_stream *stream = listed(compute, n, work->stream_key);
         int64_t end = stream ? atomic_load_explicit(&stream->end, memory_order_relaxed) : last;
 
         if (end > last)
@@ -102,39 +104,72 @@ static int64_t last_end(struct hami_compute *compute, uint64_t key)
     return last;
 }
 
-static int64_t in_proportion(const struct hami_work *work, int64_t later)
+int64_t hami_restate(struct hami_compute *compute, const struct hami_work *work, int64_t others,
+                     int64_t later, int64_t unforeseen)
 {
-    return (int64_t)((__int128)later * work->charged / work->estimate);
-}
+    int64_t before = last_end(compute, work, others);
+    int64_t moved;
 
-int64_t hami_stream_restate(struct hami_compute *compute, const struct hami_work *work,
-                            int64_t later)
-{
-    int64_t before, after, moved;
-
-    if (atomic_load_explicit(&work->stream->key, memory_order_relaxed) != work->stream_key)
-        return in_proportion(work, later);
-    before = last_end(compute, work->stream_key);
-    atomic_fetch_add_explicit(&work->stream->end, later, memory_order_relaxed);
-    after = last_end(compute, work->stream_key);
-    if (before == NO_END || after == NO_END) /* another thread destroyed it meanwhile */
-        return in_proportion(work, later);
-    moved = after - before;
+    if (hami_stream_lives(work)) {
+        atomic_fetch_add_explicit(&work->stream->end, later, memory_order_relaxed);
+        if (work->lasts <= work->estimate)
+            atomic_fetch_add_explicit(&work->stream->alone, later, memory_order_relaxed);
+    }
+    atomic_fetch_add_explicit(&work->share->queue, unforeseen, memory_order_relaxed);
+    atomic_fetch_add_explicit(&work->share->restated, unforeseen, memory_order_relaxed);
+    moved = last_end(compute, work, others) - before;
     /* Other threads launch meanwhile, and pay for that themselves. */
-    if (later < 0)
-        return moved < later ? later : moved < 0 ? moved : 0;
-    return moved > later ? later : moved > 0 ? moved : 0;
+    if (later < 0 && unforeseen <= 0)
+        return moved > 0 ? 0 : moved < later ? later : moved;
+    if (later > 0 && unforeseen >= 0)
+        return moved < 0 ? 0 : moved > later ? later : moved;
+    return moved;
 }
 
-void hami_streams_restate(struct hami_compute *compute, const struct hami_work *work, int64_t now,
-                          int64_t later)
+static int64_t scaled(int64_t end, int64_t now, int64_t part, int64_t of)
 {
+    return end > now ? now + (int64_t)((__int128)(end - now) * part / of) : end;
+}
+
+int64_t hami_rescale(struct hami_compute *compute, const struct hami_work *work, int64_t others,
+                     int64_t now, int64_t part, int64_t of)
+{
+    int64_t before = last_end(compute, work, others);
+    int64_t queue = atomic_load_explicit(&work->share->queue, memory_order_relaxed);
+    int64_t moved = scaled(queue, now, part, of) - queue;
+
+    atomic_fetch_add_explicit(&work->share->queue, moved, memory_order_relaxed);
     for (unsigned int n = 0; n < HAMI_STREAMS_LISTED; n++) {
         struct hami_stream *stream = listed(compute, n, work->stream_key);
-        int64_t end = stream ? atomic_load_explicit(&stream->end, memory_order_relaxed) : 0;
+        int64_t end, alone;
 
-        if (stream && end > now)
-            atomic_store_explicit(&stream->end, end + later > now ? end + later : now,
-                                  memory_order_relaxed);
+        if (!stream)
+            continue;
+        end = scaled(atomic_load_explicit(&stream->end, memory_order_relaxed), now, part, of);
+        alone = atomic_load_explicit(&stream->alone, memory_order_relaxed);
+        atomic_store_explicit(&stream->end, end > alone ? end : alone, memory_order_relaxed);
+    }
+    return last_end(compute, work, others) - before;
+}
+
+static void put_off(_Atomic int64_t *end, int64_t now, int64_t later)
+{
+    int64_t found = atomic_load_explicit(end, memory_order_relaxed);
+
+    if (found > now)
+        atomic_store_explicit(end, found + later > now ? found + later : now, memory_order_relaxed);
+}
+
+void hami_restate_all(struct hami_compute *compute, const struct hami_work *work, int64_t now,
+                      int64_t later)
+{
+    put_off(&work->share->queue, now, later);
+    for (unsigned int n = 0; n < HAMI_STREAMS_LISTED; n++) {
+        struct hami_stream *stream = listed(compute, n, work->stream_key);
+
+        if (stream) {
+            put_off(&stream->end, now, later);
+            put_off(&stream->alone, now, later);
+        }
     }
 }

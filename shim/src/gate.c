@@ -217,7 +217,6 @@ static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, u
         .stream_key = stream_key,
         .bucket = &hami_process->usage->buckets[gate->row],
         .share = &process->compute.shares[gate->row],
-        .unmeasurable = !gate->measurable,
     };
     /* A launch that nothing is known of is charged a guess, which may be far too little: what could
      * be known by now comes first. */
@@ -241,7 +240,7 @@ static __attribute__((noinline)) CUresult enter_slowly(struct hami_gate *gate, u
 /* Inline: after the driver's own long work, each call and copy of arguments shows. */
 static inline __attribute__((always_inline)) CUresult
 enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t size,
-          CUstream stream, bool per_thread, bool measurable)
+          CUstream stream, bool per_thread)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     bool own_stream = stream == CU_STREAM_PER_THREAD || (per_thread && stream == NULL);
@@ -252,7 +251,6 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
 
     gate->row = row;
     gate->per_thread = per_thread;
-    gate->measurable = measurable;
     gate->stream = stream;
     /* A function belongs to one context; a kernel of a library is the same code in all contexts
      * of a device; a graph is known by its handle alone, see hami_launch_forget_exec. */
@@ -275,13 +273,13 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
 }
 
 CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
-                             uint32_t size, CUstream stream, bool per_thread, bool measurable)
+                             uint32_t size, CUstream stream, bool per_thread)
 {
-    return enter_row(gate, row, handle, size, stream, per_thread, measurable);
+    return enter_row(gate, row, handle, size, stream, per_thread);
 }
 
 CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *handle, uint32_t size,
-                         CUstream stream, bool per_thread, bool measurable)
+                         CUstream stream, bool per_thread)
 {
     int row;
 
@@ -299,7 +297,7 @@ CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *hand
     if (hami_current_row(&row) != CUDA_SUCCESS || row < 0 ||
         !(rows >> row & (1 | 1 << HAMI_GATE_YIELDS)))
         return CUDA_SUCCESS;
-    return enter_row(gate, (unsigned int)row, handle, size, stream, per_thread, measurable);
+    return enter_row(gate, (unsigned int)row, handle, size, stream, per_thread);
 }
 
 void hami_gate_left(struct hami_gate *gate, CUresult result)
@@ -359,9 +357,12 @@ void hami_launch_forget_stream(CUstream stream)
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     int rows = process ? hami_row_count() : 0;
 
-    for (int row = 0; row < rows; row++)
-        hami_compute_forget_stream(&process->compute,
-                                   hami_stream_key((uintptr_t)stream, (unsigned int)row, NULL));
+    for (int row = 0; row < rows; row++) {
+        uint64_t key = hami_stream_key((uintptr_t)stream, (unsigned int)row, NULL);
+
+        hami_compute_forget_stream(&process->compute, key);
+        hami_samples_forget_stream(&process->samples, key);
+    }
     hami_captures_forget(stream);
 }
 

@@ -22,7 +22,6 @@ enum hami_gate_state {
 struct hami_gate {
     enum hami_gate_state state;
     bool per_thread;
-    bool measurable;
     unsigned int row;
     CUstream stream;
     int64_t estimate;
@@ -58,12 +57,11 @@ static inline bool hami_gate_absent(uint64_t *rows)
 
 /* Before a launch of `handle` on the current device, with what hami_gate_absent said, or on a
  * device of the slice. Waits for its turn. CUDA_ERROR_OUT_OF_MEMORY in HAMI_MODE_CLOSED, where
- * nothing is started; otherwise hami_gate_leave follows the driver's answer. `measurable`:
- * events around it leave it as it is. */
+ * nothing is started; otherwise hami_gate_leave follows the driver's answer. */
 CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *handle, uint32_t size,
-                         CUstream stream, bool per_thread, bool measurable);
+                         CUstream stream, bool per_thread);
 CUresult hami_gate_enter_row(struct hami_gate *gate, unsigned int row, const void *handle,
-                             uint32_t size, CUstream stream, bool per_thread, bool measurable);
+                             uint32_t size, CUstream stream, bool per_thread);
 
 void hami_gate_left(struct hami_gate *gate, CUresult result);
 static inline void hami_gate_leave(struct hami_gate *gate, CUresult result)

@@ -18,7 +18,7 @@
     {                                                                                              \
         uint32_t size = hami_grid_size(grid_x, grid_y, grid_z);                                    \
         struct hami_gate gate;                                                                     \
-        CUresult result = hami_gate_enter(&gate, rows, function, size, stream, per_thread, true);  \
+        CUresult result = hami_gate_enter(&gate, rows, function, size, stream, per_thread);        \
                                                                                                    \
         if (result != CUDA_SUCCESS)                                                                \
             return result;                                                                         \
@@ -59,7 +59,7 @@ KERNEL(cuLaunchKernel_ptsz, true)
         if (hami_gate_absent(&rows))                                                               \
             return hami_real()->name(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,  \
                                      shared_bytes, stream, parameters);                            \
-        result = hami_gate_enter(&gate, rows, function, size, stream, per_thread, true);           \
+        result = hami_gate_enter(&gate, rows, function, size, stream, per_thread);                 \
         if (result != CUDA_SUCCESS)                                                                \
             return result;                                                                         \
         result = hami_real()->name(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,    \
@@ -71,18 +71,9 @@ KERNEL(cuLaunchKernel_ptsz, true)
 COOPERATIVE(cuLaunchCooperativeKernel, false)
 COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
-/* Kernels of which the next may begin before they end, or which record events of their own: our
- * events between them would keep them apart. */
-static bool measurable(const CUlaunchConfig *config)
-{
-    for (unsigned int i = 0; config->attrs && i < config->numAttrs; i++)
-        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
-            config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
-            config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
-            return false;
-    return true;
-}
-
+/* Also a kernel that may begin before the one before it ends (programmatic serialization), and one
+ * that records an event of the program's: our events keep a measured one apart from its neighbours,
+ * which a program must expect anyway. */
 #define KERNEL_EX(name, per_thread)                                                                \
     HAMI_EXPORT CUresult name(const CUlaunchConfig *config, CUfunction function,                   \
                               void **parameters, void **extra)                                     \
@@ -95,8 +86,7 @@ static bool measurable(const CUlaunchConfig *config)
         if (hami_gate_absent(&rows) || !config)                                                    \
             return hami_real()->name(config, function, parameters, extra);                         \
         size = hami_grid_size(config->gridDimX, config->gridDimY, config->gridDimZ);               \
-        result = hami_gate_enter(&gate, rows, function, size, config->hStream, per_thread,         \
-                                 measurable(config));                                              \
+        result = hami_gate_enter(&gate, rows, function, size, config->hStream, per_thread);        \
         if (result != CUDA_SUCCESS)                                                                \
             return result;                                                                         \
         result = hami_real()->name(config, function, parameters, extra);                           \
@@ -124,8 +114,7 @@ KERNEL_EX(cuLaunchKernelEx_ptsz, true)
         if (result != CUDA_SUCCESS)                                                                \
             return result;                                                                         \
         if (!hami_gate_absent(&rows))                                                              \
-            result = hami_gate_enter(&gate, rows, exec, HAMI_ESTIMATE_GRAPH, stream, per_thread,   \
-                                     true);                                                        \
+            result = hami_gate_enter(&gate, rows, exec, HAMI_ESTIMATE_GRAPH, stream, per_thread);  \
         if (result == CUDA_SUCCESS) {                                                              \
             result = hami_real()->name(exec, stream);                                              \
             hami_gate_leave(&gate, result);                                                        \

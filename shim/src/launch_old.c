@@ -15,7 +15,7 @@ HAMI_EXPORT CUresult cuLaunch(CUfunction function)
 
     if (hami_gate_absent(&rows))
         return hami_real()->cuLaunch(function);
-    result = hami_gate_enter(&gate, rows, function, 0, NULL, false, true);
+    result = hami_gate_enter(&gate, rows, function, 0, NULL, false);
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuLaunch(function);
@@ -36,7 +36,7 @@ HAMI_EXPORT CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 
     if (hami_gate_absent(&rows))
         return hami_real()->cuLaunchGrid(function, grid_x, grid_y);
-    result = hami_gate_enter(&gate, rows, function, plane(grid_x, grid_y), NULL, false, true);
+    result = hami_gate_enter(&gate, rows, function, plane(grid_x, grid_y), NULL, false);
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuLaunchGrid(function, grid_x, grid_y);
@@ -52,7 +52,7 @@ HAMI_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int grid_x, int grid
 
     if (hami_gate_absent(&rows))
         return hami_real()->cuLaunchGridAsync(function, grid_x, grid_y, stream);
-    result = hami_gate_enter(&gate, rows, function, plane(grid_x, grid_y), stream, false, true);
+    result = hami_gate_enter(&gate, rows, function, plane(grid_x, grid_y), stream, false);
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuLaunchGridAsync(function, grid_x, grid_y, stream);
@@ -89,7 +89,7 @@ static CUresult enter(struct hami_gate *gate, const CUDA_LAUNCH_PARAMS *launch)
     if (row < 0)
         return CUDA_SUCCESS;
     return hami_gate_enter_row(gate, (unsigned int)row, launch->function, size, launch->hStream,
-                               false, true);
+                               false);
 }
 
 HAMI_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches,

@@ -157,6 +157,16 @@ bool hami_sample_begin(struct hami_samples *samples, struct hami_compute *comput
     return true;
 }
 
+/* The queue has its end where that waits for others. */
+static void hint(struct hami_sample *sample, int64_t ends)
+{
+    bool alone = sample->work.lasts <= sample->work.estimate;
+
+    atomic_store_explicit(&sample->orphaned, false, memory_order_relaxed);
+    atomic_store_explicit(&sample->stream_key, sample->work.stream_key, memory_order_relaxed);
+    atomic_store_explicit(&sample->ends, alone ? ends : 0, memory_order_relaxed);
+}
+
 void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
                      struct hami_measuring *measuring, CUstream stream, bool per_thread,
                      CUresult result)
@@ -167,10 +177,11 @@ void hami_sample_end(struct hami_samples *samples, struct hami_compute *compute,
     CUstreamCaptureMode mode = relaxed();
 
     if (result == CUDA_SUCCESS && record(sample->end, stream, per_thread)) {
-        sample->said = sample->work.estimate;
+        sample->said = sample->work.lasts;
         sample->making = returned - sample->launched;
         sample->launched = returned;
         sample->running = 0;
+        hint(sample, returned + sample->work.lasts);
         atomic_store_explicit(&sample->expected, returned + (sample->work.known ? sample->said : 0),
                               memory_order_relaxed);
         put(sample, HAMI_SAMPLE_RECORDED);
@@ -205,8 +216,29 @@ static int64_t taken(const struct hami_sample *sample, const struct hami_compute
     return elapsed - making > elapsed / 16 ? elapsed - making : elapsed / 16;
 }
 
+/* Until when other measured work of the device is expected to run, as far as its streams are gone
+ * and do not tell. */
+static int64_t others_end(const struct hami_samples *samples, const struct hami_sample *but)
+{
+    int64_t last = 0;
+
+    for (int i = 0; i < HAMI_SAMPLES; i++) {
+        const struct hami_sample *sample = &samples->all[i];
+        int64_t ends = atomic_load_explicit(&sample->ends, memory_order_relaxed);
+        uint64_t other = atomic_load_explicit(&sample->stream_key, memory_order_relaxed);
+
+        if (sample != but && ends > last &&
+            atomic_load_explicit(&sample->state, memory_order_relaxed) == HAMI_SAMPLE_RECORDED &&
+            atomic_load_explicit(&sample->orphaned, memory_order_relaxed) &&
+            (other & HAMI_ROW_OF_KEY) == (but->work.stream_key & HAMI_ROW_OF_KEY))
+            last = ends;
+    }
+    return last;
+}
+
 /* Not done: when it runs for longer than was thought, it has taken that time in any case. */
-static void look_at_running(struct hami_sample *sample, struct hami_compute *compute, int64_t now)
+static void look_at_running(struct hami_samples *samples, struct hami_sample *sample,
+                            struct hami_compute *compute, int64_t now)
 {
     int64_t again = (now - sample->launched) / 8;
 
@@ -214,8 +246,11 @@ static void look_at_running(struct hami_sample *sample, struct hami_compute *com
         hami_real()->cuEventQuery(sample->start) == CUDA_SUCCESS)
         sample->running = now;
     if (sample->running != 0 && now - sample->running > sample->said) {
-        hami_settle(compute, &sample->work, now, sample->said, now - sample->running, false);
+        hami_settle(compute, &sample->work, now, others_end(samples, sample), sample->said,
+                    now - sample->running, false);
         sample->said = now - sample->running;
+        if (atomic_load_explicit(&sample->ends, memory_order_relaxed) != 0)
+            atomic_store_explicit(&sample->ends, now, memory_order_relaxed);
     }
     if (again < 20 * HAMI_MICROSECOND)
         again = 20 * HAMI_MICROSECOND;
@@ -225,19 +260,20 @@ static void look_at_running(struct hami_sample *sample, struct hami_compute *com
 }
 
 /* True when it came in, or to nothing. */
-static bool look_at(struct hami_sample *sample, struct hami_compute *compute, int64_t now)
+static bool look_at(struct hami_samples *samples, struct hami_sample *sample,
+                    struct hami_compute *compute, int64_t now)
 {
     float milliseconds = 0;
     CUresult result = hami_real()->cuEventQuery(sample->end);
 
     if (result == CUDA_ERROR_NOT_READY) {
-        look_at_running(sample, compute, now);
+        look_at_running(samples, sample, compute, now);
         return false;
     }
     if (result == CUDA_SUCCESS)
         result = hami_real()->cuEventElapsedTime(&milliseconds, sample->start, sample->end);
     if (result == CUDA_SUCCESS)
-        hami_settle(compute, &sample->work, now, sample->said,
+        hami_settle(compute, &sample->work, now, others_end(samples, sample), sample->said,
                     taken(sample, compute, milliseconds), true);
     else
         hami_settle_nothing(&sample->work);
@@ -272,7 +308,7 @@ bool hami_samples_look(struct hami_samples *samples, struct hami_compute *comput
     bool under_way;
 
     while ((sample = next(samples, now, &under_way)) != NULL) {
-        bool done = look_at(sample, compute, now);
+        bool done = look_at(samples, sample, compute, now);
 
         put(sample, done ? HAMI_SAMPLE_FREE : HAMI_SAMPLE_RECORDED);
         if (!done || --most == 0)
@@ -288,6 +324,13 @@ bool hami_samples_poll(struct hami_samples *samples, struct hami_compute *comput
 
     restored(mode);
     return under_way;
+}
+
+void hami_samples_forget_stream(struct hami_samples *samples, uint64_t stream_key)
+{
+    for (int i = 0; i < HAMI_SAMPLES; i++)
+        if (atomic_load_explicit(&samples->all[i].stream_key, memory_order_relaxed) == stream_key)
+            atomic_store_explicit(&samples->all[i].orphaned, true, memory_order_relaxed);
 }
 
 void hami_samples_forget_context(struct hami_samples *samples, CUcontext context)

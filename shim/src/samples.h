@@ -13,7 +13,7 @@
 
 enum hami_sample_state { HAMI_SAMPLE_FREE, HAMI_SAMPLE_TAKEN, HAMI_SAMPLE_RECORDED };
 
-/* All but the state, and `expected` as a hint, belongs to the thread that made it TAKEN. */
+/* All but the state and hints belongs to the thread that made it TAKEN. */
 struct hami_sample {
     _Atomic uint32_t state;    /* enum hami_sample_state */
     _Atomic int64_t expected;  /* when it is worth looking at */
@@ -24,6 +24,11 @@ struct hami_sample {
     int64_t launched; /* when; until the launch returns, when its making began */
     int64_t making;   /* how long that took, with the record of the start */
     int64_t running;  /* when it was first seen to have begun; 0: not yet */
+    /* Hints for who settles another one: the stream, whether that is gone, and when this is thought
+     * to end, where the queue does not know it: 0 where it does. */
+    _Atomic uint64_t stream_key;
+    _Atomic bool orphaned;
+    _Atomic int64_t ends;
 } __attribute__((aligned(64)));
 
 /* Of one process; all zero at first. */
@@ -54,6 +59,9 @@ bool hami_samples_look(struct hami_samples *samples, struct hami_compute *comput
 
 /* The same from a thread that waits for its turn. */
 bool hami_samples_poll(struct hami_samples *samples, struct hami_compute *compute, int64_t now);
+
+/* The stream goes. What was launched on it may go on; its measurement does. */
+void hami_samples_forget_stream(struct hami_samples *samples, uint64_t stream_key);
 
 /* The context ends, and its events with it. */
 void hami_samples_forget_context(struct hami_samples *samples, CUcontext context);

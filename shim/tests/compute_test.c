@@ -285,16 +285,82 @@ static void one_stream_pays_for_each_launch(void)
     EXPECT(charged(&launcher) == 10 * MS);
 }
 
+/* All streams' work is known to run side by side. */
+static void side_by_side(void)
+{
+    compute->shares[0].overlap = HAMI_OVERLAP_MOST;
+}
+
 static void streams_side_by_side_pay_once(void)
 {
     struct hami_launcher launcher = {0};
 
     with_function(7, 2 * MS);
+    side_by_side();
     for (int i = 0; i < 40; i++)
         EXPECT(launch(&launcher, 7, 100 + (uint64_t)(i % 8), S) == 0);
     EXPECT(charged(&launcher) == 10 * MS);
     /* A device of its own is another horizon. */
     EXPECT(compute->shares[1].horizon == 0);
+}
+
+/* As long as that is not known they pay one after another, whether they are kept or not. */
+static void new_streams_are_no_new_time(void)
+{
+    for (int kept = 0; kept < 2; kept++) {
+        struct hami_launcher launcher = {0};
+
+        with_function(7, 2 * MS);
+        for (uint64_t i = 0; i < 40; i++) {
+            half.limited = false;
+            EXPECT(launch(&launcher, 7, kept ? 100 + i % 8 : 100 + i, S) == 0);
+            half.limited = true;
+            if (!kept)
+                hami_compute_forget_stream(compute, hami_stream_key(100 + i, 0, NULL));
+        }
+        EXPECT(charged(&launcher) == 80 * MS);
+    }
+}
+
+/* Work that waits at the gate for other work would never be seen beside it. */
+static void one_launch_may_try(void)
+{
+    struct hami_launcher launcher = {0};
+    struct hami_work work;
+
+    with_function(7, 200 * MS);
+    EXPECT(launch(&launcher, 7, 100, S) == 0);
+    work = work_of(7, 200);
+    EXPECT(hami_admit(compute, &launcher, &work, &half, S) == 0 && work.trial && work.sample);
+    EXPECT(launch(&launcher, 7, 300, S) > 0);
+    EXPECT(charged(&launcher) == 400 * MS);
+    /* It did not wait: that is given back, and more may try. */
+    hami_sampling(&work);
+    hami_settle(compute, &work, S + 200 * MS, 0, work.lasts, 200 * MS, true);
+    EXPECT(llabs(charged(&launcher) - 200 * MS) <= MS);
+    EXPECT(compute->shares[0].trying == 0 && compute->shares[0].overlap >= HAMI_OVERLAP_ALL / 2);
+}
+
+/* Where streams wait for each other, whoever has gone meanwhile, all that they wait for is charged. */
+static void what_waited_is_charged_when_its_stream_is_gone(void)
+{
+    struct hami_launcher launcher = {0};
+    struct hami_work works[10];
+
+    with_function(7, MS);
+    side_by_side(); /* so it was */
+    half.limited = false;
+    for (uint64_t i = 0; i < 10; i++) {
+        works[i] = work_of(7, 100 + i);
+        EXPECT(hami_admit(compute, &launcher, &works[i], &half, S) == 0);
+        hami_sampling(&works[i]);
+        hami_compute_forget_stream(compute, works[i].stream_key);
+    }
+    half.limited = true;
+    for (int64_t i = 0; i < 10; i++)
+        hami_settle(compute, &works[i], S + (i + 1) * 8 * MS, 0, works[i].lasts, (i + 1) * 8 * MS,
+                    true);
+    EXPECT(charged(&launcher) >= 78 * MS);
 }
 
 static void idle_time_costs_nothing_and_is_not_saved_up(void)
@@ -337,6 +403,7 @@ static void what_is_paid_for_may_run(void)
     struct hami_what small = {8, 1, 0};
 
     with_function(7, 500 * MS);
+    side_by_side();
     hami_estimate_measured(&compute->estimates, hami_estimate_make(&compute->estimates, &small),
                            50 * US);
     EXPECT(launch(&launcher, 7, 100, S) == 0);
@@ -401,9 +468,9 @@ static void what_took_longer_is_charged_longer(void)
     with_function(7, 5 * MS);
     work = admitted(&launcher, 7, 100);
     hami_sampling(&work);
-    hami_settle(compute, &work, S, 5 * MS, 30 * MS, false);
+    hami_settle(compute, &work, S, 0, 5 * MS, 30 * MS, false);
     EXPECT(charged(&launcher) == 30 * MS);
-    hami_settle(compute, &work, S, 30 * MS, 20 * MS, true);
+    hami_settle(compute, &work, S, 0, 30 * MS, 20 * MS, true);
     EXPECT(charged(&launcher) == 20 * MS);
     EXPECT(horizon(&launcher) == S + 20 * MS);
     EXPECT(work.entry->mean > 5 * MS && work.entry->pending == 0);
@@ -417,12 +484,13 @@ static void the_longest_of_streams_counts(void)
         struct hami_work first, second;
 
         with_function(7, 8 * MS);
+        side_by_side();
         first = admitted(&launcher, 7, 100);
         second = admitted(&launcher, 7, 200);
         EXPECT(charged(&launcher) == 8 * MS);
-        hami_settle(compute, order ? &second : &first, S, 8 * MS, MS, true);
+        hami_settle(compute, order ? &second : &first, S, 0, 8 * MS, MS, true);
         EXPECT(charged(&launcher) == 8 * MS);
-        hami_settle(compute, order ? &first : &second, S, 8 * MS, 3 * MS, true);
+        hami_settle(compute, order ? &first : &second, S, 0, 8 * MS, 3 * MS, true);
         EXPECT(charged(&launcher) == 3 * MS);
     }
 }
@@ -442,9 +510,9 @@ static void the_first_measurement_settles_what_went_before(void)
         else
             hami_admit_unmeasured(&works[i]);
     }
-    hami_settle(compute, &works[0], S, works[0].estimate, 40 * MS, true);
+    hami_settle(compute, &works[0], S, 0, works[0].estimate, 40 * MS, true);
     EXPECT(works[0].entry->samples == 0);
-    hami_settle(compute, &works[1], S, works[1].estimate, 30 * MS, true);
+    hami_settle(compute, &works[1], S, 0, works[1].estimate, 30 * MS, true);
     EXPECT(llabs(charged(&launcher) - (40 + 30 + 4 * 30) * MS) < 10 * US);
     EXPECT(works[0].entry->samples == 1 && works[0].entry->mean == 30 * MS);
     EXPECT(llabs(horizon(&launcher) - (S + 190 * MS)) < 10 * US);
@@ -458,9 +526,8 @@ static void what_cannot_be_measured_is_like_the_rest(void)
     for (int i = 0; i < 50; i++) {
         struct hami_work work = work_of(9, 100);
 
-        work.unmeasurable = true;
         half.limited = false;
-        EXPECT(hami_admit(compute, &launcher, &work, &half, S) == 0 && !work.sample);
+        EXPECT(hami_admit(compute, &launcher, &work, &half, S) == 0);
         half.limited = true;
         hami_admit_unmeasured(&work);
     }
@@ -577,7 +644,7 @@ static void *launch_many(void *argument)
         EXPECT(hami_admit(compute, &launcher, &work, &free_terms, S) == 0);
         if (work.sample) {
             hami_sampling(&work);
-            hami_settle(compute, &work, S, work.estimate, 100 * US, true);
+            hami_settle(compute, &work, S, 0, work.estimate, 100 * US, true);
         } else {
             hami_admit_unmeasured(&work);
         }
@@ -602,6 +669,7 @@ static void threads_pay_once(void)
     pthread_t threads[THREADS];
 
     fresh();
+    side_by_side();
     memset((void *)&bucket, 0, sizeof(bucket));
     for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, launch_many, (void *)(uintptr_t)(i + 1));
@@ -625,6 +693,9 @@ int main(void)
     a_full_table_gives_way();
     one_stream_pays_for_each_launch();
     streams_side_by_side_pay_once();
+    new_streams_are_no_new_time();
+    one_launch_may_try();
+    what_waited_is_charged_when_its_stream_is_gone();
     idle_time_costs_nothing_and_is_not_saved_up();
     the_gate_closes_at_nothing_and_opens_well_above();
     what_is_paid_for_may_run();

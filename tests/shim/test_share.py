@@ -38,6 +38,28 @@ BACKLOGGED: tuple[tuple[Load, ...], ...] = (
 """By card. Each tenant has work all the time, and is to have its cap."""
 STREAMS = {"streams": 8, "width": 125}
 
+COOPERATIVE, EXTENDED, DEPENDENT, ANNOUNCED, COMPLETION, PER_THREAD = range(1, 7)
+"""``enum way`` of the tenant's program."""
+WAYS: dict[str, Load] = {
+    "plain": Load(cap=20, ns=2 * MS),
+    "cooperative": Load(cap=20, ns=2 * MS, options={"way": COOPERATIVE}),
+    "dependent": Load(cap=20, ns=2 * MS, options={"way": DEPENDENT}),
+    "short and dependent": Load(cap=20, ns=MS // 5, options={"way": DEPENDENT}),
+    "with a programmatic event": Load(cap=20, ns=2 * MS, options={"way": ANNOUNCED}),
+    "with a completion event": Load(cap=20, ns=2 * MS, options={"way": COMPLETION}),
+    "per-thread stream": Load(cap=20, ns=2 * MS, options={"way": PER_THREAD}),
+    "events of its own": Load(cap=20, ns=2 * MS, options={"way": EXTENDED, "events": 1}),
+    "graphs": Load(cap=20, ns=MS // 5, graph=10),
+    "8 streams": Load(cap=20, ns=2 * MS, options={"streams": 8}),
+    "8 streams, dependent": Load(cap=20, ns=2 * MS, options={"streams": 8, "way": DEPENDENT}),
+    "a stream for each, destroyed": Load(cap=20, ns=2 * MS, options={"fresh": 1}),
+    "the same, short": Load(cap=20, ns=MS // 5, options={"fresh": 1}),
+    "the same, dependent": Load(cap=20, ns=2 * MS, options={"fresh": 1, "way": DEPENDENT}),
+    "8 such streams, waited for": Load(cap=20, ns=2 * MS, options={"fresh": 8, "waits": 1}),
+    "16 such streams, waited for": Load(cap=20, ns=2 * MS, options={"fresh": 16, "waits": 1}),
+}
+"""Of launching, each on a card of its own without a monitor."""
+
 
 @contextmanager
 def cards(path: Path, shim: Build, count: int = 1) -> Iterator[Hall]:
@@ -80,6 +102,24 @@ def test_each_has_its_share(tmp_path: Path, shim: Build) -> None:
         # Who pauses has less than its cap, and takes nothing from the other.
         assert _holds(steady, shares[steady].time), said
         assert 30 < shares[bursty].time <= 60 + POINTS, said
+
+
+def test_no_way_of_launching_exceeds_its_cap(tmp_path: Path, shim: Build) -> None:
+    with cards(tmp_path, shim, len(WAYS)) as hall:
+        tenants = {
+            name: card.add(load)
+            for card, (name, load) in zip(hall.cards, WAYS.items(), strict=True)
+        }
+        for card in hall.cards:
+            card.monitored = False
+        hall.start()
+        hall.wait(WARM_UP)
+        shares = hall.watch(WINDOW)
+        had = {name: round(shares[tenant].time, 1) for name, tenant in tenants.items()}
+        assert all(tenant.works for tenant in tenants.values()), had
+        for name, tenant in tenants.items():
+            assert had[name] <= tenant.load.cap + tolerance(tenant.load, WINDOW), (name, had)
+            assert had[name] > tenant.load.cap / 2, (name, had)
 
 
 def _holds(tenant: Tenant, share: float) -> bool:

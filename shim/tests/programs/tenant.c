@@ -11,7 +11,11 @@
  *     waits=0     1: queue nothing, but wait for each launch
  *     on=0 off=0  not 0: work for so many milliseconds, then pause for so many
  *     launches=0  not 0: after so many it waits for them and ends
- *     forks=0     not 0: every so many milliseconds a child that does nothing for as long */
+ *     forks=0     not 0: every so many milliseconds a child that does nothing for as long
+ *     way=0       how a kernel is launched (enum way)
+ *     fresh=0     not 0: each on a stream of its own that is destroyed after so many launches,
+ *                 without a wait; with waits=1 they are waited for first, one by one
+ *     events=0    1: an event of the program's own behind each */
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -42,10 +46,23 @@ static struct {
     long value;
 } options[] = {{"ns", 100000}, {"width", 1000}, {"streams", 1}, {"graph", 0}, {"ahead", 100},
                {"waits", 0},   {"on", 0},       {"off", 0},     {"forks", 0},
-               {"launches", 0}};
-enum { NS, WIDTH, STREAMS, GRAPH, AHEAD, WAITS, ON, OFF, FORKS, LAUNCHES, OPTIONS };
+               {"launches", 0}, {"way", 0},    {"fresh", 0}, {"events", 0}};
+enum { NS, WIDTH, STREAMS, GRAPH, AHEAD, WAITS, ON, OFF, FORKS, LAUNCHES, WAY, FRESH, EVENTS,
+       OPTIONS };
+
+enum way {
+    PLAIN,
+    COOPERATIVE,
+    EXTENDED,    /* cuLaunchKernelEx, without attributes */
+    DEPENDENT,   /* programmatic stream serialization: it may begin before the one before it ends */
+    ANNOUNCED,   /* with a programmatic event */
+    COMPLETION,  /* with a launch completion event */
+    PER_THREAD,  /* on the thread's default stream */
+    WAYS
+};
 
 static CUfunction kernel;
+static CUevent untimed, own_event;
 static struct {
     CUstream stream;
     CUgraphExec graph;
@@ -88,9 +105,52 @@ static void rest(long nanoseconds)
 
 /* ---- What is launched ---- */
 
+static void launch_extended(CUstream stream)
+{
+    CUlaunchAttribute attribute = {0};
+    CUlaunchConfig config = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
+                             .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1,
+                             .hStream = stream, .attrs = &attribute, .numAttrs = 1};
+
+    switch ((enum way)option(WAY)) {
+    case DEPENDENT:
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        break;
+    case ANNOUNCED:
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
+        attribute.value.programmaticEvent.event = untimed;
+        break;
+    case COMPLETION:
+        attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+        attribute.value.launchCompletionEvent.event = untimed;
+        break;
+    default:
+        config.numAttrs = 0;
+    }
+    MUST(cuLaunchKernelEx(&config, kernel, NULL, NULL));
+}
+
 static void launch_kernel(CUstream stream)
 {
-    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    switch ((enum way)option(WAY)) {
+    case COOPERATIVE:
+        MUST(cuLaunchCooperativeKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL));
+        break;
+    case EXTENDED:
+    case DEPENDENT:
+    case ANNOUNCED:
+    case COMPLETION:
+        launch_extended(stream);
+        break;
+    case PER_THREAD:
+        MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_PER_THREAD, NULL, NULL));
+        break;
+    default:
+        MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    }
+    if (option(EVENTS))
+        MUST(cuEventRecord(own_event, stream));
 }
 
 static CUgraphExec make_graph(CUstream stream)
@@ -128,6 +188,8 @@ static void prepare(void)
              option(WIDTH));
     MUST(cuModuleLoadData(&module, image));
     MUST(cuModuleGetFunction(&kernel, module, "work"));
+    MUST(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
+    MUST(cuEventCreate(&own_event, CU_EVENT_DEFAULT));
     for (long i = 0; i < option(STREAMS); i++) {
         MUST(cuStreamCreate(&streams[i].stream, CU_STREAM_NON_BLOCKING));
         for (int end = 0; end < 2; end++)
@@ -183,6 +245,27 @@ static long round_of(void)
     return most > 1 ? most : 1;
 }
 
+/* Streams that come and go: whoever destroys one need not know whether it has work. */
+static void work_on_fresh_streams(void)
+{
+    CUstream fresh[MOST_STREAMS];
+    long since = now();
+
+    for (;;) {
+        pause_if_due(since);
+        for (long i = 0; i < option(FRESH); i++) {
+            MUST(cuStreamCreate(&fresh[i], CU_STREAM_NON_BLOCKING));
+            launch_kernel(fresh[i]);
+            end_if_done();
+        }
+        for (long i = 0; i < option(FRESH); i++) {
+            if (option(WAITS))
+                MUST(cuStreamSynchronize(fresh[i]));
+            MUST(cuStreamDestroy(fresh[i]));
+        }
+    }
+}
+
 static void work(void)
 {
     long each = round_of();
@@ -231,7 +314,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!take_option(argv[i]))
             return 2;
-    if (option(STREAMS) < 1 || option(STREAMS) > MOST_STREAMS)
+    if (option(STREAMS) < 1 || option(STREAMS) > MOST_STREAMS || option(FRESH) > MOST_STREAMS ||
+        option(WAY) >= WAYS)
         return 2;
     signal(SIGCHLD, SIG_IGN);
     prepare();
@@ -240,6 +324,8 @@ int main(int argc, char **argv)
     wait_for_line();
     if (pthread_create(&watcher, NULL, end_with_input, NULL) != 0)
         return 3;
+    if (option(FRESH))
+        work_on_fresh_streams();
     work();
     return 0;
 }
