@@ -13,6 +13,7 @@ from benchmarks import (
     decisions,
     filter_http,
     kubelet,
+    lock_burst,
     quota,
     quota_plan,
     quota_storm,
@@ -40,6 +41,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = MappingProxyType(
         "quota-storm": quota_storm.measure,
         "kubelet": kubelet.measure,
         "kubernetes": control_plane.measure,
+        "lock-burst": lock_burst.measure,
         "shim": shim.measure,
         "share": share.measure,
     }

@@ -44,6 +44,8 @@ NODE_UNREGISTERED = Reason("node unregistered", whole_node=True, unresolvable=Tr
 # Ours.
 UNKNOWN_USAGE = Reason("UnknownUsage")
 """A pod runs here whose allocation cannot be read: nobody knows what is free."""
+NODE_LOCKED = Reason("NodeLocked", whole_node=True, unresolvable=True)
+"""Another pod is between bind and start there, and the node's agent serves one at a time."""
 VENDOR_ERROR = Reason("VendorError", unresolvable=True)
 """The vendor's plugin failed; the log names its distribution."""
 

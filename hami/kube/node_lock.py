@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import uniform
 from typing import Literal
@@ -38,9 +38,13 @@ Subresource = Literal["", "status"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locked:
-    """The pod has the node's lock; ``value`` is what is written there."""
+    """The pod has the node's lock; ``value`` is what is written there.
+
+    ``version``: the node's resource version from which on it says so.
+    """
 
     value: str
+    version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +66,23 @@ async def take_node_lock(
     *,
     expiry: float = EXPIRY,
     patience: float = 0.0,
+    seen: Node | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Locked | Contended:
     """Take ``node``'s lock for ``pod``, or take it again: who holds it already has it.
 
     ``expiry`` and ``patience`` are seconds; members of a pod group wait for the lock with patience
-    (HAMi: 28 s), others are refused at once, and kube-scheduler tries them again.
+    (HAMi: 28 s), others are refused at once, and kube-scheduler tries them again. ``seen``: the
+    node as it was a moment ago, which saves the first look where it was free.
 
     Raises:
         ApiError: the node or the lock's holder could not be read, or the lock not be written.
     """
     deadline = time.monotonic() + patience
     while True:
-        outcome = await _attempt(
-            client, node, NodeLock(at=now(), namespace=pod.namespace, pod=pod.name), expiry
-        )
+        lock = NodeLock(at=now(), namespace=pod.namespace, pod=pod.name)
+        outcome = await _attempt(client, node, lock, expiry, seen)
+        seen = None
         if isinstance(outcome, Locked) or not outcome.waitable or patience <= 0:
             return outcome
         if time.monotonic() + RETRY > deadline:
@@ -138,12 +144,12 @@ async def take_private_lock(
                 text = f"node {node} has been locked within 2 minutes ({key})"
                 return Contended(text=text, waitable=False)
         try:
-            await _write(client, found, key, value)
+            written = await _write(client, found, key, value)
         except ApiError as error:
             if not _worth_another(error, attempt):
                 raise
         else:
-            return Locked(value=value)
+            return Locked(value=value, version=written.metadata.resource_version)
         attempt += 1
         await _between(attempt)
 
@@ -190,43 +196,81 @@ async def _release(
     return False
 
 
+async def free_if_over(client: KubeClient, node: str, value: str) -> bool:
+    """Remove this lock if its pod needs it no more; whether that was done.
+
+    That is a pod that is gone, has ended, is bound elsewhere, or has all its devices or failed to
+    get them, as its agent said. Of a lock without an owner nobody knows.
+
+    Raises:
+        ApiError: the node or the pod could not be read, or the node not be written.
+    """
+    held = decode_node_lock(value)
+    if isinstance(held, Malformed) or not held.pod:
+        return False
+    found = await _node(client, node)
+    if found is None or found.annotations.get(keys.NODE_LOCK) != value:
+        return False
+    if not await _is_over(client, held, node):
+        return False
+    # Guarded by the version that was read before the pod was: a lock that was taken since stays.
+    await _write(client, found, keys.NODE_LOCK, None)
+    return True
+
+
+async def _is_over(client: KubeClient, holder: NodeLock, node: str) -> bool:
+    pod = await _holder(client, holder)
+    if pod is None or pod.finished or pod.spec.node_name not in ("", node):
+        return True
+    return bool(pod.spec.node_name) and pod.annotations.get(keys.BIND_PHASE) in _SERVED
+
+
+_SERVED = frozenset({"success", "failed"})
+
+
 async def _attempt(
-    client: KubeClient, node: str, lock: NodeLock, expiry: float
+    client: KubeClient, node: str, lock: NodeLock, expiry: float, seen: Node | None
 ) -> Locked | Contended:
     """One try, which may take several looks where others write the same node meanwhile."""
     wanted = encode_node_lock(lock)
     attempt = 0
     while True:
-        found = await client.get(NODES, node)
+        if seen and seen.metadata.resource_version and keys.NODE_LOCK not in seen.annotations:
+            found, seen = seen, None
+            attempt -= 1  # Outdated, it costs no more than the look that it may save.
+        else:
+            found = await client.get(NODES, node)
         value = found.annotations.get(keys.NODE_LOCK)
         if value is not None:
-            held = await _judge(client, node, value, lock, expiry)
+            held = await _judge(client, found, value, lock, expiry)
             if held is not None:
                 return held
         try:
-            await _write(client, found, keys.NODE_LOCK, wanted)
+            written = await _write(client, found, keys.NODE_LOCK, wanted)
         except ApiError as error:
             if not _worth_another(error, attempt):
                 raise
         else:
-            return Locked(value=wanted)
+            return Locked(value=wanted, version=written.metadata.resource_version)
         attempt += 1
         await _between(attempt)
 
 
 async def _judge(
-    client: KubeClient, node: str, value: str, lock: NodeLock, expiry: float
+    client: KubeClient, found: Node, value: str, lock: NodeLock, expiry: float
 ) -> Locked | Contended | None:
     """What a lock that is there means for us; None: it is nobody's any more."""
-    held = decode_node_lock(value)
+    held, node = decode_node_lock(value), found.name
     if isinstance(held, Malformed):
         return _unreadable(node, keys.NODE_LOCK, held)
     if lock.at - held.at > timedelta(seconds=expiry):
         return None
     if (held.namespace, held.pod) == (lock.namespace, lock.pod):
-        return Locked(value=value)
-    if held.pod and await _is_gone(client, held):
-        return None
+        return Locked(value=value, version=found.metadata.resource_version)
+    if held.pod:
+        holder = await _holder(client, held)
+        if holder is None or holder.finished:
+            return None
     return Contended(
         text=f"node {node} has been locked within {_duration(expiry)}: node lock contention"
     )
@@ -241,14 +285,14 @@ def _unreadable(node: str, key: str, value: Malformed) -> Contended:
     )
 
 
-async def _is_gone(client: KubeClient, holder: NodeLock) -> bool:
+async def _holder(client: KubeClient, lock: NodeLock) -> Pod | None:
+    """None: it is gone."""
     try:
-        await client.get(PODS, holder.pod, namespace=holder.namespace)
+        return await client.get(PODS, lock.pod, namespace=lock.namespace)
     except ApiError as error:
         if error.status == NOT_FOUND:
-            return True
+            return None
         raise
-    return False
 
 
 async def _node(client: KubeClient, node: str) -> Node | None:
@@ -262,13 +306,13 @@ async def _node(client: KubeClient, node: str) -> Node | None:
 
 async def _write(
     client: KubeClient, node: Node, key: str, value: str | None, subresource: Subresource = ""
-) -> None:
-    """Over exactly what was read."""
+) -> Node:
+    """Over exactly what was read; the node then."""
     metadata = {
         "annotations": {key: value},
         "resourceVersion": node.metadata.resource_version,
     }
-    await client.patch(NODES, node.name, {"metadata": metadata}, subresource=subresource)
+    return await client.patch(NODES, node.name, {"metadata": metadata}, subresource=subresource)
 
 
 def _worth_another(error: ApiError, attempt: int) -> bool:

@@ -6,7 +6,7 @@ the placement in the same turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from hami.domain.units import VendorKey
 from hami.policy.cluster import ClusterTable
 from hami.policy.fit import fit_pod
 from hami.policy.names import NameBlock
-from hami.policy.quota import PodGate
+from hami.policy.quota import PodGate, Refusal
 from hami.policy.selection import Selection
 from hami.policy.table import Ask, Scan
 
@@ -51,6 +51,11 @@ class Refused:
             candidates=candidates, answers=(why,), answer=np.zeros(len(candidates), np.int64)
         )
 
+    def overruled(self, where: NDArray[np.bool_], why: Rejected) -> Refused:
+        """``why`` in place of what it says, for these candidates."""
+        answer = np.where(where, len(self.answers), self.answer)
+        return Refused(candidates=self.candidates, answers=[*self.answers, why], answer=answer)
+
     def explained(self, which: Collection[int], exact: Rejected) -> Refused:
         """With what an exact fit says of quota beside these answers."""
         answers = [
@@ -64,6 +69,13 @@ class Refused:
         """By candidate; made at every call."""
         each = map(self.answers.__getitem__, self.answer.tolist())
         return dict(zip(self.candidates, each, strict=True))
+
+
+def over_quota(candidates: Sequence[str], why: Iterable[Refusal]) -> Refused:
+    """No candidate takes it, whatever is free there."""
+    why = list(why)
+    rejected = Rejected.of(reasons.QUOTA, 1, map(str, why), {refusal.rule for refusal in why})
+    return Refused.everywhere(candidates, rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,8 @@ class Prefiltered:
 
 _UNREGISTERED = Rejected.of(reasons.NODE_UNREGISTERED)
 _NO_SUCH_DEVICES = Rejected.of(reasons.NODE_TOO_FEW_DEVICES)
+_LOCKED = Rejected.of(reasons.NODE_LOCKED)
+_NO_NUMBERS = np.empty(0, np.int64)
 
 
 def prefilter(
@@ -167,9 +181,17 @@ def decide(
     request: PodRequest,
     gate: PodGate | None,
     candidates: Sequence[str],
+    *,
+    locked: Collection[str] = (),
 ) -> Placed | Refused:
-    """The best candidate that takes the whole pod, or every candidate's reasons."""
+    """The best candidate that takes the whole pod, or every candidate's reasons.
+
+    ``locked`` are nodes that take nobody for the moment (``NodeLocked``).
+    """
     able, scans = _scanned(table, request, gate)
+    numbers = table.numbers(list(locked)) if locked else _NO_NUMBERS
+    waiting = numbers[able[numbers]]
+    able[waiting] = False
     fits = _Fits(table, request, gate)
     scored = any(table.vendors[key].scores for key in request.vendors)
     if isinstance(candidates, NameBlock) and not scored:
@@ -187,6 +209,8 @@ def decide(
         if isinstance(outcome, PodAllocation):
             return Placed(outcome)
     refused = first.refused(candidates)
+    if len(waiting):
+        refused = refused.overruled(np.isin(first.numbers, waiting), _LOCKED)
     if gate is not None:
         # One exact fit says which quota it was, and what is used, asked and allowed.
         by_quota = [i for i, answer in enumerate(refused.answers) if _by_quota(answer)]

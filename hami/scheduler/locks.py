@@ -2,19 +2,21 @@
 
 Such an agent finds the pod it serves by "the one that is being bound here", so only one pod at a
 time may be between bind and start. Agents of ours find it through kubelet and need no lock.
+A filter passes over nodes that are locked or promised, and pods that wait are woken when one is
+free again; whose pod needs it no more loses it, also where its agent did not see to that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
+from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod
-from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
@@ -22,6 +24,7 @@ from hami.kube.node_lock import (
     PRIVATE_EXPIRY,
     Contended,
     Locked,
+    free_if_over,
     private_value,
     release_node_lock,
     release_private_lock,
@@ -31,12 +34,24 @@ from hami.kube.node_lock import (
 )
 from hami.kube.resources import PODS
 from hami.scheduler.decision import label_of
+from hami.scheduler.lock_book import LockBook, needs_lock
+from hami.scheduler.reservations import Phase
 from hami.scheduler.state import ClusterState
 from hami.wire import keys
-from hami.wire.node_identity import lock_of
 
 BINDING_LABELS_SINCE = (1, 35)
 """Servers from this version on keep a Binding's labels."""
+
+PROMISED = 5.0
+"""Seconds that a node is kept for a pod that was filtered and does not come to its bind: one that
+waits for a volume or for its group must not keep others from a node that it has not locked."""
+
+LOOK_EVERY = 1.0
+"""Seconds between looks at which nodes have come free by time alone."""
+
+OVERDUE = 3.0
+"""Seconds that a lock may stand; then it is asked what its pod came to. An agent that is at work
+releases it at once, and nothing is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +73,9 @@ class _Taken:
     values: dict[str, set[str]] = field(default_factory=dict)
 
 
+_NOBODY = Pod()
+
+
 class NodeLocks:
     """Takes what a pod's vendors need on a node, and releases what was taken."""
 
@@ -67,10 +85,34 @@ class NodeLocks:
         self._state = state
         self._client = client
         self._settings = settings
+        self._book = LockBook(needs_lock, lambda: settings().expiry)
+        self._busy: Collection[str] = ()
         self._version: tuple[int, int] | None = None
         self._taken: dict[tuple[PodUid, str], _Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("hami.locks")
+
+    async def run(self, leading: Callable[[], bool]) -> None:
+        """Until cancelled: frees what nobody else will."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if leading():
+                for node, value in list(self._book.overdue(OVERDUE)):
+                    await self._free(node, value)
+                self._look_again()
+
+    def node_seen(self, node: Node) -> None:
+        if self._book.node_seen(node, self._state.vendors.profiles):
+            self._state.freed_on(node.name)
+
+    def node_gone(self, name: str) -> None:
+        self._book.node_gone(name)
+
+    def busy(
+        self, pod: Pod, vendors: Collection[VendorKey], coming: Iterable[PodAllocation] = ()
+    ) -> Collection[str]:
+        """Nodes where this pod would have to wait for the lock; ``coming``: who is on the way."""
+        return self._book.busy(pod, vendors, self._promises(coming))
 
     async def take(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> str:
         """Why the node cannot be had now; empty when it can. All its locks are taken, or none."""
@@ -82,6 +124,7 @@ class NodeLocks:
             try:
                 outcome = await self._take(pod, node, key, values)
                 if isinstance(outcome, Locked):
+                    self._book.taken(node, key, pod.uid, outcome.version)
                     continue
                 problem = outcome.text
             except ApiError as error:
@@ -97,6 +140,7 @@ class NodeLocks:
         """The pod will not start there. The agent releases the locks of one that does."""
         taken = self._taken.pop((pod.uid, node), None)
         for key, values in taken.values.items() if taken else ():
+            self._book.released(node, key)
             try:
                 if key == keys.NODE_LOCK:
                     await release_node_lock(self._client, node, pod)
@@ -139,7 +183,12 @@ class NodeLocks:
         settings = self._settings()
         patience = settings.group_patience if keys.POD_GROUP in pod.labels else 0.0
         return await take_node_lock(
-            self._client, node, pod, expiry=settings.expiry, patience=patience
+            self._client,
+            node,
+            pod,
+            expiry=settings.expiry,
+            patience=patience,
+            seen=self._state.nodes.get(node),
         )
 
     def _taken_by(self, pod: Pod, node: str) -> _Taken:
@@ -156,8 +205,37 @@ class NodeLocks:
         node = self._state.nodes.get(name)
         if node is None:
             return []
-        found = {_annotation(node, self._state.vendors[key].profile) for key in vendors}
+        found = {needs_lock(node, self._state.vendors[key].profile) for key in vendors}
         return sorted(found - {""}, key=lambda key: (key != keys.NODE_LOCK, key))
+
+    def _promises(self, coming: Iterable[PodAllocation]) -> Iterator[tuple[PodUid, PodAllocation]]:
+        since = time.monotonic() - PROMISED
+        for uid, reservation in self._state.reservations.items():
+            match reservation.phase:
+                case Phase.RESERVED if reservation.since > since:
+                    yield uid, reservation.allocation
+                case Phase.BINDING:
+                    yield uid, reservation.allocation
+                case _:
+                    pass  # Who is bound has the lock, as the node says.
+        for allocation in coming:
+            yield PodUid(""), allocation
+
+    async def _free(self, node: str, value: str) -> None:
+        try:
+            if await free_if_over(self._client, node, value):
+                self._log.info("freed a lock that its pod needs no more", node=node, lock=value)
+        except ApiError as error:
+            self._log.warning("cannot look after a node lock", node=node, error=str(error))
+
+    def _look_again(self) -> None:
+        """A promise or a lock may have run out: nothing in the cluster says so."""
+        before, self._busy = (
+            self._busy,
+            self._book.busy(_NOBODY, list(self._state.vendors), self._promises(())),
+        )
+        for node in set(before).difference(self._busy):
+            self._state.freed_on(node)
 
     async def _label(self, pod: Pod, labels: Mapping[str, str]) -> None:
         try:
@@ -172,14 +250,3 @@ class NodeLocks:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("labelling a pod failed", exc_info=error)
-
-
-def _annotation(node: Node, profile: VendorProfile) -> str:
-    """Where the lock of this vendor is on this node; empty when it needs none."""
-    match lock_of(node, profile):
-        case "mutex":
-            return keys.NODE_LOCK
-        case "private":
-            return profile.node_annotations.lock
-        case "none":
-            return ""

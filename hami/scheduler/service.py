@@ -126,6 +126,7 @@ class Service:
             ended=self._end_leading,
         )
         self._locks = NodeLocks(self._state, client, self._lock_settings)
+        self._state.locks = self._locks
         self._binder = Binder(
             self._state,
             client,
@@ -254,6 +255,7 @@ class Service:
             *(following.run() for following in self._followings),
             self._events.run(),
             self._wakeup.run(),
+            self._locks.run(self._leads),
             self._keys.run(self._problem, changed=self._other_keys),
             watcher.run(),
             self._quota_status.run(),

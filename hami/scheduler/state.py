@@ -12,23 +12,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from hami.domain import reasons
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
-from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.plugins import Vendors
 from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, decide
-from hami.policy.quota import ElasticLedger, Refusal
+from hami.policy.filter import Placed, Refused, over_quota
+from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic import Amounts, Options
 from hami.scheduler.capacity import capacity_of
 from hami.scheduler.charges import Charge, blocked, known_part, noted
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.elastic_objects import ElasticObjects
 from hami.scheduler.holds import Hold, Holds
+from hami.scheduler.lock_book import Locks, NoLocks, decide_unlocked
 from hami.scheduler.reservations import Phase, Reservation, Reservations
 from hami.scheduler.room import Room, alike, grew, room_on
 from hami.scheduler.surroundings import Problems, Surroundings, Unjudged, nobody
@@ -69,6 +68,7 @@ class ClusterState:
         self.usage_changed: Callable[[str], None] = nobody
         self.quotas_arranged: Callable[[], None] = nobody
         self.pod_seen: Callable[[Pod], None] = nobody
+        self.locks: Locks = NoLocks()
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
         self._problems = Problems(around.report)
 
@@ -93,7 +93,8 @@ class ClusterState:
         for quota in self.quotas.values():
             self._set_quota(quota)
         self.arrange_quotas()
-        for name in self.nodes:
+        for name, node in self.nodes.items():
+            self.locks.node_seen(node)
             self.reread_node(name)
         for reservation in self.reservations.values():
             known = known_part(reservation.allocation, vendors)
@@ -113,6 +114,7 @@ class ClusterState:
     def node_changed(self, node: Node) -> None:
         known = self.nodes.get(node.name)
         self.nodes[node.name] = node
+        self.locks.node_seen(node)
         if known is not None and alike(known, node):
             return
         self.reread_node(node.name)
@@ -124,7 +126,7 @@ class ClusterState:
         self.ledger.look_again(self.table.charged_on(name))
         self._problems.tell(node, ("Node", name), "MalformedDevices", problems)
         if grew(before, self._room_on(name)):
-            self._freed_on(name)
+            self.freed_on(name)
 
     def _room_on(self, name: str) -> Room:
         """None at all where nobody waits for it."""
@@ -135,6 +137,7 @@ class ClusterState:
     def node_gone(self, node: Node) -> None:
         self.nodes.pop(node.name, None)
         self._problems.forget(("Node", node.name))
+        self.locks.node_gone(node.name)
         self.table.remove_node(node.name)
 
     # Quotas.
@@ -351,7 +354,7 @@ class ClusterState:
         if (hold := self.holds.keeps(charge.pod, charge.account.running)) is None:
             self._release(charge.pod, node)
             return
-        self._freed_on(node)
+        self.freed_on(node)
         self._allowed_in(hold.claimant.namespace)
 
     # Holds.
@@ -403,13 +406,13 @@ class ClusterState:
             elastic.ask(claim)  # Until it is charged, it waits for its share.
             # Nobody fits a pod into thousands of nodes to find its quota used up on each.
             if hopeless := elastic.refusals(claim):
-                return _over_quota(candidates, hopeless)
-        outcome = decide(self.table, request, self.ledger.gate(request.pod), candidates)
+                return over_quota(candidates, hopeless)
+        outcome = decide_unlocked(self.locks, self.table, self.ledger, request, candidates)
         if not isinstance(outcome, Placed):
             return outcome
         refusals = self.ledger.reserve(request.pod, outcome.allocation)
         if refusals:
-            return _over_quota(candidates, refusals)
+            return over_quota(candidates, refusals)
         return outcome.allocation
 
     def _promise(self, pod: Pod, allocation: PodAllocation) -> None:
@@ -457,11 +460,11 @@ class ClusterState:
     # What others want to know.
 
     def _freed(self, pod: Pod, node: str) -> None:
-        self._freed_on(node)
+        self.freed_on(node)
         self._freed_in(pod.namespace)
         self._usage_changed(pod.namespace)
 
-    def _freed_on(self, node: str) -> None:
+    def freed_on(self, node: str) -> None:
         self.waiting.freed_on(node)
         self.freed.set()
 
@@ -493,8 +496,3 @@ class ClusterState:
 
 def _resource_names(vendors: Vendors) -> frozenset[str]:
     return frozenset(name for profile in vendors.profiles for name in profile.resources.all_names)
-
-
-def _over_quota(candidates: Sequence[str], why: Sequence[Refusal]) -> Refused:
-    rejected = Rejected.of(reasons.QUOTA, 1, map(str, why), {refusal.rule for refusal in why})
-    return Refused.everywhere(candidates, rejected)

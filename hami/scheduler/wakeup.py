@@ -197,6 +197,9 @@ class WakeUp:
     def _place(self, request: PodRequest, candidates: list[str]) -> PodAllocation | None:
         state = self._state
         gate = state.ledger.gate(request.pod)
+        coming = [taker.allocation for taker in self._takers.values() if taker.under_way]
+        if locked := state.locks.busy(request.pod, request.vendors, coming):
+            candidates = [name for name in candidates if name not in locked]
         if len(candidates) > FEW:
             outcome = decide(state.table, request, gate, candidates)
             return outcome.allocation if isinstance(outcome, Placed) else None

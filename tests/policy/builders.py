@@ -174,9 +174,11 @@ class Cluster:
         assert not isinstance(request, Invalid), request
         return request
 
-    def try_pod(self, pod: Pod, candidates: Iterable[str] | None = None) -> Placed | Refused:
+    def try_pod(
+        self, pod: Pod, candidates: Iterable[str] | None = None, **more: Any
+    ) -> Placed | Refused:
         names = list(self.table.node_names if candidates is None else candidates)
-        return decide(self.table, self.parse(pod), self.ledger.gate(pod), names)
+        return decide(self.table, self.parse(pod), self.ledger.gate(pod), names, **more)
 
     def run(self, pod: Pod, candidates: Iterable[str] | None = None) -> PodAllocation | Refused:
         """Place and charge, as a scheduler would."""

@@ -51,6 +51,18 @@ def the_worked_example(node: str, device: str) -> Cluster:
     return cluster
 
 
+def test_a_locked_node_takes_nobody_and_a_free_one_is_as_good():
+    """The fullest would be the first choice; where it does not fit, the lock is not the reason."""
+    cluster = the_worked_example("binpack", "binpack")
+    pod = a_pod("p", gpu=1, mem=1000)
+    assert where(cluster.try_pod(pod, locked={"node2"}))[0] == "node1"
+    assert where(cluster.try_pod(pod, locked={"node1", "unknown"}))[0] == "node2"
+    both = cluster.try_pod(pod, locked={"node1", "node2"})
+    assert texts(both) == {"node1": "NodeLocked", "node2": "NodeLocked"}
+    large = cluster.try_pod(a_pod("p", gpu=1, mem=20000), locked={"node1"})
+    assert texts(large) == dict.fromkeys(["node1", "node2"], "2/2 CardInsufficientMemory")
+
+
 @pytest.mark.parametrize(
     ("node", "device", "expected"),
     [

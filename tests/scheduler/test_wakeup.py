@@ -18,6 +18,7 @@ from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
 from hami.policy.filter import Refused
 from hami.policy.quota.elastic import Options
+from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.waiting import Refusal
 from hami.scheduler.wakeup import AT_ONCE, TURN, WakeUp
@@ -123,6 +124,24 @@ async def test_a_pod_that_may_have_no_slice_does_not_stand_before_one_that_asks_
     async with waking(cluster) as patches:
         cluster.sees(ended(holder))
         await woken(patches, "b")
+
+
+async def test_one_is_woken_for_each_lock_that_is_released() -> None:
+    """A node whose agent serves one pod at a time has room for many, and takes the next one."""
+    cluster = Cluster(a_node(), a_node("n2"))
+    locks = NodeLocks(cluster.state, None, LockSettings)  # type: ignore[arg-type]
+    cluster.state.locks = locks
+    held = {"hami.io/mutex.lock": "2999-01-01T00:00:00Z,ns,holder"}
+    for name in ("n1", "n2"):
+        cluster.state.node_changed(a_node(name, **held))
+    refuse(cluster, *(a_pod(f"p{n}", created=f"2026-01-0{n}") for n in range(1, 6)))
+    async with waking(cluster) as patches:
+        cluster.state.node_changed(a_node("n2"))
+        await woken(patches, "p1")
+        outcome = cluster.reserve(cluster.state.pods[PodUid("uid-default-p1")])
+        assert outcome.node == "n2"
+        cluster.state.node_changed(a_node())
+        await woken(patches, "p1", "p2")
 
 
 async def test_as_many_are_woken_as_fit_together_the_most_urgent_first() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from .world_process import until
 from .world_recount import Amount
 
 LOCK = "hami.io/mutex.lock"
@@ -27,6 +28,11 @@ async def filtered(world, service, name, mem=1000, **more):
     return pod
 
 
+async def refused(world, service, pod):
+    answer = await world.filter(service, pod)
+    assert (answer.node, answer.reasons) == ("", {"n1": "NodeLocked"})
+
+
 async def test_the_lock_is_taken_before_the_bind_and_stays_for_the_agent(world):
     await world.add_nodes("n1", locked=True)
     service = await world.service()
@@ -45,9 +51,9 @@ async def test_a_second_pod_waits_until_the_agent_has_served_the_first(world):
     await world.add_nodes("n1", locked=True)
     service = await world.service()
     await world.place(service, "first", gpu=1, mem=1000)
-    second = await filtered(world, service, "second")
-    assert "node lock contention" in await world.bind(service, second, "n1")
-    await world.agree(service)  # Its promise was given up.
+    second = await world.add_pod("second", gpu=1, mem=1000)
+    await refused(world, service, second)
+    await world.agree(service)
     patch = {"metadata": {"annotations": {LOCK: None}}}
     await world.server.patch("nodes", "n1", patch)
     await world.filter_until(service, second)
@@ -99,14 +105,56 @@ async def test_nothing_is_bound_without_the_lock(world):
     assert await service.used() == {("n1", "GPU-n1-0"): Amount()}
 
 
-async def test_many_at_once_get_it_one_after_another(world):
+async def test_of_many_at_once_one_is_sent_there(world):
+    """A promise is worth a lock: nobody else is sent to a bind that would find it taken."""
     await world.add_nodes("n1", locked=True)
     service = await world.service()
-    pods = [await filtered(world, service, f"p{n}") for n in range(6)]
-    errors = await asyncio.gather(*(world.bind(service, pod, "n1") for pod in pods))
-    (won,) = [pod for pod, error in zip(pods, errors, strict=True) if not error]
+    pods = [await world.add_pod(f"p{n}", gpu=1, mem=1000) for n in range(6)]
+    answers = await asyncio.gather(*(world.filter(service, pod) for pod in pods))
+    (won,) = [pod for pod, answer in zip(pods, answers, strict=True) if answer.node]
+    assert lock_of(world) == ""
+    assert await world.bind(service, won, "n1") == ""
     assert lock_of(world).endswith(f",{won['metadata']['name']}")
     await world.agree(service)
+
+
+async def test_a_pod_is_sent_to_a_node_that_is_free_rather_than_to_the_fullest(world):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    await world.place(service, "first", gpu=1, mem=9000)
+    await world.add_nodes("n2", locked=True)
+    second = await world.add_pod("second", gpu=1, mem=1000)
+    assert (await world.filter_until(service, second)).node == "n2"
+
+
+@pytest.mark.parametrize("what", ["failed", "gone", "served"])
+async def test_a_lock_whose_pod_needs_it_no_more_is_freed_within_seconds(world, what):
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    first = await world.place(service, "first", gpu=1, mem=1000)
+    second = await world.add_pod("second", gpu=1, mem=1000)
+    await refused(world, service, second)
+    held = lock_of(world)
+    match what:
+        case "failed":
+            await world.set_status(first, phase="Failed")
+        case "gone":
+            await world.remove(first)
+        case "served":
+            served = {"metadata": {"annotations": {"hami.io/bind-phase": "success"}}}
+            await world.server.patch("pods", "first", served, namespace="default")
+    await until("the lock is freed", lambda: lock_of(world) != held)
+    assert (await world.filter_until(service, second)).node == "n1"
+
+
+async def test_the_lock_of_a_pod_that_starts_still_stays(world):
+    """Longer than it takes to look after those whose pods are over."""
+    await world.add_nodes("n1", "n2", locked=True)
+    service = await world.service()
+    await world.place(service, "first", gpu=1, mem=1000)
+    await world.server.patch("nodes", "n2", {"metadata": {"annotations": {LOCK: a_lock("nobody")}}})
+    await until("another one's is freed", lambda: not lock_of(world, "n2"))
+    assert lock_of(world).endswith(",default,first")
 
 
 async def test_a_killed_ones_lock_serves_the_same_pod_again(world):
