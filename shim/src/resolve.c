@@ -51,6 +51,36 @@ static struct hami_way way_to(const struct hami_hook *hook, const void *caller)
     return (struct hami_way){.answer = hook->hook};
 }
 
+/* dlsym and dlvsym themselves, by whatever way they are asked for: who has the C library's own gets
+ * every other function past us. No strcmp: see HAMI_EARLY. */
+HAMI_EARLY static void *resolver_asked_for(const char *name)
+{
+    const char *rest = name;
+
+    if (!name || name[0] != 'd' || name[1] != 'l')
+        return NULL;
+    rest += name[2] == 'v' ? 3 : 2;
+    if (rest[0] != 's' || rest[1] != 'y' || rest[2] != 'm' || rest[3] != 0)
+        return NULL;
+    return name[2] == 'v' ? (void *)dlvsym : (void *)dlsym;
+}
+
+HAMI_EARLY static bool is_of_libc(const void *address)
+{
+    const struct link_map *map = hami_image_around(address);
+    struct hami_image image;
+
+    return map && hami_image_read(map, &image) &&
+           (hami_image_has_soname(&image, "libc.so.6") ||
+            hami_image_has_soname(&image, "libdl.so.2"));
+}
+
+/* A library that brings one of its own keeps it where it is asked for by its handle. */
+HAMI_EARLY static struct hami_way way_to_resolver(void *found, void *ours)
+{
+    return (struct hami_way){.answer = found && is_of_libc(found) ? ours : found};
+}
+
 /* By the handle of a library. One that has a function of its own by this name keeps it, and where
  * neither we nor the driver is behind the handle nothing is found. */
 static struct hami_way in_library(dlsym_function *ask, void *handle, const struct hami_hook *hook,
@@ -72,10 +102,15 @@ HAMI_EARLY struct hami_way hami_dlsym_way(void *handle, const char *name, const 
 {
     const struct hami_hook *hook = hook_asked_for(name);
     dlsym_function *ask = (dlsym_function *)hami_libc_dlsym();
+    void *resolver = resolver_asked_for(name);
+    bool anywhere = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
 
+    if (__builtin_expect(resolver != NULL, 0) && ask)
+        return anywhere ? (struct hami_way){.answer = resolver}
+                        : way_to_resolver(ask(handle, name), resolver);
     if (!hook || !ask)
         return (struct hami_way){.jump = (void *)ask};
-    if (handle != RTLD_NEXT && handle != RTLD_DEFAULT)
+    if (!anywhere)
         return in_library(ask, handle, hook, caller);
     if (hami_hook_is_there(hook))
         return way_to(hook, caller);
@@ -86,10 +121,13 @@ HAMI_EARLY struct hami_way hami_dlvsym_way(void *handle, const char *name, const
                                            const void *caller)
 {
     const struct hami_hook *hook = hook_asked_for(name);
+    dlvsym_function *ask = (dlvsym_function *)hami_libc_dlvsym();
+    void *resolver = resolver_asked_for(name);
 
-    (void)version; /* the driver's symbols have none, and ours have none */
-    (void)handle;
+    if (__builtin_expect(resolver != NULL, 0) && ask)
+        return way_to_resolver(ask(handle, name, version), resolver);
+    /* The driver's symbols have no version, and ours have none. */
     if (hook && hami_hook_is_there(hook))
         return way_to(hook, caller);
-    return (struct hami_way){.jump = hami_libc_dlvsym()};
+    return (struct hami_way){.jump = (void *)ask};
 }

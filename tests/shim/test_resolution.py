@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from .hook_list import BASES, CALLS, HOOKS, NVML_CALLS, NVML_HOOKS, spelling
 OURS, DRIVER, NVML = "libvgpu.so", "libcuda.so.1", "libnvidia-ml.so.1"
 VERSIONS = sorted({hook.since + step for hook in HOOKS for step in (-10, 0, 10)} | {13050})
 LEGACY, PER_THREAD = 0, 2
+OLDEST = "GLIBC_2.2.5" if platform.machine() == "x86_64" else "GLIBC_2.17"
 WAYS = ("default", "next", "handle", "self", "old", "versioned=GLIBC_2.17")
 NOT_OURS = ("cursor", "curl_easy_init", "cuda_main", "cublasCreate_v2", "cudnnCreate", "cu", "nvml")
 
@@ -129,6 +131,22 @@ def test_so_is_every_hooked_name_of_nvml(place: Place, way: str) -> None:
 @pytest.mark.parametrize("way", ["handle", "old"])
 def test_what_we_do_not_stand_before_is_the_drivers(place: Place, way: str) -> None:
     assert place.answers(way, CALLS) == {name: f"{DRIVER} {name}" for name in CALLS}
+
+
+@pytest.mark.parametrize(
+    "way", ["default", "next", "self", "old", "library=libc.so.6", f"versioned={OLDEST}"]
+)
+def test_who_asks_for_dlsym_itself_gets_ours(place: Place, way: str) -> None:
+    """Else all other names would be the driver's from there on."""
+    names = ["dlsym", "dlvsym"]
+    assert place.answers(way, names) == {name: f"{OURS} {name}" for name in names}
+
+
+def test_a_dlsym_that_is_not_there_is_not_ours(place: Place) -> None:
+    answers = place.answers("versioned=GLIBC_9.99", ["dlsym", "dlvsym", "dlsymx", "dlv"])
+    assert all(answer.startswith("- ") for answer in answers.values())
+    driver = f"library={place.driver / DRIVER}"
+    assert place.answers(driver, ["dlsym"])["dlsym"] == f"{OURS} dlsym"  # which it depends on
 
 
 @pytest.mark.parametrize("style", ["gnu", "sysv"])
