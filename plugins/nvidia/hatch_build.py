@@ -75,7 +75,15 @@ def _build(shim: Path, machine: str, into: Path) -> dict[str, Path]:
     anywhere = (*_SHARED, "-Wl,-Bsymbolic", "-DHAMI_TEST")
     compile_(f"{simulated}/libvgpu.so", library, *anywhere)
     for name, parts in (
-        ("libcuda.so.1", [*client, shim / "sim" / "queue.c", *shim.glob("sim/cuda_*.c")]),
+        (
+            "libcuda.so.1",
+            [
+                *client,
+                shim / "sim" / "queue.c",
+                *shim.glob("sim/cuda_*.c"),
+                *shim.glob("src/unpack_*.c"),
+            ],
+        ),
         ("libnvidia-ml.so.1", [*client, *shim.glob("sim/nvml_*.c")]),
     ):
         soname = f"-Wl,-soname,{name}"

@@ -110,12 +110,12 @@ static void unload_everywhere(CUlibrary library)
     }
 }
 
-static CUresult load(CUlibrary *library, const char *text)
+static CUresult load(CUlibrary *library, const void *image)
 {
     CUlibrary made;
     CUresult result;
 
-    if (library == NULL || text == NULL)
+    if (library == NULL || image == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
@@ -123,8 +123,9 @@ static CUresult load(CUlibrary *library, const char *text)
     made = sim_object_new(SIM_LIBRARY);
     if (made == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    made->text = strdup(text);
-    result = made->text != NULL ? sim_image_parse(text, &made->image) : CUDA_ERROR_OUT_OF_MEMORY;
+    result = sim_image_text(image, &made->text);
+    if (result == CUDA_SUCCESS)
+        result = sim_image_parse(made->text, &made->image);
     if (result == CUDA_SUCCESS)
         result = make_kernels(made);
     if (result == CUDA_SUCCESS && !sim_lazy()) {

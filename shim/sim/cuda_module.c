@@ -165,17 +165,24 @@ void sim_module_close(CUmodule module)
     sim_object_free(module, SIM_MODULE);
 }
 
-static CUresult load(CUmodule *module, const char *text)
+static CUresult load(CUmodule *module, const void *image)
 {
     CUcontext context;
     CUresult result;
+    char *text;
 
-    if (module == NULL || text == NULL)
+    if (module == NULL || image == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     result = sim_context_current(&context);
     if (result == CUDA_SUCCESS)
         result = sim_capture_unsafe();
-    return result == CUDA_SUCCESS ? sim_module_open(module, context, text, NULL) : result;
+    if (result == CUDA_SUCCESS)
+        result = sim_image_text(image, &text);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = sim_module_open(module, context, text, NULL);
+    free(text);
+    return result;
 }
 
 SIM_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)

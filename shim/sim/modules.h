@@ -22,6 +22,8 @@ struct sim_image {
     size_t count;
 };
 
+/* Whatever image a driver takes as text that sim_image_parse takes; to be freed (cuda_image_real.c). */
+CUresult sim_image_text(const void *image, char **text);
 CUresult sim_image_parse(const char *text, struct sim_image *image);
 CUresult sim_image_read(const char *path, char **text);
 void sim_image_free(struct sim_image *image);

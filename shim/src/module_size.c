@@ -6,20 +6,23 @@
  * variables; shared memory is on the processors. With lazy loading, which is what drivers do unless
  * told otherwise, only variables are there from the beginning: code comes with the functions that
  * are used, of large libraries a small part, and the monitor's figure covers it then. */
-#include "module_size.h"
-
 #include <elf.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "module_parts.h"
+#include "unpack.h"
 
 #define WRAPPER_MAGIC 0x466243b1u
 #define FAT_MAGIC 0xba55ed50u
 #define FAT_PTX 1
 #define FAT_ELF 2
 #define MOST_ENTRIES 4096
-#define MOST_TEXT (UINT64_C(256) << 20)
+#define MOST_PLAIN (UINT64_C(2) << 30)
+#define ZSTD_MAGIC 0xfd2fb528u
 
 struct wrapper {
     uint32_t magic, version;
@@ -46,10 +49,9 @@ struct fat_entry {
 };
 _Static_assert(sizeof(struct fat_entry) == 64, "as compilers write it");
 
-/* Bytes at an offset; fewer than asked for where the file or the readable memory ends. Memory is
- * read by the kernel: a wild address is an answer, not a crash. Where that is not allowed, nothing
+/* Memory is read by the kernel: a wild address is an answer, not a crash. Where that is not allowed, nothing
  * is known of the image. */
-static size_t read_some(const struct hami_module_source *source, uint64_t offset, void *buffer,
+size_t hami_module_read(const struct hami_module_source *source, uint64_t offset, void *buffer,
                         size_t bytes)
 {
     struct iovec to = {.iov_base = buffer, .iov_len = bytes};
@@ -66,7 +68,7 @@ static size_t read_some(const struct hami_module_source *source, uint64_t offset
 static bool read_all(const struct hami_module_source *source, uint64_t offset, void *buffer,
                      size_t bytes)
 {
-    return read_some(source, offset, buffer, bytes) == bytes;
+    return hami_module_read(source, offset, buffer, bytes) == bytes;
 }
 
 /* ---- ELF ---- */
@@ -86,13 +88,8 @@ static uint64_t section_size(const struct hami_module_source *source, const Elf6
         return 0;
     if (!(section->sh_flags & SHF_WRITE))
         return lazy ? 0 : section->sh_size;
-    read_some(source, names + section->sh_name, name, sizeof(name) - 1);
+    hami_module_read(source, names + section->sh_name, name, sizeof(name) - 1);
     return is_variable(name) ? section->sh_size : 0;
-}
-
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
 static uint64_t elf_size(const struct hami_module_source *source, uint64_t base, bool lazy)
@@ -115,7 +112,7 @@ static uint64_t elf_size(const struct hami_module_source *source, uint64_t base,
                       count * sizeof(*sections)))
             return bytes;
         for (size_t k = 0; k < count; k++)
-            bytes = sum(bytes, section_size(source, &sections[k], base + names.sh_offset, lazy));
+            bytes = hami_module_sum(bytes, section_size(source, &sections[k], base + names.sh_offset, lazy));
     }
     return bytes;
 }
@@ -125,22 +122,9 @@ static uint64_t elf_size(const struct hami_module_source *source, uint64_t base,
 /* What compiling will make of it is not known; code is about as long as its text. */
 static uint64_t text_size(const struct hami_module_source *source, bool lazy)
 {
-    char page[4096];
-    /* Up to the end of a page of memory, so that a read fails only at text that is not there. */
-    size_t wanted = sizeof(page) - (source->image ? (uintptr_t)source->image % sizeof(page) : 0);
+    uint64_t length, variables = hami_module_text(source, &length);
 
-    for (uint64_t at = 0; !lazy && at < MOST_TEXT;) {
-        size_t got = read_some(source, at, page, wanted);
-        const char *end = memchr(page, 0, got);
-
-        if (end)
-            return at + (uint64_t)(end - page);
-        at += got;
-        if (got < wanted)
-            return at;
-        wanted = sizeof(page);
-    }
-    return 0;
+    return lazy ? variables : hami_module_sum(variables, length);
 }
 
 /* ---- Fat binaries ---- */
@@ -158,14 +142,83 @@ static bool is_better(const struct fat_entry *entry, const struct fat_entry *bes
     return entry->capability > best->capability;
 }
 
+static uint64_t plain_size(const struct hami_module_source *source, unsigned int kind, bool lazy)
+{
+    return kind == FAT_ELF ? elf_size(source, 0, lazy) : text_size(source, lazy);
+}
+
+static void *room_for(uint64_t bytes)
+{
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return room == MAP_FAILED ? NULL : room;
+}
+
+/* One byte more than comes out: text ends with a zero. */
+static uint64_t unpacked_size(const struct fat_entry *entry, const uint8_t *packed, bool lazy)
+{
+    struct hami_module_source plain = {.file = -1};
+    uint64_t room = entry->plain_bytes + 1, size = 0;
+    size_t done;
+    uint32_t magic;
+    uint8_t *to = room_for(room);
+
+    if (!to)
+        return UINT64_MAX;
+    memcpy(&magic, packed, sizeof(magic));
+    done = magic == ZSTD_MAGIC
+               ? hami_unpack_zstd(packed, entry->compressed_bytes, to, entry->plain_bytes)
+               : hami_unpack_lz4(packed, entry->compressed_bytes, to, entry->plain_bytes);
+    plain.image = to;
+    if (done > 0)
+        size = plain_size(&plain, entry->kind, lazy);
+    munmap(to, room);
+    return size;
+}
+
+/* Unpacking takes as long as it takes the driver. Where it fails, by what the entry says of itself:
+ * a driver that can make something of it is one that this library does not know. */
+static uint64_t packed_size(const struct hami_module_source *source, const struct fat_entry *entry,
+                            uint64_t at, bool lazy)
+{
+    uint64_t bytes = entry->compressed_bytes, size = 0;
+    uint8_t *packed;
+
+    if (bytes < sizeof(uint32_t) || bytes > entry->bytes || entry->plain_bytes > MOST_PLAIN)
+        return lazy ? 0 : entry->plain_bytes;
+    packed = room_for(bytes);
+    if (!packed)
+        return UINT64_MAX;
+    if (read_all(source, at, packed, bytes))
+        size = unpacked_size(entry, packed, lazy);
+    munmap(packed, bytes);
+    return size == 0 && !lazy ? entry->plain_bytes : size;
+}
+
+/* Text in a file of several has no end of its own. */
 static uint64_t entry_size(const struct hami_module_source *source, const struct fat_entry *entry,
                            uint64_t at, bool lazy)
 {
-    if (entry->compressed_bytes == 0 && entry->kind == FAT_ELF)
-        return elf_size(source, at + entry->header_bytes, lazy);
-    if (lazy)
-        return 0;
-    return entry->compressed_bytes ? entry->plain_bytes : entry->bytes;
+    struct hami_module_source part = {.file = -1};
+    uint8_t *copy;
+    uint64_t size;
+
+    at += entry->header_bytes;
+    if (entry->compressed_bytes)
+        return packed_size(source, entry, at, lazy);
+    if (entry->kind == FAT_ELF)
+        return elf_size(source, at, lazy);
+    if (entry->bytes > MOST_PLAIN)
+        return UINT64_MAX;
+    copy = room_for(entry->bytes + 1);
+    if (!copy)
+        return UINT64_MAX;
+    hami_module_read(source, at, copy, entry->bytes);
+    part.image = copy;
+    size = text_size(&part, lazy);
+    munmap(copy, entry->bytes + 1);
+    return size;
 }
 
 static uint64_t fat_size(const struct hami_module_source *source,

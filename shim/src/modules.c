@@ -1,11 +1,13 @@
 /* Modules and libraries of code. What loading one takes cannot be known before: the driver
  * compiles, picks and places, and nowadays loads functions when they are first used. Nor can it be
  * measured: the free memory of the device changes by others' doing as well. So a module is charged
- * before it is loaded with what its image says will surely be there (module_size.h), a page at
- * least, so that nothing more is loaded when the limit is reached; whatever the driver takes beyond
- * it comes in by the monitor's figure for the process (observed.c).
+ * before it is loaded with what its image says will surely be there (module_size.h), its variables
+ * above all, a page at least, so that nothing more is loaded when the limit is reached; whatever the
+ * driver takes beyond it comes in by the monitor's figure for the process (observed.c).
  *
- * A module ends with its context; a library is no context's, and is charged where it was loaded. */
+ * A module ends with its context. A library is no context's: the driver makes a module of it in each
+ * that uses it, when it is first used there, which nobody is told. So it is charged at once on every
+ * device that this process can use. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -41,93 +43,78 @@ static uint64_t size_of(const struct hami_module_source *source, int row)
     struct hami_module_target target = target_of(row);
     uint64_t bytes = hami_module_size(source, &target);
 
+    /* With what is large the driver begins a block. */
+    if (target.lazy && bytes > HAMI_BLOCK / 2)
+        return hami_whole_blocks(bytes);
     return bytes > UINT64_MAX - PAGE ? UINT64_MAX : (bytes / PAGE + 1) * PAGE;
 }
 
-/* Charge for an image. The driver's error where no context is current, of which a library is no
- * worse: `entry` has no row then. */
-static CUresult begin(struct hami_entry *entry, enum hami_kind kind,
-                      const struct hami_module_source *source)
+/* Without an image there is nothing to read, and the driver says what is wrong. */
+static struct hami_module_source in_memory(const void *image)
 {
-    CUcontext context;
-    CUresult result;
-    int row;
-
-    *entry = (struct hami_entry){.kind = (uint8_t)kind, .row = HAMI_ROW_NONE};
-    result = hami_current(&context, &row);
-    if (result != CUDA_SUCCESS)
-        return kind == HAMI_KIND_LIBRARY ? CUDA_SUCCESS : result;
-    entry->context = kind == HAMI_KIND_LIBRARY ? NULL : context;
-    entry->bytes = row == HAMI_ROW_NONE ? PAGE : size_of(source, row);
-    if (!hami_memory_charge(row, entry->bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    entry->row = (int16_t)row;
-    return CUDA_SUCCESS;
+    return (struct hami_module_source){.image = image, .file = -1};
 }
 
-static CUresult begin_file(struct hami_entry *entry, enum hami_kind kind, const char *path)
+static struct hami_module_source in_file(const char *path)
 {
-    struct hami_module_source source = {
+    return (struct hami_module_source){
         .file = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1};
-    CUresult result = begin(entry, kind, &source);
+}
 
-    if (source.file >= 0)
-        close(source.file);
+static void close_source(const struct hami_module_source *source)
+{
+    if (source->file >= 0)
+        close(source->file);
+}
+
+/* ---- Modules ---- */
+
+/* Charge for an image. The driver's error where no context is current. */
+static CUresult begin(struct hami_entry *entry, struct hami_module_source source)
+{
+    CUcontext context;
+    int row;
+    CUresult result = hami_current(&context, &row);
+
+    *entry = (struct hami_entry){.kind = HAMI_KIND_MODULE, .row = HAMI_ROW_NONE};
+    if (result == CUDA_SUCCESS) {
+        entry->context = context;
+        entry->bytes = row == HAMI_ROW_NONE ? PAGE : size_of(&source, row);
+        entry->row = (int16_t)row;
+        if (!hami_memory_charge(row, entry->bytes))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    close_source(&source);
     return result;
 }
 
-static CUresult begin_image(struct hami_entry *entry, enum hami_kind kind, const void *image)
-{
-    /* Without an image there is nothing to read, and the driver says what is wrong. */
-    struct hami_module_source source = {.image = image, .file = -1};
-
-    return begin(entry, kind, &source);
-}
-
-/* False: loaded, but there is no memory to remember it; to be unloaded, and then refunded. */
-static bool end(struct hami_entry *entry, CUresult result, uint64_t handle)
+/* False: there is no memory to remember it; to be unloaded, and then refunded. */
+static bool remember(const struct hami_entry *entry)
 {
     struct hami_entry old;
 
-    if (result != CUDA_SUCCESS) {
-        hami_entry_refund(entry);
-        return true;
-    }
-    entry->key = handle;
-    if (entry->row == HAMI_ROW_NONE)
-        return true;
-    if (hami_map_exchange(entry, &old)) {
-        if (old.kind != HAMI_KIND_NONE) /* its end was not seen */
-            hami_entry_refund(&old);
-        return true;
-    }
-    return false;
+    if (!hami_map_exchange(entry, &old))
+        return false;
+    if (old.kind != HAMI_KIND_NONE) /* its end was not seen */
+        hami_entry_refund(&old);
+    return true;
 }
 
 static CUresult end_module(struct hami_entry *entry, CUresult result, CUmodule made,
                            CUmodule *module)
 {
-    if (!end(entry, result, (uintptr_t)made)) {
+    if (result != CUDA_SUCCESS) {
+        hami_entry_refund(entry);
+        return result;
+    }
+    entry->key = (uintptr_t)made;
+    if (!remember(entry)) {
         if (hami_real()->cuModuleUnload(made) == CUDA_SUCCESS)
             hami_entry_refund(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS)
-        *module = made;
-    return result;
-}
-
-static CUresult end_library(struct hami_entry *entry, CUresult result, CUlibrary made,
-                            CUlibrary *library)
-{
-    if (!end(entry, result, (uintptr_t)made)) {
-        if (hami_real()->cuLibraryUnload(made) == CUDA_SUCCESS)
-            hami_entry_refund(entry);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result == CUDA_SUCCESS)
-        *library = made;
-    return result;
+    *module = made;
+    return CUDA_SUCCESS;
 }
 
 HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
@@ -138,7 +125,7 @@ HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 
     if (!hami_counting() || !module)
         return hami_real()->cuModuleLoad(module, path);
-    result = begin_file(&entry, HAMI_KIND_MODULE, path);
+    result = begin(&entry, in_file(path));
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuModuleLoad(&made, path);
@@ -153,7 +140,7 @@ HAMI_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 
     if (!hami_counting() || !module)
         return hami_real()->cuModuleLoadData(module, image);
-    result = begin_image(&entry, HAMI_KIND_MODULE, image);
+    result = begin(&entry, in_memory(image));
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuModuleLoadData(&made, image);
@@ -170,7 +157,7 @@ HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image,
 
     if (!hami_counting() || !module)
         return hami_real()->cuModuleLoadDataEx(module, image, option_count, options, values);
-    result = begin_image(&entry, HAMI_KIND_MODULE, image);
+    result = begin(&entry, in_memory(image));
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuModuleLoadDataEx(&made, image, option_count, options, values);
@@ -185,11 +172,90 @@ HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 
     if (!hami_counting() || !module)
         return hami_real()->cuModuleLoadFatBinary(module, image);
-    result = begin_image(&entry, HAMI_KIND_MODULE, image);
+    result = begin(&entry, in_memory(image));
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuModuleLoadFatBinary(&made, image);
     return end_module(&entry, result, made, module);
+}
+
+/* ---- Libraries ---- */
+
+/* What one is charged, by row; 0: nothing. */
+struct charges {
+    uint64_t bytes[HAMI_MAX_DEVICES];
+};
+
+/* On record for each row by itself; handles are addresses of programs, below 2^56. */
+static uint64_t library_key(CUlibrary library, int row)
+{
+    return (uintptr_t)library ^ (uint64_t)(row + 1) << 56;
+}
+
+static void refund_library(const struct charges *charges)
+{
+    for (int row = 0; row < HAMI_MAX_DEVICES; row++)
+        hami_refund(row, charges->bytes[row]);
+}
+
+static CUresult begin_library(struct charges *charges, struct hami_module_source source)
+{
+    CUresult result = hami_mode() == HAMI_MODE_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    int rows = result == CUDA_SUCCESS ? hami_row_count() : 0;
+
+    *charges = (struct charges){{0}};
+    for (int row = 0; row < rows && result == CUDA_SUCCESS; row++) {
+        uint64_t bytes = hami_ordinal_of_row(row) < 0 ? 0 : size_of(&source, row);
+
+        if (bytes != 0 && !hami_memory_charge(row, bytes))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        else
+            charges->bytes[row] = bytes;
+    }
+    if (result != CUDA_SUCCESS)
+        refund_library(charges);
+    close_source(&source);
+    return result;
+}
+
+static void forget_library(CUlibrary library, struct charges *charges)
+{
+    struct hami_entry entry;
+
+    for (int row = 0; row < HAMI_MAX_DEVICES; row++)
+        charges->bytes[row] =
+            hami_map_take(HAMI_KIND_LIBRARY, library_key(library, row), &entry) ? entry.bytes : 0;
+}
+
+static bool remember_library(CUlibrary library, const struct charges *charges)
+{
+    for (int row = 0; row < HAMI_MAX_DEVICES; row++)
+        if (charges->bytes[row] != 0 &&
+            !remember(&(struct hami_entry){.key = library_key(library, row),
+                                           .kind = HAMI_KIND_LIBRARY,
+                                           .row = (int16_t)row,
+                                           .bytes = charges->bytes[row]}))
+            return false;
+    return true;
+}
+
+static CUresult end_library(struct charges *charges, CUresult result, CUlibrary made,
+                            CUlibrary *library)
+{
+    struct charges remembered;
+
+    if (result != CUDA_SUCCESS) {
+        refund_library(charges);
+        return result;
+    }
+    if (!remember_library(made, charges)) {
+        forget_library(made, &remembered);
+        if (hami_real()->cuLibraryUnload(made) == CUDA_SUCCESS)
+            refund_library(charges);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *library = made;
+    return CUDA_SUCCESS;
 }
 
 HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *options,
@@ -197,7 +263,7 @@ HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CU
                                        CUlibraryOption *library_options, void **library_values,
                                        unsigned int library_option_count)
 {
-    struct hami_entry entry;
+    struct charges charges;
     CUlibrary made = NULL;
     CUresult result;
 
@@ -205,12 +271,12 @@ HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CU
         return hami_real()->cuLibraryLoadData(library, image, options, values, option_count,
                                               library_options, library_values,
                                               library_option_count);
-    result = begin_image(&entry, HAMI_KIND_LIBRARY, image);
+    result = begin_library(&charges, in_memory(image));
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuLibraryLoadData(&made, image, options, values, option_count,
                                             library_options, library_values, library_option_count);
-    return end_library(&entry, result, made, library);
+    return end_library(&charges, result, made, library);
 }
 
 HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
@@ -219,7 +285,7 @@ HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
                                            CUlibraryOption *library_options, void **library_values,
                                            unsigned int library_option_count)
 {
-    struct hami_entry entry;
+    struct charges charges;
     CUlibrary made = NULL;
     CUresult result;
 
@@ -227,13 +293,13 @@ HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
         return hami_real()->cuLibraryLoadFromFile(library, path, options, values, option_count,
                                                   library_options, library_values,
                                                   library_option_count);
-    result = begin_file(&entry, HAMI_KIND_LIBRARY, path);
+    result = begin_library(&charges, in_file(path));
     if (result != CUDA_SUCCESS)
         return result;
     result = hami_real()->cuLibraryLoadFromFile(&made, path, options, values, option_count,
                                                 library_options, library_values,
                                                 library_option_count);
-    return end_library(&entry, result, made, library);
+    return end_library(&charges, result, made, library);
 }
 
 HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
@@ -256,19 +322,18 @@ HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
 
 HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    struct hami_entry entry;
+    struct charges charges;
     CUresult result;
-    bool known;
 
     if (!hami_counting())
         return hami_real()->cuLibraryUnload(library);
-    known = hami_map_take(HAMI_KIND_LIBRARY, (uintptr_t)library, &entry);
+    forget_library(library, &charges);
     hami_launch_forget_module();
     result = hami_real()->cuLibraryUnload(library);
-    if (known && result == CUDA_SUCCESS)
-        hami_entry_refund(&entry);
-    else if (known)
-        hami_map_put(&entry);
+    if (result == CUDA_SUCCESS)
+        refund_library(&charges);
+    else
+        remember_library(library, &charges);
     return result;
 }
 

@@ -1,7 +1,8 @@
-/* What images say of their size. links: src/module_size.c */
+/* What images say of their size. links: src/module_size.c src/module_text.c src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c */
 #include "module_size.h"
 
 #include <elf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -127,6 +128,68 @@ static void text_takes_about_its_length_unless_loading_is_lazy(void)
     munmap(pages, 8192);
 }
 
+#define KIB UINT64_C(1024)
+
+static void of_text_the_variables_are_counted(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } all[] = {
+        {".global .b8 a[1024];", KIB},
+        {".visible .global .align 16 .f32 a[4][256];", 4 * KIB},
+        {".weak .global .v4 .f32 a[256];", 4 * KIB},
+        {".common .global .u64 a;", 8},
+        {".global .b32 a, b[2], c;", 16},
+        {".global .b8 a[0x400];.global .b8 b[02000]; .global .b8 c[0b10000000000U];", 3 * KIB},
+        {".global .b8 a[4*256];", KIB},
+        {".global .u16 a[] = {1, 2, 3};", 6},
+        {".global .u16 a[][2] = {{1, 2}, {3, 4}}, b;", 10},
+        {".global .s32 a = 5;", 4},
+        {".global .u64 table[2] = {f, generic(a)+8};", 16},
+        {".global .attribute(.managed) .align 8 .b8 a[1024];", KIB},
+        {".global .attribute(.managed, .unified(19,95)) .b8 a[1024];", KIB},
+        {".global .b128 a[2]; .global .f16x2 b[2]; .global .bf16 c[2];", 32 + 8 + 4},
+        {".global .texref t; .global .surfref s;", 16},
+        {".global .b8 name<3>;", 3},
+        {".extern .global .b8 a[1024];", 0},
+        {"// .global .b8 a[1024];\n", 0},
+        {"/* .global .b8 a[1024]; */ /**/ .global .b8 b;", 1},
+        {".file 1 \"a \\\".global .b8 a[1024];\"\n.global .b8 b;", 1},
+        {".shared .b8 a[1024]; .const .b8 b[1024]; .local .b8 c[1024];", 0},
+        {".entry k(.param .u64 .ptr .global .align 4 p, .param .u64 .ptr .global q) {"
+         "ld.global.u32 %r1, [p]; cvta.to.global.u64 %rd1, %rd2;}", 0},
+        {".global .b8 a[18446744073709551615];", UINT64_MAX},
+        {".global .b64 a[4294967296][4294967296];", UINT64_MAX},
+        {".global .b8 a[(1 << 20)];", UINT64_MAX}, /* not a number: nothing is granted */
+        {".global .b8 a[", UINT64_MAX},
+        {".global .b8", 1},
+        {".global", UINT64_MAX},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        uint64_t bytes = size_of(all[i].text, &lazy);
+
+        if (bytes != all[i].bytes)
+            fprintf(stderr, "%s: %llu\n", all[i].text, (unsigned long long)bytes);
+        EXPECT(bytes == all[i].bytes);
+    }
+}
+
+/* A page of memory ends between any two letters of it. */
+static void a_declaration_may_lie_anywhere(void)
+{
+    static const char declaration[] = "/* text */ .global .align 4 .b8 name[1024]; // end";
+    static char text[3 * 4096];
+
+    for (size_t at = 4096 - sizeof(declaration); at <= 4096; at++) {
+        memset(text, ' ', sizeof(text) - 1);
+        memcpy(text + at, declaration, sizeof(declaration) - 1);
+        EXPECT(size_of(text, &lazy) == 1024);
+        EXPECT(size_of(text + at, &lazy) == 1024);
+    }
+}
+
 /* ---- Fat binaries ---- */
 
 struct entry {
@@ -186,7 +249,7 @@ static void of_a_fat_binary_counts_what_this_device_would_load(void)
     put_entry(&image, 1, 80, 8000);
     end_fat(&image, begun);
     EXPECT(size_of(image.bytes, &eager) == 90000);
-    EXPECT(size_of(image.bytes, &lazy) == 0); /* compressed: its variables cannot be seen */
+    EXPECT(size_of(image.bytes, &lazy) == 0); /* damaged: its variables cannot be seen */
     EXPECT(size_of(image.bytes, &other) == 7000); /* the newest text that can be compiled for it */
     other.capability = 89;
     EXPECT(size_of(image.bytes, &other) == 86000);
@@ -267,6 +330,8 @@ int main(void)
     an_elf_file_takes_the_sections_that_occupy_device_memory();
     a_file_is_read_like_memory();
     text_takes_about_its_length_unless_loading_is_lazy();
+    of_text_the_variables_are_counted();
+    a_declaration_may_lie_anywhere();
     of_a_fat_binary_counts_what_this_device_would_load();
     code_in_a_fat_binary_that_is_not_compressed_is_read();
     a_wild_pointer_is_no_image();

@@ -1,4 +1,4 @@
-/* Unloading code. links: src/modules.c src/module_size.c src/settle.c src/late.c src/pools.c src/pool_table.c src/graphs.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Unloading code. links: src/modules.c src/module_size.c src/module_text.c src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c src/settle.c src/late.c src/pools.c src/pool_table.c src/graphs.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
 #include "fake_driver.h"
 
 static CUresult unloading;

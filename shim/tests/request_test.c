@@ -1,4 +1,4 @@
-/* Requests that the driver granted and that then cannot be kept. links: src/request.c src/linear.c src/arrays.c src/array_size.c src/modules.c src/module_size.c src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
+/* Requests that the driver granted and that then cannot be kept. links: src/request.c src/linear.c src/arrays.c src/array_size.c src/modules.c src/module_size.c src/module_text.c src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
 #include <stdbool.h>
 #include <sys/mman.h>
 

@@ -1,5 +1,6 @@
-/* The module that checks run kernels of, as PTX for a real driver and as the simulator's text: the
- * driver takes the one it understands.
+/* The module that checks run kernels of, as PTX for a real driver and as the simulator's text, which
+ * a real one refuses. The simulator takes both, but only from its own text it knows how long kernels
+ * take.
  *
  *     nothing()              returns at once
  *     spin_dynamic(u64 ns)   runs that long by the device's clock
@@ -45,11 +46,11 @@ __attribute__((unused)) static const char *test_image(void)
 
     if (image)
         return image;
-    image = ptx_image;
-    if (cuModuleLoadData(&module, ptx_image) == CUDA_SUCCESS)
+    image = simulated_image;
+    if (cuModuleLoadData(&module, simulated_image) == CUDA_SUCCESS)
         cuModuleUnload(module);
     else
-        image = simulated_image;
+        image = ptx_image;
     return image;
 }
 

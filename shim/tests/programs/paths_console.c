@@ -341,9 +341,35 @@ static CUresult load(const struct words *line)
     return cuLibraryLoadData(&libraries[name(line, 1)], text, NULL, NULL, 0, NULL, NULL, 0);
 }
 
+/* An image from a file, by the calls that take one in memory. */
+static CUresult load_image(const struct words *line)
+{
+    const char *way = line->word[0];
+    int fd = open(line->word[2], O_RDONLY | O_CLOEXEC);
+    static char image[1 << 20];
+    CUmodule *module = &modules[name(line, 1)];
+
+    memset(image, 0, sizeof(image));
+    if (fd < 0 || read(fd, image, sizeof(image) - 1) < 0 || close(fd) != 0)
+        exit(8);
+    if (strcmp(way, "image_data") == 0)
+        return cuModuleLoadData(module, image);
+    if (strcmp(way, "image_ex") == 0)
+        return cuModuleLoadDataEx(module, image, 0, NULL, NULL);
+    if (strcmp(way, "image_fat") == 0)
+        return cuModuleLoadFatBinary(module, image);
+    return cuLibraryLoadData(&libraries[name(line, 1)], image, NULL, NULL, 0, NULL, NULL, 0);
+}
+
 static int do_modules(const struct words *line)
 {
-    if (is(line, "module") || is(line, "module_ex") || is(line, "library"))
+    CUmodule module;
+
+    if (strncmp(line->word[0], "image_", 6) == 0)
+        say(load_image(line));
+    else if (is(line, "library_use"))
+        say(cuLibraryGetModule(&module, libraries[name(line, 1)]));
+    else if (is(line, "module") || is(line, "module_ex") || is(line, "library"))
         say(load(line));
     else if (is(line, "module_file"))
         say(cuModuleLoad(&modules[name(line, 1)], line->word[2]));
