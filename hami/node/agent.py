@@ -79,7 +79,7 @@ def _passed_over(_: PluginRejected) -> None:
 
 
 async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[], None]) -> None:
-    """Serve until cancelled; ``ready`` is called when kubelet can be told of the devices.
+    """Serve until cancelled; ``ready`` is called once the node says what devices it has.
 
     Raises:
         HamiError: a setting or a plugin must be changed.
@@ -326,6 +326,7 @@ class Agent:
             ):
                 tasks.create_task(work)
             await self._inventory.known.wait()
+            await self._advertiser.published.wait()
             ready()
 
     async def close(self) -> None:

@@ -38,7 +38,9 @@ from hami.scheduler.api_models import (
 )
 from hami.scheduler.api_pages import After, Limit, as_json, not_known, page
 from hami.scheduler.api_views import (
+    PodsOfDevices,
     device_views,
+    holders,
     node_detail,
     node_view,
     pod_view,
@@ -112,7 +114,12 @@ def _add_devices(router: APIRouter, state: ClusterState) -> None:
             if len(found) > limit:
                 break
             await turns.pause()
-        items = found[:limit]
+        shown = found[:limit]
+        pods = PodsOfDevices()
+        for pod, allocation in holders(state, {device.node for device in shown}):
+            pods.add(pod, allocation)
+            await turns.pause()
+        items = [pods.shown(device) for device in shown]
         more = "/".join(map(str, _key_of(items[-1]))) if len(found) > limit else ""
         return await as_json(DevicePage(items=items, more=more))
 

@@ -49,7 +49,7 @@ class DeviceView(Amount):
     healthy: bool
     cordoned: bool
     known: bool
-    pods: Sequence[str] = Field(default=(), description="namespace/name; on a single node only")
+    pods: Sequence[str] = Field(default=(), description="namespace/name")
 
 
 class NodeView(Shape):

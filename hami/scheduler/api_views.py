@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TypeVar, assert_never
@@ -47,15 +47,28 @@ def node_detail(state: ClusterState, name: str) -> NodeDetail | None:
     fields = _node_fields(state, name)
     if fields is None:
         return None
-    pods: dict[tuple[str, str], list[str]] = {}
-    for pod, allocation in _pods_on(state, name):
-        for key in dict.fromkeys((grant.vendor, grant.device_id) for grant in allocation.grants):
-            pods.setdefault(key, []).append(pod.full_name)
-    inventory = [
-        device.model_copy(update={"pods": sorted(pods.get((device.vendor, device.id), ()))})
-        for device in device_views(state, name)
-    ]
+    pods = PodsOfDevices()
+    for pod, allocation in holders(state, {name}):
+        pods.add(pod, allocation)
+    inventory = [pods.shown(device) for device in device_views(state, name)]
     return NodeDetail(**fields, inventory=inventory)
+
+
+class PodsOfDevices:
+    """Which pods hold a part of which device."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str, str], list[str]] = {}
+
+    def add(self, pod: Pod, allocation: PodAllocation) -> None:
+        """What one of :func:`holders` holds."""
+        for grant in dict.fromkeys((one.vendor, one.device_id) for one in allocation.grants):
+            self._pods.setdefault((allocation.node, *grant), []).append(pod.full_name)
+
+    def shown(self, device: DeviceView) -> DeviceView:
+        """The device with its pods."""
+        pods = self._pods.get((device.node, device.vendor, device.id), ())
+        return device.model_copy(update={"pods": sorted(pods)})
 
 
 def _node_fields(state: ClusterState, name: str) -> dict[str, Any] | None:
@@ -134,12 +147,14 @@ def _device_view(node: str, held: DeviceState, cordoned: bool) -> DeviceView:  #
 # Pods.
 
 
-def _pods_on(state: ClusterState, node: str) -> Iterable[tuple[Pod, PodAllocation]]:
-    for reservation in state.reservations.values():
-        if reservation.allocation.node == node:
+def holders(state: ClusterState, nodes: Container[str]) -> Iterator[tuple[Pod, PodAllocation]]:
+    """The pods that hold devices on these nodes as it begins, and what."""
+    reservations, charges = list(state.reservations.values()), list(state.charges.values())
+    for reservation in reservations:
+        if reservation.allocation.node in nodes:
             yield reservation.pod, reservation.allocation
-    for charge in state.charges.values():
-        if charge.account.allocation.node == node:
+    for charge in charges:
+        if charge.account.allocation.node in nodes:
             yield charge.pod, charge.account.running
 
 

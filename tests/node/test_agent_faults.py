@@ -10,8 +10,10 @@ import pytest
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.client import KubeClient
+from hami.kube.resources import NODES
 from hami.node import agent
 from hami.node.checkpoint import CHECKPOINT
+from hami.node.config_source import AgentSource
 from hami.node.server import DevicePluginServer
 from hami.node.tokens import Token
 from hami.sim.api import Fault
@@ -19,8 +21,9 @@ from hami.sim.live import LIVE_PODS
 from hami.wire import keys
 
 from .test_agent import all_started, events, nothing_left, refusal
-from .world import RESOURCE, Wish, World
+from .world import NODE, RESOURCE, Wish, World
 
+REGISTER = "hami.io/node-mock-register"
 RESTARTS = {"hami.io/sim-duration": "0.1s"}
 """A container that ends again and again, and is started again each time."""
 
@@ -69,7 +72,7 @@ async def test_an_agent_that_starts_while_the_api_server_is_away_serves_what_it_
     async with restarting() as (world, name):
         with away(world):
             await world.stop_agent()
-            await world.start_agent()
+            await world.start_agent(wait=False)  # It publishes nothing meanwhile, so is not ready.
             await starts_again(world, name)
         two = await world.pod(Wish("a"))
         await all_started(world, two)
@@ -367,3 +370,24 @@ async def test_the_agent_writes_statuses_and_events_and_nothing_else(monkeypatch
         ("create", "events"),
         ("patch", "events"),
     }
+
+
+async def test_the_agent_is_ready_once_the_node_says_what_it_has():
+    async with World() as world:
+        await world.stop_agent()
+        await world.client.patch(NODES, NODE, {"metadata": {"annotations": {REGISTER: None}}})
+        refusing = world.faults.add(
+            Fault(verb="patch", resource="nodes", subresource="status", status=500)
+        )
+        source = AgentSource(file=None, flags=world.flags, environment={})
+        ready = asyncio.Event()
+        task = asyncio.create_task(agent.serve(source.load(), source=source, ready=ready.set))
+        try:
+            await world.until("two refused writes", lambda: refusing.hits >= 2)
+            assert not ready.is_set()
+            world.faults.remove(refusing)
+            await world.until("ready", ready.is_set)
+            assert REGISTER in (await world.client.get(NODES, NODE)).annotations
+        finally:
+            task.cancel()
+            await asyncio.wait([task])

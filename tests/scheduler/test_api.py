@@ -95,6 +95,19 @@ async def test_one_node_shows_its_devices_and_the_pods_on_them():
     ]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 1000])
+async def test_the_list_of_devices_shows_the_pods_on_them_as_a_node_does(limit):
+    cluster = a_cluster()
+    cluster.reserve(a_pod("q", mem=1000), "n1")
+    cluster.sees(granted(a_pod("r", mem=10, node="n2"), "n2", "n2-d0:10"))
+    devices, _ = await Api(cluster).all_of("/devices", limit=limit)
+    assert [(d["id"], d["pods"]) for d in devices] == [
+        ("n1-d0", ["default/p"]),
+        ("n1-d1", ["default/q"]),
+        ("n2-d0", ["default/r"]),
+    ]
+
+
 async def test_a_device_is_shown_whole():
     (device,) = (await Api(a_cluster()).get("/devices", node="n2"))["items"]
     assert device == {
