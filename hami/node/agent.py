@@ -42,7 +42,7 @@ from hami.node.mount_check import MountCheck
 from hami.node.node_facts import NodeFacts, node_facts
 from hami.node.outcomes import Outcomes, PodWriter
 from hami.node.pods import NodePods
-from hami.node.preparing import Prepared, resize
+from hami.node.preparing import Prepared, hold_pages, resize
 from hami.node.recovery import recover
 from hami.node.releasing import Releasing
 from hami.node.resizing import Resizing
@@ -228,6 +228,7 @@ class Agent:
             cgroups=PodCgroups(config.cgroup_root, problem),
             events=self._events,
             hooks=Threads("hook"),
+            pages=Threads("page"),
             disk=Threads("disk", DISK_AT_ONCE),
             devices=lambda: self._inventory.devices,
             config=self._plugin_config,
@@ -312,6 +313,7 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             for work in (
                 reconcile(around, self._kept),
+                hold_pages(around),
                 around.pods.run(),
                 self._inventory.run(),
                 self._resources.run(),
@@ -332,8 +334,10 @@ class Agent:
     async def close(self) -> None:
         """Specs, pages and libraries of live slices stay: their containers may start again."""
         await self._by.close()
-        self._around.hooks.close()
-        self._around.disk.close()
+        around = self._around
+        for threads in (around.hooks, around.pages, around.disk):
+            threads.close()
+        around.store.close()
 
     # How the parts hear of each other.
 

@@ -6,6 +6,7 @@ CDI spec, without which the container cannot start, comes last.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -110,6 +111,17 @@ async def resize(
     return Prepared(granted, None) if isinstance(outcome, _Renewed) else outcome
 
 
+async def hold_pages(around: Surroundings) -> None:
+    """Of every slice that lives, as at an agent's start: see :mod:`hami.node.page_files`."""
+
+    async def hold(live: LiveSlice) -> None:
+        # What is wrong with it, its next start or resize says to those whom it concerns.
+        with suppress(StoreFailed):
+            await around.pages.run(around.store.hold_page, live.id)
+
+    await asyncio.gather(*map(hold, around.slices))
+
+
 async def _made(
     slice_id: str, granted: Granted, known: LiveSlice | None, around: Surroundings
 ) -> Prepared | _Renewed | Refused:
@@ -135,6 +147,7 @@ async def _made(
     try:
         slice = to_enforce(record, granted, state_dir)
         edits = await enforced(slice, granted.generation, around)
+        await around.pages.run(around.store.hold_page, slice_id)
         await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
         outcome = await around.disk.run(_write_spec, slice_id, edits, state_dir, around)
         record = _completed(record, granted)

@@ -45,6 +45,7 @@ from hami.node.files import (
     store_failures,
     write_whole,
 )
+from hami.node.page_files import PageFiles
 from hami.node.record import RecordedGrant, SliceRecord, decode_record, encode_record
 from hami.node.selinux import label_for_containers, selinux_is_on
 from hami.node.tmpfs import mount_tmpfs, mounts_below, unmount
@@ -90,6 +91,7 @@ class SliceStore:
         self._vendor = vendor
         self._folder = root / vendor.lower()
         self._tmpfs = tmpfs
+        self._pages = PageFiles(_LIMITS)
         self._selinux = selinux_is_on() if selinux is None else selinux
         self._log = structlog.get_logger("hami.store")
 
@@ -157,19 +159,33 @@ class SliceStore:
         path = self.state_dir(slice_id) / _LIMITS
         with _unfit(path), store_failures("write", path), opened_folder(path.parent) as folder:
             try:
-                fd = _opened_for_update(folder)
+                outcome = page.update(self._pages.opened(slice_id, folder), limits)
             except FileNotFoundError:
-                self._write_page(folder, limits)
+                self._write_page(slice_id, folder, limits)
                 return "new"
-            try:
-                outcome = page.update(fd, limits)
-            finally:
-                os.close(fd)
             if not isinstance(outcome, MalformedFile):
                 return outcome
             self._log.warning("a limits page is replaced", path=str(path), problem=str(outcome))
-            self._write_page(folder, limits)
+            self._write_page(slice_id, folder, limits)
             return "replaced"
+
+    def hold_page(self, slice_id: str) -> None:
+        """Have its limits page open; it may take as long as a lease on that is broken.
+
+        Raises:
+            StoreFailed: it is there and cannot be opened.
+        """
+        path = self.state_dir(slice_id)
+        with (
+            store_failures("open", path / _LIMITS),
+            contextlib.suppress(FileNotFoundError),
+            opened_folder(path) as folder,
+        ):
+            self._pages.opened(slice_id, folder)
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._pages.close_all()
 
     def state_dir(self, slice_id: str) -> Path:
         """Raises StoreFailed: this is no id of a slice."""
@@ -187,6 +203,7 @@ class SliceStore:
         """
         path = self.state_dir(slice_id)
         gone = f"{_GONE}{slice_id}-{secrets.token_hex(6)}"
+        self._pages.close(slice_id)
         with store_failures("remove", path):
             try:
                 with opened_folder(self._folder) as folder:
@@ -284,8 +301,9 @@ class SliceStore:
                 write_whole(inner, _USAGE, empty_region(), 0o666, prepare=self._label)
             link_whole(folder, _USAGE, f"{_REGION}/{_USAGE}")
 
-    def _write_page(self, folder: int, limits: page.Limits) -> None:
+    def _write_page(self, slice_id: str, folder: int, limits: page.Limits) -> None:
         write_whole(folder, _LIMITS, page.encode(limits), 0o444, prepare=self._label)
+        self._pages.opened(slice_id, folder)
 
     def _label(self, fd: int) -> None:
         if self._selinux and (problem := label_for_containers(fd)):
@@ -299,23 +317,6 @@ def _unfit(path: Path) -> Iterator[None]:
         yield
     except page.LimitsUnfit as error:
         raise StoreFailed(f"{path}: {error}") from error
-
-
-def _opened_for_update(folder: int) -> int:
-    """The page, although nobody may write it: root can; its owner elsewhere allows it for a moment.
-
-    Raises:
-        OSError: it is not there, is a symbolic link, or is not ours.
-    """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        return os.open(_LIMITS, flags, dir_fd=folder)
-    except PermissionError:
-        os.chmod(_LIMITS, 0o644, dir_fd=folder)
-    try:
-        return os.open(_LIMITS, flags, dir_fd=folder)
-    finally:
-        os.chmod(_LIMITS, 0o444, dir_fd=folder)
 
 
 def _is_sound(path: Path) -> bool:

@@ -24,7 +24,8 @@ from hami.vendor import Vendor
 class Surroundings:
     """``kind`` is the CDI kind of the vendor's slices; the callables tell the state of now.
 
-    ``hooks`` are the threads of the vendor's hooks, ``disk`` those of everything else that blocks.
+    ``hooks`` are the threads of the vendor's hooks, ``pages`` those that may wait for a tenant, and
+    ``disk`` those of everything else that blocks.
     """
 
     vendor: Vendor
@@ -37,6 +38,7 @@ class Surroundings:
     cgroups: PodCgroups
     events: EventRecorder
     hooks: Threads
+    pages: Threads
     disk: Threads
     devices: Callable[[], Mapping[DeviceId, Device]]
     config: Callable[[], PluginConfig]

@@ -22,6 +22,7 @@ from hami.signing import Signer
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
 
+from ..node.leases import a_tenant
 from .client import NAMESPACES, node_path, pods_path
 from .processes import until
 from .real_node import MIB, a_job, a_running_pod, an_app, grants_of
@@ -131,6 +132,29 @@ def test_a_resize_reaches_a_container_that_runs(node):
         lambda: any("generation 1" in text for text in events(node, "SliceNotResized")),
     )
     assert limit() == 7000
+
+
+def test_a_lease_on_the_page_keeps_no_resize_off(node):
+    """A tenant who is root in its container takes one, while the agent runs and while it does not."""
+    agent = node.agent(devices={"devices": "mockx1"})
+    node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=3000))
+    node.starts("p")
+    container = node.container("p", "main")
+    page = Path(f"/proc/{container.pid}/root/run/hami/mock/limits")
+
+    def limit():
+        return read_page(page.read_bytes()).devices[0].memory_bytes // MIB
+
+    with a_tenant(page) as answer:
+        assert answer != "leased"
+        resize(node, "p", memory=7000, generation=2)
+        until("the page says 7000", lambda: limit() == 7000)
+    agent.kill()
+    with a_tenant(page) as answer:
+        assert answer == "leased"
+        agent.start()
+        resize(node, "p", memory=5000, generation=3)
+        until("the page says 5000", lambda: limit() == 5000)
 
 
 def test_a_growth_that_was_refused_is_refused_to_the_next_start_too(node):

@@ -132,6 +132,7 @@ class LockWorld:
             cgroups=PodCgroups(self.folder / "cgroup", tell),
             events=EventRecorder(self.client, component="t", instance=NODE, on_problem=tell),
             hooks=Threads("hook"),
+            pages=Threads("page"),
             disk=Threads("disk"),
             devices=lambda: {DeviceId(d): a_device(d) for d in ("A", "B", "C")},
             config=lambda: self.config,

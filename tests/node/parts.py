@@ -181,6 +181,7 @@ class Parts:
             cgroups=PodCgroups(folder / "cgroup", self.problems.append),
             events=self.events,  # type: ignore[arg-type]
             hooks=Threads("hook"),
+            pages=Threads("page"),
             disk=Threads("disk"),
             devices=lambda: self.devices,  # type: ignore[return-value,arg-type]
             config=dict,
@@ -192,7 +193,9 @@ class Parts:
     def close(self) -> None:
         self.hooks.may_end.set()
         self.around.hooks.close()
+        self.around.pages.close()
         self.around.disk.close()
+        self.store.close()
 
     def pod(
         self, name: str = "p", *, generation: int = 1, sign: bool = True, phase: str = "Running",
