@@ -10,6 +10,11 @@
  * clock, which for launches of less would be the greater part of what they cost. */
 #define UNTIMED (2 * HAMI_MICROSECOND)
 
+/* Where a monitor sees more use than the share allows, and so much more in all, the bucket is not
+ * what it should be: all wait for the monitor's next words. */
+#define MOST_EXCESS (200 * HAMI_MILLISECOND)
+#define NEXT_READING (10 * HAMI_MILLISECOND)
+
 /* ---- A thread's own view --------------------------------------------------------------------- */
 
 /* Tell the stream what this thread launched on it, and turn to another one. */
@@ -64,11 +69,21 @@ static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
 {
     bool closed = atomic_load_explicit(&share->closed, memory_order_relaxed);
     bool open = true;
+    int64_t level;
 
     hami_bucket_refill(bucket, now, terms->percent);
+    hami_bucket_refill(&share->own, now, terms->percent);
+    level = hami_bucket_level(bucket);
+    /* What a monitor gives back or takes is in the container's alone. */
+    if (terms->watched)
+        atomic_store_explicit(&share->own.level, level, memory_order_relaxed);
+    else if (hami_bucket_level(&share->own) < level)
+        bucket = &share->own;
+    if (terms->watched && terms->limited &&
+        atomic_load_explicit(&share->excess, memory_order_relaxed) > MOST_EXCESS)
+        return NEXT_READING;
     if (terms->limited) {
-        int64_t level = hami_bucket_level(bucket);
-
+        level = hami_bucket_level(bucket);
         open = closed ? level >= HAMI_BUCKET_OPEN : level > 0;
     }
     if (closed == open)

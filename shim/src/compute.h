@@ -48,7 +48,15 @@ struct hami_share {
     _Atomic uint64_t uncharged; /* of a hami_sight, when that was last looked at */
     _Atomic bool unpaid; /* something was launched without a limit since */
     _Atomic uint64_t in_force;  /* the correction, as last seen before the next heartbeat */
+    /* The bucket as it would be if nobody else charged it. The container's own lies in a file that
+     * any program of the container may fill; it holds no more than this one, whatever they write. */
+    struct hami_bucket own;
+    /* What the monitor saw beyond the share, which nothing in the container can change. */
+    _Atomic int64_t excess;
     struct hami_lock correcting;
+    int64_t judged_at;   /* under the lock: when its figure was last compared with the share, */
+    uint32_t judged_by;  /* which was so many percent, */
+    int readings_to_skip; /* and how many more are of a time when it was not */
     struct hami_correction correction; /* under the lock */
 } __attribute__((aligned(64)));
 
@@ -100,6 +108,7 @@ struct hami_terms {
     bool counted;     /* by that, whether it is limited now or not */
     bool limited;
     bool yields; /* to a slice of higher priority */
+    bool watched; /* a monitor says what is used, and corrects what is charged */
 };
 
 /* One launch. */
@@ -190,6 +199,7 @@ void hami_settle_nothing(const struct hami_work *work);
  * launches were not charged for a while. Never waits. */
 struct hami_sight {
     uint64_t heartbeat, utilisation, uncharged;
+    uint32_t percent; /* of the device's time that the container may use; 100: all */
 };
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight);

@@ -41,6 +41,7 @@ static inline int64_t hami_queued(const struct hami_share *share, int64_t time)
 static inline bool hami_charge_time(const struct hami_work *work, int64_t time)
 {
     atomic_fetch_add_explicit(&work->share->charged, time, memory_order_relaxed);
+    hami_bucket_charge(&work->share->own, time, work->limited);
     return hami_bucket_charge(work->bucket, time, work->limited);
 }
 

@@ -191,6 +191,33 @@ static struct hami_reading reading_of(struct hami_compute *compute, struct hami_
     };
 }
 
+/* A figure may be off by so many hundredths of a percent, and of so many readings before. */
+#define UNSURE 300
+#define LATE 3
+#define MOST_AT_ONCE (5 * HAMI_SECOND)
+
+static void judge(struct hami_share *share, int64_t now, const struct hami_sight *sight)
+{
+    int64_t excess = atomic_load_explicit(&share->excess, memory_order_relaxed);
+    int64_t passed = now - share->judged_at;
+    uint64_t used = sight->utilisation < 10000 ? sight->utilisation : 10000;
+    int64_t over = (int64_t)used - (int64_t)sight->percent * 100 - UNSURE;
+
+    share->judged_at = now;
+    if (sight->heartbeat == 0 || sight->percent != share->judged_by || passed > MOST_AT_ONCE) {
+        share->judged_by = sight->percent;
+        share->readings_to_skip = LATE;
+        excess = 0;
+    } else if (share->readings_to_skip > 0) {
+        share->readings_to_skip--;
+    } else {
+        excess += passed / 10000 * over;
+    }
+    if (excess > HAMI_BUCKET_DEBT)
+        excess = HAMI_BUCKET_DEBT;
+    atomic_store_explicit(&share->excess, excess > 0 ? excess : 0, memory_order_relaxed);
+}
+
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight)
 {
@@ -205,6 +232,7 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     }
     if (!hami_lock_try(&share->correcting))
         return;
+    judge(share, now, sight);
     reading = reading_of(compute, share, now, sight);
     if (sight->heartbeat == 0)
         hami_correction_drop(&share->correction, bucket, &reading);

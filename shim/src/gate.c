@@ -114,6 +114,7 @@ static struct hami_terms terms(const struct hami_limits *limits,
     now.counted = is_limited(limits, row);
     now.limited = now.counted && (limits->policy == HAMI_POLICY_FORCE || !observed ||
                                   contention & HAMI_CONTENTION_OTHERS);
+    now.watched = observed != NULL;
     now.yields = may_yield(limits, row) && contention & HAMI_CONTENTION_HIGHER;
     return now;
 }
@@ -133,6 +134,7 @@ static void look(struct hami_gate *gate, struct process *process, struct hami_te
                                                  memory_order_relaxed);
     }
     *now_holds = terms(limits, observed, gate->row);
+    sight.percent = now_holds->limited ? now_holds->percent : 100;
     hami_share_observe(&process->compute, gate->work.share, gate->work.bucket, now, &sight);
 }
 

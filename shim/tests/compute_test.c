@@ -633,6 +633,8 @@ static void what_was_free_corrects_nothing(void)
 #define THREADS 4
 #define EACH 20000
 
+static pthread_barrier_t together;
+
 static void *launch_many(void *argument)
 {
     struct hami_launcher launcher = {.random = (uint32_t)(uintptr_t)argument};
@@ -641,6 +643,9 @@ static void *launch_many(void *argument)
         struct hami_work work = work_of(7 + (uint64_t)(i % 3), (uint64_t)(uintptr_t)argument);
         struct hami_terms free_terms = {.percent = 50, .counted = true};
 
+        /* The clock stands still: nobody must get far ahead of the others. */
+        if (i % 250 == 0)
+            pthread_barrier_wait(&together);
         EXPECT(hami_admit(compute, &launcher, &work, &free_terms, S) == 0);
         if (work.sample) {
             hami_sampling(&work);
@@ -671,6 +676,7 @@ static void threads_pay_once(void)
     fresh();
     side_by_side();
     memset((void *)&bucket, 0, sizeof(bucket));
+    pthread_barrier_init(&together, NULL, THREADS);
     for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, launch_many, (void *)(uintptr_t)(i + 1));
     for (int i = 0; i < THREADS; i++)

@@ -156,6 +156,7 @@ static struct hami_terms terms(const struct host *host)
         now.percent = tenant->percent_later;
     now.counted = now.percent < 100 && tenant->policy != HAMI_POLICY_DISABLE;
     now.limited = now.counted && !alone;
+    now.watched = host->container->heartbeat != 0;
     return now;
 }
 
@@ -178,6 +179,7 @@ static int64_t enter(struct host *host, struct hami_measuring *measuring)
     }
     sight.heartbeat = host->container->heartbeat;
     sight.utilisation = host->container->utilisation;
+    sight.percent = now_holds.limited ? now_holds.percent : 100;
     hami_share_observe(&host->compute, host->work.share, host->work.bucket, clock_now, &sight);
     wait = hami_admit(&host->compute, &host->launcher, &host->work, &now_holds, clock_now);
     if (wait > 0) {

@@ -7,9 +7,10 @@ ones are in the report (``python -m benchmarks share``) and, in virtual time, in
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,46 @@ def test_no_way_of_launching_exceeds_its_cap(tmp_path: Path, shim: Build) -> Non
         for name, tenant in tenants.items():
             assert had[name] <= tenant.load.cap + tolerance(tenant.load, WINDOW), (name, had)
             assert had[name] > tenant.load.cap / 2, (name, had)
+
+
+@pytest.mark.parametrize("monitored", [False, True])
+def test_who_fills_the_bucket_in_the_file_gains_nothing(
+    tmp_path: Path, shim: Build, monitored: bool
+) -> None:
+    loads = {
+        "plain": Load(cap=20, ns=2 * MS),
+        "waits": Load(cap=20, ns=2 * MS, options={"waits": 1}),
+        "8 streams": Load(cap=20, ns=2 * MS, options={"streams": 8}),
+    }
+    with cards(tmp_path, shim, len(loads)) as hall, ExitStack() as fillers:
+        tenants = [card.add(load) for card, load in zip(hall.cards, loads.values(), strict=True)]
+        for card in hall.cards:
+            card.monitored = monitored
+        neighbour = hall.cards[0].add(Load(cap=70, ns=2 * MS))
+        for tenant in tenants:
+            fillers.enter_context(_filler(shim, tenant))
+        hall.start()
+        # A monitor sees what was used, and has them wait for it then.
+        hall.wait(3 * WARM_UP if monitored else WARM_UP)
+        shares = hall.watch(WINDOW)
+        had = {tenant.name: round(shares[tenant].time, 1) for tenant in hall.tenants}
+        for tenant in tenants:
+            most = 1.5 * tenant.load.cap if monitored else tenant.load.cap + POINTS
+            assert shares[tenant].time <= most, had
+        assert shares[neighbour].time > 40, had
+
+
+@contextmanager
+def _filler(shim: Build, tenant: Tenant) -> Iterator[None]:
+    """A program of the container, without the library, that writes into its ``usage``."""
+    program = shim.program("scribbler")
+    with subprocess.Popen([program], stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{tenant.slice.folder / 'usage'}\nfiller 1\n")
+        process.stdin.flush()
+        yield
+        assert process.poll() is None
+        process.stdin.write("end\n")
 
 
 def _holds(tenant: Tenant, share: float) -> bool:

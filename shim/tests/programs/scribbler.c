@@ -2,7 +2,8 @@
  * first line of its standard input names the file, the second is "hostile SEED", or "gentle SEED":
  * then it leaves alone the file's size, its header and what a living process of the library owns:
  * the slots that are locked. "thief SEED" wants memory: over and over it writes that nobody has any,
- * and that all who hold a slot are dead. It ends with its standard input. */
+ * and that all who hold a slot are dead. "filler SEED" wants time: it keeps the buckets full and says
+ * that charges are worth little. It ends with its standard input. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -101,6 +102,17 @@ static void be_hostile(int fd)
     }
 }
 
+static void be_filler(int fd)
+{
+    for (uint64_t row = 0; row < HAMI_MAX_DEVICES; row++) {
+        uint64_t bucket = offsetof(struct hami_usage, buckets) + row * sizeof(struct hami_bucket);
+
+        put(fd, bucket + offsetof(struct hami_bucket, level), INT64_MAX);
+        put(fd, bucket + offsetof(struct hami_bucket, correction), 1);
+    }
+    usleep(100); /* to leave the others a processor */
+}
+
 static void be_thief(int fd)
 {
     static const unsigned char nothing[sizeof(struct hami_usage)];
@@ -126,6 +138,8 @@ int main(void)
         return 2;
     if (strncmp(line, "gentle ", 7) == 0)
         be = be_gentle;
+    else if (strncmp(line, "filler ", 7) == 0)
+        be = be_filler;
     else if (strncmp(line, "thief ", 6) == 0)
         be = be_thief;
     seed = (unsigned int)atoi(strchr(line, ' ')) + 1;
