@@ -124,6 +124,12 @@ class Volume(Lean, frozen=True):
     host_path: HostPath | None = None
 
 
+class SchedulingGroup(Lean, frozen=True):
+    """Kubernetes 1.36's own groups."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Lean, frozen=True):
     containers: list[Container] = []
     init_containers: list[Container] | None = None
@@ -142,6 +148,7 @@ class PodSpec(Lean, frozen=True):
     termination_grace_period_seconds: int | None = None
     overhead: dict[str, str] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class ContainerStateTerminated(Lean, frozen=True):
@@ -219,6 +226,39 @@ class Pod(Lean, frozen=True):
             if s.state and s.state.terminated and s.state.terminated.exit_code == 0
         }
         return bool(plain) and plain <= ended
+
+
+class GangPolicy(Lean, frozen=True):
+    min_count: int = 1
+
+
+class GroupPolicy(Lean, frozen=True):
+    """One of the two: ``basic`` asks for nothing to happen together."""
+
+    basic: dict[str, Any] | None = None
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(Lean, frozen=True):
+    min_member: int | None = None
+    scheduling_policy: GroupPolicy | None = None
+
+
+class PodGroup(Lean, frozen=True):
+    """Of Kubernetes (``scheduling_policy``), scheduler-plugins or Volcano (``min_member``)."""
+
+    metadata: Metadata = Metadata()
+    spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def least(self) -> int | None:
+        """How many of its pods run together or not at all; None when it does not say."""
+        policy = self.spec.scheduling_policy
+        if policy is not None and policy.gang is not None:
+            return policy.gang.min_count
+        if policy is not None and policy.basic is not None:
+            return 0
+        return self.spec.min_member
 
 
 class Taint(Lean, frozen=True):

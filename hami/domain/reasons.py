@@ -42,6 +42,10 @@ NODE_TOO_FEW_DEVICES = Reason("NodeInsufficientDevice", whole_node=True, unresol
 NODE_UNREGISTERED = Reason("node unregistered", whole_node=True, unresolvable=True)
 
 # Ours.
+GROUP_NOT_FIT = Reason("PodGroupNotFit", whole_node=True)
+"""The pod would fit, but too few of the pods of its group that must run together."""
+GIVES_WAY = Reason("GivesWay", whole_node=True, unresolvable=True)
+"""The pod has held devices for long without being bound, and now others that fit have them."""
 UNKNOWN_USAGE = Reason("UnknownUsage")
 """A pod runs here whose allocation cannot be read: nobody knows what is free."""
 NODE_LOCKED = Reason("NodeLocked", whole_node=True, unresolvable=True)

@@ -22,6 +22,7 @@ from hami.domain.objects import (
     Metadata,
     Node,
     Pod,
+    PodGroup,
     PodSpec,
     QuotaTree,
     ResourceQuota,
@@ -214,6 +215,17 @@ DISRUPTION_BUDGETS = Resource(
     type=DisruptionBudget,
     namespaced=True,
 )
+POD_GROUPS = tuple(
+    Resource(
+        group_version=version, plural="podgroups", kind="PodGroup", type=PodGroup, namespaced=True
+    )
+    for version in (
+        "scheduling.k8s.io/v1alpha2",
+        "scheduling.x-k8s.io/v1alpha1",
+        "scheduling.volcano.sh/v1beta1",
+    )
+)
+"""Kubernetes 1.36's own, scheduler-plugins' and Volcano's."""
 ELASTIC_QUOTAS = Resource(
     group_version="nos.nebuly.com/v1alpha1",
     plural="elasticquotas",

@@ -21,7 +21,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.leadership import Leadership
 from hami.policy.asking import parse_pod
-from hami.scheduler import answers, veto
+from hami.scheduler import answers, giving_way, veto
 from hami.scheduler.binding import Binder
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.simulation import Simulator
@@ -203,12 +203,13 @@ class Extender:
         return self._reserve(request, candidates)
 
     def _reserve(self, request: PodRequest, candidates: Sequence[str]) -> Filtered:
-        outcome = self._state.reserve(request, candidates)
+        outcome = giving_way.reserve(self._state, request, candidates, self._policy())
         if isinstance(outcome, PodAllocation):
             return _on([outcome.node], "placed")
         pod = request.pod
         words = dict(answers.words_of(outcome))
         self._note(pod, candidates, Refusal(at=time.time(), outcome=outcome), "")
+        giving_way.rest_of(self._state, pod)
         if details := answers.details_of(outcome):
             self._refused(pod, "; ".join(details))
         if rule := answers.rule_of(outcome):

@@ -8,8 +8,10 @@ from typing import Generic
 
 import structlog
 
-from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.objects import Node, Pod, PodGroup, ResourceQuota
 from hami.kube.informer import Informer, T
+from hami.policy.gangs import GroupName
+from hami.scheduler import gangs
 from hami.scheduler.state import ClusterState
 
 
@@ -28,11 +30,33 @@ class PodFeed:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
-    def changed(self, new: Pod, old: Pod | None) -> None:  # noqa: ARG002 -- Handler's signature
+    def changed(self, new: Pod, old: Pod | None) -> None:
         self._state.pod_changed(new)
+        if new.finished and not (old is not None and old.finished):
+            self._left(new, self._state.groups.gang_of(new.uid))
 
     def gone(self, last: Pod) -> None:
+        gang = self._state.groups.gang_of(last.uid)
         self._state.pod_gone(last)
+        self._left(last, gang)
+
+    def _left(self, pod: Pod, gang: GroupName | None) -> None:
+        if gang is not None and not pod.spec.node_name:
+            gangs.left(self._state, gang)
+
+
+class GroupFeed:
+    """``api``: the API group of the kind."""
+
+    def __init__(self, state: ClusterState, api: str) -> None:
+        self._groups = state.groups
+        self._api = api
+
+    def changed(self, new: PodGroup, old: PodGroup | None) -> None:  # noqa: ARG002 -- Handler's signature
+        self._groups.group_changed(self._api, new)
+
+    def gone(self, last: PodGroup) -> None:
+        self._groups.group_gone(self._api, last)
 
 
 class QuotaFeed:

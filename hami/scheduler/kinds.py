@@ -100,6 +100,18 @@ def may_come(pod: Pod) -> bool:
     return not pod.spec.scheduling_gates and pod.metadata.deletion_timestamp is None
 
 
+def resource_names(vendors: VendorRegistry) -> frozenset[str]:
+    """All that any vendor's devices are asked for by."""
+    return frozenset(name for key in vendors for name in vendors[key].profile.resources.all_names)
+
+
+def asks_for(pod: Pod, resources: frozenset[str]) -> bool:
+    return any(
+        not resources.isdisjoint(container.limits) or not resources.isdisjoint(container.requests)
+        for container, _ in pod.each_container()
+    )
+
+
 class KindKeys:
     """Says of which kind a pod is."""
 

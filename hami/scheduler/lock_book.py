@@ -23,6 +23,7 @@ from hami.kube.informer import is_older
 from hami.kube.node_lock import PRIVATE_EXPIRY, utc_now
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
+from hami.policy.gangs import group_of
 from hami.policy.quota import ElasticLedger
 from hami.wire import keys
 from hami.wire.codecs import NodeLock, decode_node_lock
@@ -72,7 +73,7 @@ def decide_unlocked(
     """
     gate, busy = ledger.gate(request.pod), locks.busy(request.pod, request.vendors)
     outcome = decide(table, request, gate, candidates, locked=busy)
-    if busy and isinstance(outcome, Refused) and keys.POD_GROUP in request.pod.labels:
+    if busy and isinstance(outcome, Refused) and group_of(request.pod) is not None:
         return decide(table, request, gate, candidates)
     return outcome
 

@@ -33,6 +33,7 @@ from hami.kube.node_lock import (
     utc_now,
 )
 from hami.kube.resources import PODS
+from hami.policy.gangs import group_of
 from hami.scheduler.decision import label_of
 from hami.scheduler.lock_book import LockBook, needs_lock
 from hami.scheduler.reservations import Phase
@@ -181,7 +182,7 @@ class NodeLocks:
             values.add(private_value(at))
             return await take_private_lock(self._client, node, key, at, ours=ours)
         settings = self._settings()
-        patience = settings.group_patience if keys.POD_GROUP in pod.labels else 0.0
+        patience = settings.group_patience if group_of(pod) is not None else 0.0
         return await take_node_lock(
             self._client,
             node,

@@ -26,6 +26,8 @@ from hami.kube.leadership import Leadership
 from hami.policy.asking import parse_pod
 from hami.policy.quota.elastic.ground import Budgets
 from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.scheduler.gangs import beside_the_others
+from hami.scheduler.giving_way import who_is
 from hami.scheduler.kinds import Kind, Waiting, may_come
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.node_sets import ANYWHERE
@@ -157,6 +159,7 @@ class Preemption:
             and waiting.woken_at is None
             and may_come(waiting.pod)
             and not self._state.holds.awaits(uid)
+            and not self._state.rests.left(who_is(self._state, uid))
             and (back_off is None or back_off.until <= self._clock())
         )
 
@@ -182,6 +185,7 @@ class Preemption:
         candidates = state.waiting.names(waiting.offered, state.nodes)
         with (
             state.holds.lifted(pod.uid),
+            beside_the_others(state, request, candidates, self._policy()),
             self._as_promised(pod) as spoken_for,
             StateGround(state, request, candidates) as ground,
         ):

@@ -7,7 +7,7 @@ when the API server definitely refused, the pod is gone, or a ``reserved`` one i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,8 +25,10 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """``since`` is when it was made, ``answered`` when its bind was; in monotonic seconds.
+    """``since`` is when it was made last, ``first`` when this pod or its gang was promised devices
+    first and has held some ever since, ``answered`` when its bind was; in monotonic seconds.
 
+    ``told``: kube-scheduler knows of it; of those made beside a sibling's it does not yet.
     ``written`` is the pod as a bind wrote it, and what it is charged then; ``signature`` what was
     signed. Until ``lost_until`` a bind that got no answer may yet be carried out, whatever has
     been heard of the pod since.
@@ -35,6 +37,8 @@ class Reservation:
     pod: Pod
     allocation: PodAllocation
     since: float
+    first: float
+    told: bool = True
     phase: Phase = Phase.RESERVED
     written: tuple[Pod, Account] | None = None
     signature: str = ""
@@ -74,6 +78,9 @@ class Reservations(dict[PodUid, Reservation]):
         super().__init__()
         self._clock = clock
 
+    def now(self) -> float:
+        return self._clock()
+
     def bound(self, uid: PodUid) -> None:
         """The API server has bound it; the informer will show it, if it has not already."""
         if (reservation := self.get(uid)) is not None:
@@ -100,10 +107,14 @@ class Reservations(dict[PodUid, Reservation]):
         return reservation.allocation.node
 
     def overdue(self, age: float) -> Sequence[Reservation]:
-        """Made longer than ``age`` seconds ago, and never come to a bind."""
-        oldest = self._clock() - age
-        return [
-            reservation
-            for reservation in self.values()
-            if reservation.since < oldest and self.promised(reservation.pod.uid) is None
-        ]
+        """Made longer than ``age`` seconds ago, not asked for since, and never come to a bind."""
+        return [found for found in self.unbound() if found.since < self._clock() - age]
+
+    def overstayed(self, age: float) -> Sequence[Reservation]:
+        """Asked for again and again for longer than ``age`` seconds, and never come to a bind."""
+        return [found for found in self.unbound() if found.first < self._clock() - age]
+
+    def unbound(self) -> Iterator[Reservation]:
+        """Those that no bind is on its way for."""
+        now = self._clock()
+        return (found for found in self.values() if not found.may_be_bound(now))

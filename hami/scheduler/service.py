@@ -27,6 +27,7 @@ from hami.kube.resources import (
     DISRUPTION_BUDGETS,
     ELASTIC_QUOTAS,
     NODES,
+    POD_GROUPS,
     PODS,
     QUOTA_TREES,
     QUOTAS,
@@ -45,7 +46,8 @@ from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.elastic_objects import ElasticFeed
 from hami.scheduler.elastic_status import ElasticStatus
 from hami.scheduler.extender import Extender
-from hami.scheduler.feeds import Following, NodeFeed, PodFeed, QuotaFeed
+from hami.scheduler.feeds import Following, GroupFeed, NodeFeed, PodFeed, QuotaFeed
+from hami.scheduler.giving_way import make_way
 from hami.scheduler.handshake import Handshakes, Patience
 from hami.scheduler.listeners import Served, listeners_of
 from hami.scheduler.locks import LockSettings, NodeLocks
@@ -252,7 +254,7 @@ class Service:
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         watcher = ConfigWatcher(self._source, self._config, self._apply)
         return [
-            *(following.run() for following in self._followings),
+            *(following.run() for following in (*self._followings, *self._group_informers())),
             self._events.run(),
             self._wakeup.run(),
             self._locks.run(self._leads),
@@ -288,6 +290,14 @@ class Service:
             self._following("composite quotas", COMPOSITE_QUOTAS, elastic),
             self._following("quota trees", QUOTA_TREES, elastic),
             self._following("disruption budgets", DISRUPTION_BUDGETS, self._budgets),
+        ]
+
+    def _group_informers(self) -> list[Following[Any]]:
+        """Nobody waits for these: of a group that nobody describes, all pods run together."""
+        return [
+            self._following(f"pod groups of {api}", kind, GroupFeed(self._state, api))
+            for kind in POD_GROUPS
+            for api in (kind.group_version.partition("/")[0],)
         ]
 
     def _following(
@@ -339,6 +349,14 @@ class Service:
             for hold in self._state.expire_holds():
                 self._log.warning(
                     "a claimant did not come for what was freed", pod=hold.claimant.full_name
+                )
+            for reservation in make_way(
+                self._state, self._config.reservation_ttl, self._config.policy
+            ):
+                self._log.warning(
+                    "a reservation gives way: the pod asks again and again and is not bound",
+                    pod=reservation.pod.full_name,
+                    node=reservation.allocation.node,
                 )
             for reservation in self._state.expire(self._config.reservation_ttl):
                 self._log.warning(

@@ -19,16 +19,20 @@ from hami.domain.units import PodUid
 from hami.plugins import Vendors
 from hami.policy.accounting import Account, account_of
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, over_quota
+from hami.policy.filter import Refused
 from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic import Amounts, Options
 from hami.scheduler.capacity import capacity_of
 from hami.scheduler.charges import Charge, blocked, known_part, noted
+from hami.scheduler.deciding import decided
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.elastic_objects import ElasticObjects
+from hami.scheduler.groups import Groups
 from hami.scheduler.holds import Hold, Holds
-from hami.scheduler.lock_book import Locks, NoLocks, decide_unlocked
+from hami.scheduler.kinds import asks_for, resource_names
+from hami.scheduler.lock_book import Locks, NoLocks
 from hami.scheduler.reservations import Phase, Reservation, Reservations
+from hami.scheduler.rests import Rests
 from hami.scheduler.room import Room, alike, grew, room_on
 from hami.scheduler.surroundings import Problems, Surroundings, Unjudged, nobody
 from hami.scheduler.waiting import WaitingPods
@@ -45,7 +49,7 @@ class ClusterState:
         """``options`` are about elastic quotas."""
         self._around = around
         self.vendors = vendors
-        self._resources = _resource_names(vendors)
+        self._resources = resource_names(vendors)
         self.table = ClusterTable(vendors, alive=around.alive)
         self.ledger = ElasticLedger(vendors, options, self.table.model_of)
         self.elastic = ElasticObjects()
@@ -53,6 +57,8 @@ class ClusterState:
         self.pods: dict[PodUid, Pod] = {}
         self.quotas: dict[tuple[str, str], ResourceQuota] = {}
         self.reservations = Reservations(around.clock)
+        self.groups = Groups()
+        self.rests = Rests(around.clock)
         self.charges: dict[PodUid, Charge] = {}
         self.leaving: set[PodUid] = set()
         """Bound pods that are being deleted, and hold what they have until they are gone."""
@@ -86,7 +92,7 @@ class ClusterState:
         Takes as long as a start: some seconds on 5000 nodes.
         """
         self.vendors = vendors
-        self._resources = _resource_names(vendors)
+        self._resources = resource_names(vendors)
         self.table = ClusterTable(vendors, alive=self._around.alive)
         self.ledger = ElasticLedger(vendors, self.ledger.elastic.options, self.table.model_of)
         self.holds.forget()
@@ -191,6 +197,7 @@ class ClusterState:
 
     def pod_changed(self, pod: Pod) -> None:
         self.pods[pod.uid] = pod
+        self.groups.seen(pod)
         if pod.metadata.deletion_timestamp and pod.spec.node_name and not pod.finished:
             self.leaving.add(pod.uid)
         if pod.finished:
@@ -205,6 +212,7 @@ class ClusterState:
 
     def pod_gone(self, pod: Pod) -> None:
         self.pods.pop(pod.uid, None)
+        self.groups.gone(pod.uid)
         self._problems.forget(("Pod", pod.uid))
         self._uses_nothing(pod.uid)
 
@@ -221,15 +229,15 @@ class ClusterState:
                     del self._expected[uid]
         return self.pods.get(uid)
 
-    def _waits(self, pod: Pod) -> None:
+    def _waits(self, pod: Pod, *, known_before: bool = False) -> None:
         if pod.uid in self.charges:
             return  # A bound pod does not come back; an old event is not believed.
         if (reservation := self.reservations.get(pod.uid)) is not None:
             reservation.pod = pod
         elif (
-            self._is_ours(pod)
+            self.is_ours(pod)
             and self.asks(pod)
-            and self.waiting.arrived(pod, known_before=self.following)
+            and self.waiting.arrived(pod, known_before=known_before or self.following)
         ):
             self.freed.set()  # It had been woken and is gated or on its way out by now.
 
@@ -238,16 +246,13 @@ class ClusterState:
         if self.waiting.left(uid):
             self.freed.set()  # It had been woken; now the next one may be.
 
-    def _is_ours(self, pod: Pod) -> bool:
+    def is_ours(self, pod: Pod) -> bool:
+        """It waits for a kube-scheduler that asks us."""
         return not self.scheduler_name or pod.spec.scheduler_name == self.scheduler_name
 
     def asks(self, pod: Pod) -> bool:
         """Some container names a resource of a vendor."""
-        return any(
-            not self._resources.isdisjoint(container.limits)
-            or not self._resources.isdisjoint(container.requests)
-            for container, _ in pod.each_container()
-        )
+        return asks_for(pod, self._resources)
 
     def _runs(self, pod: Pod) -> None:
         self._waits_no_more(pod.uid)
@@ -386,38 +391,40 @@ class ClusterState:
         When nothing fits, the pod holds nothing any more.
         """
         pod = request.pod
-        former = self.reservations.pop(pod.uid, None)
-        if former is not None:
-            self.discharge(pod)
+        former = self.lift(pod.uid)
         with self.holds.lifted(pod.uid):
-            outcome = self._decided(request, candidates)
+            outcome = decided(self, request, candidates)
             if isinstance(outcome, PodAllocation):
-                self.end_hold(pod.uid)
-                self._promise(pod, outcome)
+                self.promise(pod, outcome, former.first if former else self._around.clock())
         if former is not None and former.allocation != outcome:
             self._freed(pod, former.allocation.node)
         return outcome
 
-    def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
-        """Charged to the quotas, if it is an allocation."""
-        elastic = self.ledger.elastic
-        if elastic.leaf_of(request.pod.namespace) is not None:
-            claim = self.ledger.claim(request)
-            elastic.ask(claim)  # Until it is charged, it waits for its share.
-            # Nobody fits a pod into thousands of nodes to find its quota used up on each.
-            if hopeless := elastic.refusals(claim):
-                return over_quota(candidates, hopeless)
-        outcome = decide_unlocked(self.locks, self.table, self.ledger, request, candidates)
-        if not isinstance(outcome, Placed):
-            return outcome
-        refusals = self.ledger.reserve(request.pod, outcome.allocation)
-        if refusals:
-            return over_quota(candidates, refusals)
-        return outcome.allocation
+    def lift(self, uid: PodUid) -> Reservation | None:
+        """Take back what a pod was promised; nobody hears of it before :meth:`settle`."""
+        reservation = self.reservations.pop(uid, None)
+        if reservation is not None:
+            self.discharge(reservation.pod)
+        return reservation
 
-    def _promise(self, pod: Pod, allocation: PodAllocation) -> None:
-        self.table.charge(pod.uid, allocation)
-        self.reservations[pod.uid] = Reservation(pod, allocation, self._around.clock())
+    def settle(self, former: Reservation) -> None:
+        """What was lifted is free, but for what was promised to the same pod again.
+
+        kube-scheduler may count on the promise, and then it does not ask again by itself.
+        """
+        now = self.reservations.get(former.pod.uid)
+        if now is None or now.allocation != former.allocation:
+            self._freed(former.pod, former.allocation.node)
+        pod = self.pods.get(former.pod.uid)
+        if now is None and pod and not pod.spec.node_name and not pod.finished:
+            self._waits(pod, known_before=True)
+
+    def promise(self, pod: Pod, given: PodAllocation, first: float, *, told: bool = True) -> None:
+        """What the ledger is charged already. ``first`` as in :class:`Reservation`."""
+        self.end_hold(pod.uid)
+        self.table.charge(pod.uid, given)
+        now = self._around.clock()
+        self.reservations[pod.uid] = Reservation(pod, given, now, first, told)
         self._waits_no_more(pod.uid)
         self._usage_changed(pod.namespace)
 
@@ -429,9 +436,8 @@ class ClusterState:
 
     def release(self, uid: PodUid) -> None:
         """The API server definitely did not bind the pod, nor will it. Idempotent."""
-        reservation = self.reservations.get(uid)
+        reservation, pod = self.reservations.get(uid), self.pods.get(uid)
         self._drop_reservation(uid)
-        pod = self.pods.get(uid)
         if reservation and pod and not pod.spec.node_name and not pod.finished:
             self._waits(pod)
 
@@ -492,7 +498,3 @@ class ClusterState:
         """Also where the last limit has just gone."""
         self.waiting.freed_in(namespace)
         self.freed.set()
-
-
-def _resource_names(vendors: Vendors) -> frozenset[str]:
-    return frozenset(name for profile in vendors.profiles for name in profile.resources.all_names)

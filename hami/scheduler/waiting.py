@@ -42,6 +42,10 @@ class WaitingPods:
         self._kinds: dict[bytes, Kind] = {}
         self._keys = KindKeys(vendors)
         self._change = 0
+        self.frees = 0
+        """Counts what has come free alone, and not that somebody is to be tried anew."""
+        self.called: dict[PodUid, Pod] = {}
+        """Pods that wait no more, which kube-scheduler must be made to ask for all the same."""
         self._begin_numbering()
 
     def _begin_numbering(self) -> None:
@@ -66,6 +70,14 @@ class WaitingPods:
     @property
     def kinds(self) -> Sequence[Kind]:
         return list(self._kinds.values())
+
+    def set_of(self, names: Sequence[str]) -> int:
+        """Equal for the same names in any order, as long as :attr:`numbering` is the same."""
+        return self._sets.of(names)
+
+    def kind_of(self, pod: Pod) -> bytes:
+        """The same for pods that fit, or do not, alike."""
+        return self._keys.of(pod)
 
     def names(self, nodes: int, among: Iterable[str]) -> list[str]:
         return self._sets.names(nodes, among)
@@ -208,17 +220,20 @@ class WaitingPods:
     # What came free.
 
     def freed_on(self, node: str) -> None:
+        self.frees += 1
         if self._pods:
             self._change += 1
             self._freed.nodes.note(self._sets.number(node), self._change)
 
     def freed_in(self, namespace: str) -> None:
         """Quota of a namespace."""
+        self.frees += 1
         if self._pods:
             self._change += 1
             self._freed.namespaces[namespace] = self._change
 
     def freed_everywhere(self) -> None:
+        self.frees += 1
         self._change += 1
         self._freed.everywhere = self._change
 
@@ -231,6 +246,7 @@ class WaitingPods:
 
     def gave_way_everywhere(self) -> None:
         """Whoever was found not to fit may fit now: the rules have changed."""
+        self.frees += 1
         self._change += 1
         self._given_way.everywhere = self._change
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import Self
 import structlog
 
 from hami.domain.allocations import PodAllocation
+from hami.domain.objects import Pod
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
@@ -28,6 +29,7 @@ from hami.policy.asking import parse_pod
 from hami.policy.filter import Placed, decide
 from hami.policy.fit import fit_pod
 from hami.policy.quota.elastic import Claim
+from hami.scheduler import gangs
 from hami.scheduler.kinds import Waiting
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.state import ClusterState
@@ -118,6 +120,7 @@ class WakeUp:
         if (policy := self._policy()) != self._followed:
             self._followed = policy
             self._state.waiting.gave_way_everywhere()
+        await self._call()
         round_ = Round(self._state.waiting, self._clock())
         steps, numbering = round_.steps(), self._state.waiting.numbering
         more = arrived = True
@@ -132,6 +135,13 @@ class WakeUp:
                 arrived = all(touched)
             await asyncio.sleep(0)
         self._look_again(round_.again)
+
+    async def _call(self) -> None:
+        """Those that have a place by now, of which kube-scheduler knows only that they had none."""
+        called = self._state.waiting.called
+        pods = [called.pop(uid) for uid in list(called)]
+        touched = await asyncio.gather(*map(self._patch, pods))
+        self._metrics.woken(touched.count(None))
 
     def _choose(self, round_: Round, steps: Iterator[Attempt | None]) -> tuple[list[Taker], bool]:
         """The next pods that fit, and whether to go on: one turn of the loop."""
@@ -149,20 +159,19 @@ class WakeUp:
                 if attempt is None:
                     continue
                 charges.add(self._takers.values())
-                if (allocation := self._fits(attempt)) is None:
+                if (found := self._fit(attempt)) is None:
                     round_.refuse(attempt)
                     continue
-                chosen.append(self._take(attempt, allocation))
+                chosen += (self._take(waiting, allocation) for waiting, allocation in found)
         return chosen, False
 
-    def _take(self, attempt: Attempt, allocation: PodAllocation) -> Taker:
-        waiting = attempt.waiting
+    def _take(self, waiting: Waiting, allocation: PodAllocation) -> Taker:
         taker = Taker(
             waiting=waiting,
             allocation=allocation,
             at=self._clock(),
             seen=waiting.seen or 0,
-            blocks=not attempt.kind.absent,
+            blocks=waiting.kind is None or not waiting.kind.absent,
         )
         self._takers[waiting.pod.uid] = taker
         self._state.waiting.woken(waiting, taker.at)
@@ -186,13 +195,29 @@ class WakeUp:
         charge = self._state.charges.get(uid)
         return charge.account.allocation if charge is not None else None
 
-    def _fits(self, attempt: Attempt) -> PodAllocation | None:
+    def _fit(self, attempt: Attempt) -> Sequence[tuple[Waiting, PodAllocation]] | None:
+        """The pod, and whoever of its gang must come with it."""
         state, pod = self._state, attempt.waiting.pod
         request = parse_pod(pod, state.vendors, self._followed)
         if isinstance(request, Invalid) or not request.vendors:
             return None
+        if state.groups.gang_of(pod.uid) is not None:
+            return self._gang_fits(request, attempt.waiting)
         with state.holds.lifted(pod.uid):
-            return self._place(request, state.waiting.names(attempt.nodes, state.nodes))
+            found = self._place(request, state.waiting.names(attempt.nodes, state.nodes))
+        return None if found is None else [(attempt.waiting, found)]
+
+    def _gang_fits(
+        self, request: PodRequest, asked: Waiting
+    ) -> Sequence[tuple[Waiting, PodAllocation]] | None:
+        """On any node: what came free for one of them lets another one run elsewhere."""
+        state = self._state
+        offered = state.waiting.names(asked.offered, state.nodes)
+        given = gangs.fits(state, request, offered, self._followed, self._takers)
+        if given is None:
+            return None
+        pods = state.waiting.pods
+        return [(pods[uid], found) for uid, found in given.items() if uid in pods]
 
     def _place(self, request: PodRequest, candidates: list[str]) -> PodAllocation | None:
         state = self._state
@@ -211,7 +236,12 @@ class WakeUp:
 
     async def _touch(self, taker: Taker) -> bool:
         """Whether the pod was changed."""
-        pod = taker.waiting.pod
+        error = await self._patch(taker.waiting.pod)
+        if error is not None:
+            self._failed(taker, error)
+        return error is None
+
+    async def _patch(self, pod: Pod) -> ApiError | None:
         count = pod.annotations.get(keys.WAKE_UP, "0")
         number = int(count) + 1 if count.isdecimal() and len(count) < 10 else 1
         patch = {"metadata": {"uid": pod.uid, "annotations": {keys.WAKE_UP: str(number)}}}
@@ -219,9 +249,8 @@ class WakeUp:
             await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace)
         except ApiError as error:
             self._log.warning("cannot wake a pod", pod=pod.full_name, error=str(error))
-            self._failed(taker, error)
-            return False
-        return True
+            return error
+        return None
 
     def _failed(self, taker: Taker, error: ApiError) -> None:
         """Try it again in a while, unless it is gone, which the informer is about to say."""

@@ -40,3 +40,8 @@ SCHEDULER_ROLE: Final = "hami.io/scheduler-role"
 WEBHOOK: Final = "hami.io/webhook"
 """``ignore`` on a pod or namespace keeps the webhook away from it."""
 POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+"""On a pod: the PodGroup of scheduler-plugins' coscheduling."""
+
+# Annotations of others.
+VOLCANO_POD_GROUP: Final = "scheduling.k8s.io/group-name"
+"""On a pod: Volcano's PodGroup."""

@@ -8,6 +8,7 @@ from typing import Any
 from .client import Object
 
 SHORT = {
+    "cpu": "cpu",
     "gpu": "nvidia.com/gpu",
     "mem": "nvidia.com/gpumem",
     "percent": "nvidia.com/gpumem-percentage",

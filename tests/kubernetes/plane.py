@@ -66,8 +66,14 @@ class Write:
 class ControlPlane:
     """A context manager; ``state`` is emptied first, and holds the logs afterwards."""
 
-    def __init__(self, binaries: Path, state: Path, *, audit: bool = True) -> None:
+    def __init__(
+        self, binaries: Path, state: Path, *, audit: bool = True, gates: Sequence[str] = (),
+        apis: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """``gates``: features that are off by default; ``apis``: versions that are not served."""
         self.bin, self.state, self.audit = binaries, state.resolve(), audit
+        self._gates = ["--feature-gates", ",".join(f"{gate}=true" for gate in gates)]
+        self._apis = ["--runtime-config", ",".join(f"{api}=true" for api in apis)]
         self.processes = Processes(self.state / "logs")
         self.url = f"https://{LOCAL}:{free_port()}"
 
@@ -140,8 +146,9 @@ class ControlPlane:
         path.write_text(json.dumps(config))
         self.stop_kube_scheduler()
         self.processes.start(
-            "kube-scheduler", self.bin / "kube-scheduler", "--config", path, "--secure-port", "0"
-        )
+            "kube-scheduler", self.bin / "kube-scheduler", "--config", path, "--secure-port", "0",
+            *self._gates,
+        )  # fmt: skip
 
     def stop_kube_scheduler(self) -> None:
         if self.processes.running("kube-scheduler"):
@@ -195,6 +202,7 @@ class ControlPlane:
             "--service-account-issuer", "https://kubernetes.default.svc",
             "--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged",
             "--kubelet-preferred-address-types", "InternalIP", *self._audit_flags(),
+            *self._gates, *self._apis,
         )  # fmt: skip
         self.processes.wait(
             "kube-apiserver", "the API server is ready", lambda: self._serves("/readyz")

@@ -50,12 +50,18 @@ def a_container(name: str = "main", *, policy: str = "", **asks: object) -> Json
 
 
 def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
-          annotations: Mapping[str, str] | None = None, priority: str = "", **asks: object) -> Json:  # fmt: skip
+          annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None,
+          priority: str = "", **asks: object) -> Json:  # fmt: skip
     """``priority``: a PriorityClass; ``asks``: what its one container does, by the short names."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": dict(annotations or {}),
+            "labels": dict(labels or {}),
+        },
         "spec": {
             "schedulerName": "hami-scheduler",
             "containers": [a_container(**asks)],

@@ -23,6 +23,7 @@ SPELLED = {
     "SCHEDULER_ROLE": "hami.io/scheduler-role",
     "WEBHOOK": "hami.io/webhook",
     "POD_GROUP": "scheduling.x-k8s.io/pod-group",
+    "VOLCANO_POD_GROUP": "scheduling.k8s.io/group-name",
 }
 
 

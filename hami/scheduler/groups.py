@@ -1,0 +1,69 @@
+"""Which pods name which PodGroup, and how many of a group's pods must run together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hami.domain.objects import Pod, PodGroup
+from hami.domain.units import PodUid
+from hami.policy.filter import Refused
+from hami.policy.gangs import GroupName, group_of
+
+
+class Groups:
+    """By name, for the pods that are there; an object without pods, or the reverse, is no fault."""
+
+    def __init__(self) -> None:
+        self._members: dict[GroupName, dict[PodUid, None]] = {}
+        self._of: dict[PodUid, GroupName] = {}
+        self._least: dict[GroupName, int] = {}
+        self.refusals: dict[GroupName, tuple[object, Refused]] = {}
+        """What each was refused last, and all that this depended on."""
+
+    def seen(self, pod: Pod) -> None:
+        """A pod, or its change."""
+        name = group_of(pod)
+        if self._of.get(pod.uid) == name:
+            return
+        self.gone(pod.uid)
+        if name is not None:
+            self._of[pod.uid] = name
+            self._members.setdefault(name, {})[pod.uid] = None
+            self.refusals.pop(name, None)
+
+    def gone(self, uid: PodUid) -> None:
+        """Idempotent."""
+        if (name := self._of.pop(uid, None)) is None:
+            return
+        self.refusals.pop(name, None)
+        members = self._members[name]
+        del members[uid]
+        if not members:
+            del self._members[name]
+
+    def gang_of(self, uid: PodUid) -> GroupName | None:
+        """The group of a pod that does not run alone; None also where a group asks for no more."""
+        name = self._of.get(uid)
+        return None if name is None or self._least.get(name, 2) < 2 else name
+
+    def members(self, name: GroupName) -> Collection[PodUid]:
+        """Every pod that names it, whatever has become of it."""
+        return self._members.get(name, {}).keys()
+
+    def least(self, name: GroupName) -> int | None:
+        """How many of its pods run together or not at all; None when nobody has said."""
+        return self._least.get(name)
+
+    def group_changed(self, api: str, group: PodGroup) -> None:
+        name = _name_of(api, group)
+        if (least := group.least) is None:
+            self._least.pop(name, None)
+        else:
+            self._least[name] = least
+
+    def group_gone(self, api: str, group: PodGroup) -> None:
+        self._least.pop(_name_of(api, group), None)
+
+
+def _name_of(api: str, group: PodGroup) -> GroupName:
+    return GroupName(api, group.metadata.namespace or "default", group.metadata.name)
