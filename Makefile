@@ -6,8 +6,12 @@ BIN := $(VENV)/bin
 PLUGINS := nvidia hygon mock
 STORMS ?= 1000
 QUOTA_STORMS ?= 10000
-EDITABLE := -e '.[testing]' $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
+PLUGIN_EDITABLES := $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
+EDITABLE := -e '.[testing]' $(PLUGIN_EDITABLES)
+PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
+HAVE_UV := $(shell uv --version 2>/dev/null)
 PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
@@ -18,16 +22,29 @@ help: ## list the targets
 
 setup: $(STAMP) ## install hami, its plugins and the tools into .venv (PYTHON=... to choose one)
 
-# One pip call: the plugins depend on hami, and pip must take it from here, not from an index.
-$(STAMP): constraints.txt pyproject.toml $(wildcard plugins/*/pyproject.toml)
+# What hami runs with. One call: the plugins depend on hami, and it must come from here, not from an
+# index. Python compiles what it imports; all of it (kubernetes has 76 MB) would take longer.
+$(RUNTIME): constraints.txt uv.lock $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "hami needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1); run make PYTHON=python3.11" >&2; exit 1; }
+ifneq ($(HAVE_UV),)
+	uv venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV)
+	env -u VIRTUAL_ENV uv sync --frozen --inexact --no-dev $(foreach plugin,$(PLUGINS),--extra $(plugin))
+else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints.txt $(EDITABLE)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . $(PLUGIN_EDITABLES)
+endif
 	@touch $@
 
-demo: $(STAMP) ## the main job on a cluster without hardware
-	@$(MAKE) --no-print-directory --silent -C shim simulated
+# What contributors need too: most of a gigabyte.
+$(STAMP): $(RUNTIME)
+	$(BIN)/python -m pip install --disable-pip-version-check -r constraints.txt $(EDITABLE)
+	@touch $@
+
+# The C compiler works while the packages come.
+demo: ## the main job on a cluster without hardware
+	@$(MAKE) --no-print-directory --silent -C shim -j"$$(nproc)" simulated & shim=$$!; \
+	$(MAKE) --no-print-directory $(RUNTIME) && wait $$shim
 	$(BIN)/hami demo
 
 test: $(STAMP) ## run the tests on all cores
@@ -80,9 +97,12 @@ protos: ## generate the messages of kubelet's API from hami/node/api/v1beta1.pro
 	build/protos/bin/python -m pip install --quiet --disable-pip-version-check $(PROTO_GENERATOR)
 	build/protos/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. hami/node/api/v1beta1.proto
 
-constraints: ## take over the newest versions of everything into constraints.txt
+constraints: ## take over the newest versions of everything into constraints.txt and uv.lock
 	$(PYTHON) -m venv --clear build/constraints
 	build/constraints/bin/python -m pip install --quiet --upgrade pip
+	build/constraints/bin/python -m pip install --quiet uv
+	build/constraints/bin/uv lock --upgrade --default-index https://pypi.org/simple
+	build/constraints/bin/python -m pip uninstall --quiet --yes uv
 	build/constraints/bin/python -m pip install --quiet --group dev hatchling $(EDITABLE)
 	{ sed -n '/^#/p' constraints.txt; build/constraints/bin/python -m pip freeze --exclude-editable --exclude pip; } > build/constraints.txt
 	mv build/constraints.txt constraints.txt
