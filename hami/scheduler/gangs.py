@@ -30,6 +30,10 @@ from hami.scheduler.node_sets import ANYWHERE
 from hami.scheduler.reservations import Reservation
 from hami.scheduler.state import ClusterState
 
+MOST_TOGETHER = 1000
+"""Pods that are placed in one turn of the loop, which takes up to a second; whoever names a group
+of more need not stop everybody else's filters."""
+
 
 def reserve(
     state: ClusterState,
@@ -155,12 +159,13 @@ class _Judgement:
         self._waiting = {**standing.waiting, request.pod.uid: request.pod}
         held = [uid for uid in standing.waiting if uid in coming or uid in standing.held]
         self._held = [uid for uid in held if uid != request.pod.uid]
-        self._need = needed(
+        need = needed(
             state.groups.least(gang),
             bound=standing.bound,
             others=standing.others,
             waiting=len(self._waiting),
         )
+        self._need = min(need, MOST_TOGETHER)
         self._requests: dict[PodUid, PodRequest | Invalid] = {request.pod.uid: request}
         self._given: dict[PodUid, PodAllocation] = {}
         self._refused: dict[PodUid, Refused] = {}
@@ -329,6 +334,7 @@ class _Judgement:
         waiting = self._state.waiting
         return (
             waiting.frees,
+            waiting.numbering,
             waiting.set_of(self._candidates),
             self._key_of(self._asked),
             self._need,
