@@ -366,8 +366,19 @@ class ElasticQuotaSpec(Lean, frozen=True):
     max: Written | None = None
 
 
+class Condition(Lean, frozen=True):
+    """As the API's ``metav1.Condition``."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
 class ElasticQuotaStatus(Lean, frozen=True):
     used: Written | None = None
+    conditions: list[Condition] | None = None
 
 
 class ElasticQuota(_Quota, frozen=True):

@@ -17,16 +17,20 @@ def capacity_of(table: ClusterTable, nodes: Iterable[Node], units: Units) -> Amo
     """Every node's allocatable resources, and of the vendors' what its healthy devices have."""
     total: Counter[str] = Counter()
     for node in nodes:
-        for resource, text in (node.allocatable or {}).items():
-            amount = units.request(resource, text)
-            if resource not in units.managed and not isinstance(amount, BadQuantity):
-                total[resource] += amount
-        for device, _ in table.inventory(node.name):
-            names = table.vendors[device.vendor].profile.resources
-            if device.healthy:
-                total[names.count] += device.slots
-                total[names.memory] += device.memory_mib
-                total[names.cores] += device.cores
-                total[GPU_MEMORY] += device.memory_mib // _MIB_PER_GB
-    del total[""]
+        add_node(total, table, node, units)
     return total
+
+
+def add_node(total: Counter[str], table: ClusterTable, node: Node, units: Units) -> None:
+    for resource, text in (node.allocatable or {}).items():
+        amount = units.request(resource, text)
+        if resource not in units.managed and not isinstance(amount, BadQuantity):
+            total[resource] += amount
+    for device, _ in table.inventory(node.name):
+        names = table.vendors[device.vendor].profile.resources
+        if device.healthy:
+            total[names.count] += device.slots
+            total[names.memory] += device.memory_mib
+            total[names.cores] += device.cores
+            total[GPU_MEMORY] += device.memory_mib // _MIB_PER_GB
+    total.pop("", None)

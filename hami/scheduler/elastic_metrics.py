@@ -104,6 +104,18 @@ DRIFT = "hami_quota_ledger_drift"
 DRIFT_HELP = "Booked for an elastic quota less the sum of its pods; anything but 0 is a bug"
 
 
+UNBACKED = "hami_quota_unbacked"
+UNBACKED_HELP = "Guaranteed by all elastic quotas together beyond what the cluster has"
+
+
+def unbacked_lines(unbacked: Mapping[str, int]) -> Iterator[str]:
+    """By resource; nothing of those that are backed."""
+    yield header(UNBACKED, UNBACKED_HELP)
+    for resource, amount in sorted(unbacked.items()):
+        number = amount / _MILLI if resource == _CPU else amount
+        yield f'{UNBACKED}{{resource="{escaped(resource)}"}} {number}\n'
+
+
 def elastic_lines(rows: Sequence[ElasticRows]) -> Iterator[str]:
     """Prometheus' text format."""
     for family in FAMILIES:

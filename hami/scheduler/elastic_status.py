@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from hami.domain import quantity
-from hami.domain.objects import CompositeElasticQuota, ElasticQuota, Pod
+from hami.domain.objects import CompositeElasticQuota, Condition, ElasticQuota, Pod
 from hami.domain.units import PodUid
 from hami.kube.errors import NOT_FOUND, ApiError
 from hami.kube.pace import Turns
@@ -30,6 +31,9 @@ LENT: Final = "quota.hami.io/lent"
 GUARANTEED: Final = "quota.hami.io/guaranteed-over-quota"
 """JSON objects of resource and quantity, as ``spec.min`` writes them. ``reserved`` counts every
 pod that holds quota, ``status.used`` those that run."""
+
+BACKED: Final = "GuaranteeBacked"
+"""A condition in the status: False where the cluster has less than all quotas guarantee."""
 
 REFRESH = 30.0
 """Seconds after which what follows from other quotas' usage is written anew."""
@@ -83,14 +87,20 @@ class ElasticStatus:
         *,
         leading: Callable[[], bool],
         on_problem: Callable[[str], None],
+        unbacked: Callable[[], Mapping[str, object]] = dict,
         rest: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``rest`` seconds lie between two writes about one object."""
+        """``rest`` seconds lie between two writes about one object. ``unbacked``: by resource, what
+        the cluster has too little of for all guarantees together.
+        """
         self._state = state
         self._client = client
         self._leading = leading
         self._on_problem = on_problem
+        self._unbacked = unbacked
+        self._told: dict[str, Condition] = {}
+        """By quota, as it was written last: a definition without conditions drops it."""
         self._rest = rest
         self._clock = clock
         self._due: dict[str, float] = {}
@@ -251,6 +261,7 @@ class ElasticStatus:
             return  # The informer will say so too.
         delay = max(publication.backoff.delay(), error.retry_after or 0.0, self._rest)
         publication.made = None
+        self._told.pop(leaf.key, None)
         publication.rest_until = self._due[leaf.key] = self._clock() + delay
         if not error.outcome_unknown and error.status not in (409, 429):
             self._on_problem(f"the status of {leaf.key}: {error}")
@@ -274,11 +285,16 @@ class ElasticStatus:
             LENT: _json(units, lent),
             GUARANTEED: _json(units, guaranteed),
         }
+        status: dict[str, Any] = {}
         if changes := used_changes(known, used):
+            status["used"] = changes
+        if (conditions := self._conditions_of(leaf, known)) is not None:
+            status["conditions"] = [_written(condition) for condition in conditions]
+        if status:
             known = await self._client.patch(
                 resource,
                 leaf.name,
-                {"status": {"used": changes}},
+                {"status": status},
                 namespace=leaf.namespace,
                 subresource="status",
             )
@@ -291,6 +307,39 @@ class ElasticStatus:
                 namespace=leaf.namespace,
             )
         return known
+
+    def _conditions_of(self, leaf: Leaf, known: Object) -> tuple[Condition, ...] | None:
+        """What the object's conditions should be; None when they are, or were written so before."""
+        shown = tuple((known.status and known.status.conditions) or ())
+        before = next((one for one in shown if one.type == BACKED), self._told.get(leaf.key))
+        unbacked = self._unbacked()
+        lacking = [str(unbacked[r]) for r in sorted(unbacked) if leaf.min.get(r, 0) > 0]
+        if before is None and not lacking:
+            return None
+        wanted = Condition(
+            type=BACKED,
+            status="False" if lacking else "True",
+            reason="MoreThanTheClusterHas" if lacking else "Backed",
+            message="; ".join(lacking),
+            last_transition_time=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        if before is not None and before.status == wanted.status:
+            since = before.last_transition_time
+            wanted = msgspec.structs.replace(wanted, last_transition_time=since)
+        if wanted == before:
+            return None
+        self._told[leaf.key] = wanted
+        return (*(one for one in shown if one.type != BACKED), wanted)
+
+
+def _written(condition: Condition) -> dict[str, str]:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": condition.last_transition_time,
+    }
 
 
 def used_changes(known: Object, used: Mapping[str, str]) -> dict[str, str | None]:

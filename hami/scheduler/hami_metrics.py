@@ -7,7 +7,7 @@ the piece that is being written, never for all of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device, Usage
@@ -17,7 +17,7 @@ from hami.domain.units import PodUid, VendorKey
 from hami.policy.usage import quota_charge
 from hami.scheduler import hami_families as families
 from hami.scheduler.charges import Charge
-from hami.scheduler.elastic_metrics import ElasticRows, elastic_lines
+from hami.scheduler.elastic_metrics import ElasticRows, elastic_lines, unbacked_lines
 from hami.scheduler.hami_families import DeviceRow, PodRow, header
 
 PIECE = 1000
@@ -51,6 +51,7 @@ class Snapshot:
     quotas: Sequence[QuotaUsage]
     profiles: Mapping[VendorKey, VendorProfile]
     elastic: Sequence[ElasticRows] = ()
+    unbacked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class HamiText:
         yield from _in_pieces(self._mig_lines(snapshot, pods))
         yield from _in_pieces(self._quota_lines(snapshot, pods))
         yield from _in_pieces(elastic_lines(snapshot.elastic))
+        yield from _in_pieces(unbacked_lines(snapshot.unbacked))
         yield families.build_info().encode()
 
     # Devices.

@@ -92,6 +92,10 @@ class Holds:
         hold = self._holds.get(claimant)
         return hold is not None and bool(hold.expected)
 
+    def ready(self) -> Sequence[PodUid]:
+        """Claimants whose victims have all gone."""
+        return [uid for uid, hold in self._holds.items() if hold.left and not hold.expected]
+
     def begin(
         self,
         claimant: Pod,

@@ -37,7 +37,8 @@ class Waiting:
     tried with, None for a new pod that is in kube-scheduler's hands anyway. ``woken_at`` is set
     from its wake-up until it is filtered again. After ``in_vain`` wake-ups in a row that came to
     nothing it is not woken for the nodes ``vain`` before ``not_before``. ``why`` is what was said
-    when it was refused last, at ``refused_at`` (unix time).
+    when it was refused last, at ``refused_at`` (unix time). ``called_at``: it was woken so that
+    it is filtered here, as nobody knows what it may be offered.
     """
 
     pod: Pod
@@ -51,6 +52,12 @@ class Waiting:
     not_before: float = 0.0
     refused_at: float = 0.0
     why: Explained | None = None
+    called_at: float | None = None
+
+    @property
+    def judged(self) -> bool:
+        """It was filtered, and the nodes that it may go to are known."""
+        return self.why is not None and self.offered != ANYWHERE
 
 
 @dataclass(slots=True, eq=False)

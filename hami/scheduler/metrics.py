@@ -117,6 +117,11 @@ class Metrics:
             "Pods evicted so that another fits: reclaim, fair, own or priority.",
             "reason",
         )
+        self._backed_off = self._counter(
+            "quota_preemption_backoffs",
+            "Times that a quota has to wait before it evicts more, as it takes turns with another.",
+            "quota",
+        )
         self._wakes = self._counter(
             "pods_woken", "Waiting pods touched so that kube-scheduler tries them again."
         )
@@ -206,6 +211,10 @@ class Metrics:
     def preempted(self, kind: str) -> None:
         """A pod was evicted by this kind of plan."""
         self._preemptions.labels(kind).inc()
+
+    def preemption_backed_off(self, quota: str) -> None:
+        """It and another evict each other's pods in turns."""
+        self._backed_off.labels(quota).inc()
 
     def api_called(self, call: ApiCall) -> None:
         self._api_calls.labels(call.verb, call.resource, str(call.status)).inc()

@@ -3,16 +3,20 @@
 Claimants are the waiting pods that a filter has refused, the most urgent first; of pods of one kind
 nobody is tried behind one for whom there is no plan. What a plan frees is held for its claimant
 from before the first eviction on. Only the leader evicts.
+
+After a restart, or when another replica led before, nobody knows on which nodes kube-scheduler
+would have a pod. Whoever would be made room for on some node is then woken, once, to be filtered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import UTC, datetime
+from itertools import islice
 
 import structlog
 
@@ -21,18 +25,21 @@ from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
-from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
+from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.policy.asking import parse_pod
+from hami.policy.quota.elastic import LeafKey
 from hami.policy.quota.elastic.ground import Budgets
 from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.scheduler.eviction_rounds import EvictionRounds
+from hami.scheduler.evictions import Evictions, Recorder, kept_out
 from hami.scheduler.gangs import beside_the_others
 from hami.scheduler.giving_way import who_is
 from hami.scheduler.kinds import Kind, Waiting, may_come
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.node_sets import ANYWHERE
 from hami.scheduler.state import ClusterState
 from hami.scheduler.state_ground import StateGround
+from hami.scheduler.wakeup import FORGOTTEN, touch
 
 COALESCING = 0.02
 """Seconds in which refusals and changes are gathered before anybody looks for victims."""
@@ -44,20 +51,19 @@ changed, and when nothing has but the time."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 5.0, 300.0
 """Seconds for a claimant whose victims would not go."""
 
-AT_ONCE = 16
-"""Evictions under way."""
+WOKEN_AT_ONCE = 16
+"""Claimants on their way through kube-scheduler so as to be judged."""
 
 
-class Recorder(Protocol):
-    def record(self, about: Pod, reason: str, message: str, *, warning: bool) -> None: ...
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Rest:
-    """No plan was found when the books stood at ``change``."""
+    """Nobody goes for a kind: looked at again from ``until`` on if the books do not stand at
+    ``change`` any more, and from ``longest`` on in any case; monotonic seconds.
+    """
 
     change: int
-    since: float
+    until: float
+    longest: float
 
 
 @dataclass(slots=True)
@@ -69,7 +75,7 @@ class _BackOff:
 
 
 class Preemption:
-    """Owns the evictions under way; what they free is the state's holds."""
+    """Decides who goes for whom, and when it is looked at again; ``Evictions`` does the rest."""
 
     def __init__(
         self,
@@ -90,14 +96,21 @@ class Preemption:
         self._metrics = metrics
         self._events = events
         self._budgets = budgets
+        self._evictions = Evictions(
+            state, client, leadership, metrics, events, budgets,
+            went=self._went, ended=self._ended,
+        )  # fmt: skip
         self._policy = policy
         self._clock = clock
         self._now = now
         self._rests: dict[bytes, _Rest] = {}
         self._back_offs: dict[PodUid, _BackOff] = {}
         self._unplanned: dict[PodUid, NoPlan] = {}
-        self._evictions: set[asyncio.Task[None]] = set()
-        self._permits = asyncio.Semaphore(AT_ONCE)
+        self._rounds = EvictionRounds(clock)
+        self._rules = state.rules
+        self._called: dict[PodUid, Waiting] = {}
+        """Claimants that were woken so as to be judged, and have not come yet."""
+        self._calls: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("hami.preemption")
 
     @property
@@ -117,9 +130,10 @@ class Preemption:
                     self._rests.clear()
                     self._unplanned.clear()
         finally:
-            for task in self._evictions:
+            await self._evictions.close()
+            for task in self._calls:
                 task.cancel()
-            await asyncio.gather(*self._evictions, return_exceptions=True)
+            await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def _wait(self) -> None:
         """Until something is refused or has changed, or time alone may have changed a verdict."""
@@ -133,6 +147,10 @@ class Preemption:
 
     async def _round(self) -> None:
         self._forget()
+        if self._rules != self._state.rules:
+            self._rules = self._state.rules
+            self._rests.clear()
+            self._rounds.try_again()
         for kind, waiting in self._claimants():
             if not self._leadership.leading:
                 return
@@ -154,9 +172,8 @@ class Preemption:
         return (
             self._state.waiting.pods.get(uid) is waiting  # Not of before a vendors' reload.
             and waiting.kind is kind
-            and waiting.why is not None
-            and waiting.offered != ANYWHERE
             and waiting.woken_at is None
+            and (waiting.judged or self._may_be_called(waiting))
             and may_come(waiting.pod)
             and not self._state.holds.awaits(uid)
             and not self._state.rests.left(who_is(self._state, uid))
@@ -166,7 +183,7 @@ class Preemption:
     def _rested(self, kind: Kind) -> bool:
         rest = self._rests[kind.key]
         changed = rest.change != self._state.change
-        return self._clock() >= rest.since + RESTS[0 if changed else 1]
+        return self._clock() >= (rest.until if changed else rest.longest)
 
     def _forget(self) -> None:
         waiting = self._state.waiting
@@ -175,14 +192,46 @@ class Preemption:
         for book in (self._back_offs, self._unplanned):
             for uid in [uid for uid in book if uid not in waiting.pods]:
                 del book[uid]
+        for uid, called in list(self._called.items()):
+            if called.judged and called.kind is not None:
+                self._rests.pop(called.kind.key, None)  # It has come, and is looked at at once.
+            if called.judged or called.called_at is None or uid not in waiting.pods:
+                del self._called[uid]
 
     def _consider(self, kind: Kind, waiting: Waiting) -> None:
         """Look for a plan and begin with it, in one turn of the loop."""
+        outcome = self._plan(waiting)
+        if outcome is None:
+            return
+        if isinstance(outcome, NoPlan):
+            self._rest(kind, RESTS[0], RESTS[1])
+            self._unplanned[waiting.pod.uid] = outcome
+            return
+        if self._go_round(kind, waiting.pod, outcome):
+            return
+        self._rests.pop(kind.key, None)
+        self._unplanned.pop(waiting.pod.uid, None)
+        if not waiting.judged:
+            self._call(waiting)
+        elif victims := [self._state.pods[victim.uid] for victim in outcome.victims]:
+            if (quota := self._quota(outcome)) and self._rounds.takes(quota, self._others(outcome)):
+                self._metrics.preemption_backed_off(quota)
+            self._evictions.begin(waiting.pod, outcome, victims)
+
+    def _rest(self, kind: Kind, least: float, most: float) -> None:
+        now = self._clock()
+        self._rests[kind.key] = _Rest(self._state.change, now + least, now + most)
+
+    def _plan(self, waiting: Waiting) -> Plan | NoPlan | None:
+        """None for a pod that asks for nothing of ours any more."""
         state, pod = self._state, waiting.pod
         request = parse_pod(pod, state.vendors, self._policy())
         if isinstance(request, Invalid) or not request.vendors:
-            return
-        candidates = state.waiting.names(waiting.offered, state.nodes)
+            return None
+        offered = state.waiting.names(waiting.offered, state.nodes)
+        # What has happened to the nodes since they were offered, the plan would not see.
+        outside = {name: why for name in offered if (why := kept_out(pod, state.nodes[name]))}
+        candidates = [name for name in offered if name not in outside] if outside else offered
         with (
             state.holds.lifted(pod.uid),
             beside_the_others(state, request, candidates, self._policy()),
@@ -199,18 +248,9 @@ class Preemption:
                 self._now(),
                 spoken_for,
             )
-        if isinstance(outcome, NoPlan):
-            self._rests[kind.key] = _Rest(state.change, self._clock())
-            self._unplanned[pod.uid] = outcome
-            return
-        self._rests.pop(kind.key, None)
-        self._unplanned.pop(pod.uid, None)
-        victims = [state.pods[victim.uid] for victim in outcome.victims]
-        if victims:
-            state.holds.begin(pod, victims, outcome.vector, outcome.victims)
-            task = asyncio.create_task(self._carry_out(pod, outcome, victims))
-            self._evictions.add(task)
-            task.add_done_callback(self._evictions.discard)
+        if isinstance(outcome, NoPlan) and outside and not candidates:
+            return NoPlan(claim=outcome.claim, why={"nodes": "; ".join(outside.values())})
+        return outcome
 
     @contextmanager
     def _as_promised(self, claimant: Pod) -> Iterator[Collection[PodUid]]:
@@ -225,71 +265,80 @@ class Preemption:
             these = {member.uid for member in promised}
             yield these.union(holds.spoken_for) if these else holds.spoken_for
 
-    async def _carry_out(self, claimant: Pod, decided: Plan, victims: Sequence[Pod]) -> None:
-        self._log.info(
-            "evicting",
-            claimant=claimant.full_name,
-            kind=decided.kind,
-            node=decided.node,
-            victims=[victim.full_name for victim in victims],
-        )
-        names = ", ".join(victim.full_name for victim in victims)
-        self._events.record(
-            claimant,
-            "Preempting",
-            f"evicting {names} so that it fits on {decided.node} ({decided.kind})",
-            warning=False,
-        )
-        if await self._evict_all(claimant, decided, victims):
-            self._back_offs.pop(claimant.uid, None)
+    # Those that take turns.
+
+    def _go_round(self, kind: Kind, claimant: Pod, decided: Plan) -> bool:
+        """The quotas of claimant and victims evict each other in turns, and have to wait by now."""
+        quota = self._quota(decided)
+        found = self._rounds.back_off(quota, self._others(decided)) if quota else None
+        if found is None:
+            return False
+        seconds = found.until - self._clock()
+        text = found.text(seconds)
+        self._rest(kind, seconds, seconds)
+        self._unplanned[claimant.uid] = NoPlan(claim=decided.claim, why={"back-off": text})
+        self._events.record(claimant, "PreemptionBackedOff", text, warning=True)
+        return True
+
+    def _quota(self, decided: Plan) -> LeafKey:
+        leaf = self._state.ledger.elastic.leaf_of(decided.claim.namespace)
+        return leaf.key if leaf else ""
+
+    def _others(self, decided: Plan) -> frozenset[LeafKey]:
+        """The quotas of its victims, apart from its own."""
+        leaves = map(self._state.ledger.elastic.leaf_of, {v.namespace for v in decided.victims})
+        return frozenset(leaf.key for leaf in leaves if leaf) - {self._quota(decided)}
+
+    # What has become of a plan.
+
+    def _went(self, decided: Plan, victim: Pod) -> None:
+        leaf = self._state.ledger.elastic.leaf_of(victim.namespace)
+        if leaf is not None and leaf.key != self._quota(decided):
+            self._rounds.loses(leaf.key)
+
+    def _ended(self, decided: Plan, kept: str) -> None:
+        uid = decided.claim.uid
+        if not kept:
+            self._back_offs.pop(uid, None)
             return
-        back_off = self._back_offs.setdefault(claimant.uid, _BackOff())
+        seconds = self._back_off(uid)
+        again = datetime.fromtimestamp(self._now() + seconds, UTC).isoformat(timespec="seconds")
+        why: dict[str, str] = {decided.kind: f"{kept}; tried again at {again}"}
+        self._unplanned[uid] = NoPlan(claim=decided.claim, why=why)
+
+    def _back_off(self, uid: PodUid) -> float:
+        """For so many seconds."""
+        back_off = self._back_offs.setdefault(uid, _BackOff())
         seconds = min(FIRST_BACK_OFF * 2.0 ** min(back_off.failures, 16), LONGEST_BACK_OFF)
         back_off.failures += 1
         back_off.until = self._clock() + seconds
+        return seconds
 
-    async def _evict_all(self, claimant: Pod, decided: Plan, victims: Sequence[Pod]) -> bool:
-        """Whether all go. First those that a budget is likely to keep, one by one: while one of
-        them stays, the others would go for nothing.
-        """
-        first = [victim for victim in victims if victim.uid in decided.violating]
-        others = [victim for victim in victims if victim.uid not in decided.violating]
-        for at, victim in enumerate(first, start=1):
-            if not await self._evict(claimant, decided, victim):
-                for spared in (*first[at:], *others):
-                    self._state.holds.spares(spared.uid)
-                return False
-        return all(await asyncio.gather(*(self._evict(claimant, decided, each) for each in others)))
+    # Those of whom it is not known where they may go.
 
-    async def _evict(self, claimant: Pod, decided: Plan, victim: Pod) -> bool:
-        """Whether it goes, is gone, or need not go any more."""
-        async with self._permits:
-            if not self._state.holds.expects(claimant.uid, victim.uid):
-                return True
-            if not self._leadership.leading:
-                return False
-            try:
-                await self._client.evict(victim.namespace, victim.name, uid=victim.uid)
-            except ApiError as error:
-                if error.status == NOT_FOUND or victim.uid not in self._state.pods:
-                    return True
-                if not error.outcome_unknown:
-                    self._state.holds.spares(victim.uid)
-                self._not_evicted(claimant, victim, error)
-                return False
-        self._metrics.preempted(decided.kind)
-        self._events.record(
-            victim,
-            "Preempted",
-            f"evicted for pod {claimant.full_name}: {decided.reasons[victim.uid]}",
-            warning=False,
-        )
-        return True
+    def _may_be_called(self, waiting: Waiting) -> bool:
+        if waiting.called_at is not None:
+            return False
+        coming = list(islice(reversed(self._called.values()), WOKEN_AT_ONCE))  # The last ones.
+        latest = self._clock() - FORGOTTEN
+        return len(coming) < WOKEN_AT_ONCE or (coming[-1].called_at or 0.0) <= latest
 
-    def _not_evicted(self, claimant: Pod, victim: Pod, error: ApiError) -> None:
-        self._log.warning(
-            "not evicted", pod=victim.full_name, claimant=claimant.full_name, error=str(error)
-        )
-        if error.status == TOO_MANY_REQUESTS:
-            text = f"pod {victim.full_name} is not evicted for it: {error.message}"
-            self._events.record(claimant, "PreemptionHeldUp", text, warning=True)
+    def _call(self, waiting: Waiting) -> None:
+        """Have it filtered, so that it is known."""
+        waiting.called_at = self._clock()
+        self._called.pop(waiting.pod.uid, None)
+        self._called[waiting.pod.uid] = waiting
+        task = asyncio.create_task(self._touch(waiting))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _touch(self, waiting: Waiting) -> None:
+        try:
+            await touch(self._client, waiting.pod)
+        except ApiError as error:
+            self._log.warning("cannot wake a pod", pod=waiting.pod.full_name, error=str(error))
+            waiting.called_at = None
+            self._called.pop(waiting.pod.uid, None)
+            self._back_off(waiting.pod.uid)
+        else:
+            self._metrics.woken(1)

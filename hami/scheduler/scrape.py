@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from hami.domain.devices import Device, Usage
 from hami.kube.pace import Turns
@@ -14,11 +15,13 @@ from hami.scheduler.hami_metrics import HamiText, QuotaUsage, Snapshot
 from hami.scheduler.metrics import Levels, Metrics
 from hami.scheduler.state import ClusterState
 
+NOTHING: Mapping[str, int] = MappingProxyType({})
+
 REST = 2.0
 """How long a scrape rests after each piece, in times of how long that took."""
 
 
-async def take_snapshot(state: ClusterState) -> Snapshot:
+async def take_snapshot(state: ClusterState, unbacked: Mapping[str, int] = NOTHING) -> Snapshot:
     """Everything that the metrics show. Each node, pod and quota is whole; two of them may be
     some milliseconds apart.
     """
@@ -51,6 +54,7 @@ async def take_snapshot(state: ClusterState) -> Snapshot:
         quotas=quotas,
         profiles={profile.key: profile for profile in state.vendors.profiles},
         elastic=elastic,
+        unbacked=unbacked,
     )
 
 
@@ -63,18 +67,20 @@ class Scrape:
         metrics: Metrics,
         *,
         leading: Callable[[], bool],
+        unbacked: Callable[[], Mapping[str, int]] = dict,
         legacy: bool = False,
     ) -> None:
         self._state = state
         self._metrics = metrics
         self._leading = leading
+        self._unbacked = unbacked
         self._text = HamiText(legacy=legacy)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The text, piece by piece: 5000 nodes of 8 devices are 50 MB."""
         self._metrics.set_levels(self._levels())
         yield await asyncio.to_thread(self._metrics.render)
-        pieces = self._text.pieces(await take_snapshot(self._state))
+        pieces = self._text.pieces(await take_snapshot(self._state, self._unbacked()))
         while True:
             begin = time.perf_counter()
             piece = await asyncio.to_thread(next, pieces, None)

@@ -38,6 +38,7 @@ from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
 from hami.policy.quota.elastic.units import Units
 from hami.scheduler.api import api_router
+from hami.scheduler.backing import Backing
 from hami.scheduler.binding import Binder, BindSettings
 from hami.scheduler.budgets import Budgets
 from hami.scheduler.chosen import key_source, lease_of, public_keys, role_label
@@ -161,11 +162,20 @@ class Service:
         self._quota_status = QuotaStatus(
             self._state, paced, leading=self._leads, on_problem=self._problem
         )
+        self._backing = Backing(
+            self._state,
+            known=lambda: self._complete and self._leads(),
+            changed=lambda: self._elastic_status.touch_all(),  # noqa: PLW0108 -- it is made below
+        )
         self._elastic_status = ElasticStatus(
-            self._state, paced, leading=self._leads, on_problem=self._problem
+            self._state,
+            paced,
+            leading=self._leads,
+            on_problem=self._problem,
+            unbacked=lambda: self._backing.unbacked,
         )
         self._state.usage_changed = self._usage_changed
-        self._state.quotas_arranged = self._elastic_status.touch_all
+        self._state.quotas_arranged = self._quotas_arranged
         self._state.pod_seen = self._elastic_status.look_at
         self._preemption = Preemption(
             self._state,
@@ -177,6 +187,10 @@ class Service:
             policy=lambda: self._config.policy,
         )
 
+    def _quotas_arranged(self) -> None:
+        self._elastic_status.touch_all()
+        self._backing.touch()
+
     async def run(self, ready: Ready) -> None:
         """Listen first, so that probes have an answer; then read the cluster."""
         # By default a start with 20 000 pods stops for 100 ms, again and again, and finds nothing.
@@ -187,10 +201,16 @@ class Service:
             webhook=self._webhook(),
             health=self,
             metrics=Scrape(
-                self._state, self._metrics, leading=self._leads, legacy=self._config.legacy_metrics
+                self._state,
+                self._metrics,
+                leading=self._leads,
+                unbacked=lambda: self._backing.missing,
+                legacy=self._config.legacy_metrics,
             ),
             api_router=api_router(
-                self._state, leading=self._leads, unplanned=lambda: self._preemption.unplanned
+                self._state,
+                leading=self._leads,
+                unplanned=lambda: self._preemption.unplanned if self._leads() else {},
             ),
             quota_webhook=QuotaWebhook(
                 others=ListedQuotas(self._client),
@@ -262,6 +282,7 @@ class Service:
             watcher.run(),
             self._quota_status.run(),
             self._elastic_status.run(),
+            self._backing.run(),
             self._preemption.run(),
             *([self._role.run()] if self._role else []),
             *([self._public_keys.run()] if self._public_keys else []),
@@ -380,10 +401,11 @@ class Service:
             self._public_keys.touch()
         self._state.waiting.forget_offers()
         self._state.freed.set()
+        self._state.claims.set()
 
     def _end_leading(self) -> None:
         self._state.following = True
-        self._state.end_holds()
+        self._state.end_promises()
         if self._role:
             self._role.set(leading=False)
 

@@ -8,7 +8,7 @@ All of it follows from nodes, pods and quotas, so a restart rebuilds it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -69,6 +69,8 @@ class ClusterState:
         self.freed = asyncio.Event()
         self.claims = asyncio.Event()
         self.change = 0
+        self.rules = 0
+        """Counts how often a quota has come, gone or begun to say something else."""
         self.unjudged: dict[PodUid, Unjudged] = {}
         self.to_judge = asyncio.Event()
         self.usage_changed: Callable[[str], None] = nobody
@@ -154,6 +156,7 @@ class ClusterState:
         self.quotas[key] = quota
         if known is None or known.spec != quota.spec:
             self._set_quota(quota)
+            self._other_rules()
             self._allowed_in(quota.namespace)
         self.usage_changed(quota.namespace)
 
@@ -166,6 +169,7 @@ class ClusterState:
         self.quotas.pop((quota.namespace, quota.name), None)
         self._problems.forget(("ResourceQuota", f"{quota.namespace}/{quota.name}"))
         self.ledger.remove_quota(quota.namespace, quota.name)
+        self._other_rules()
         self._allowed_in(quota.namespace)
 
     def arrange_quotas(self) -> None:
@@ -175,8 +179,14 @@ class ClusterState:
         for key, quota in self.elastic.objects.items():
             told = tuple(str(problem) for problem in problems if problem.quota == key)
             self._problems.tell(quota, ("elastic quota", key), "MalformedQuota", told)
+        self._other_rules()
         self._allowed_everywhere()
         self.quotas_arranged()
+
+    def _other_rules(self) -> None:
+        """For whom nobody goes, others may go now."""
+        self.rules += 1
+        self.claims.set()
 
     def _bound_in(self, namespaces: Collection[str]) -> Iterator[Pod]:
         for pod in self.pods.values():
@@ -188,6 +198,13 @@ class ClusterState:
         if self.ledger.elastic.options.pool != "capacity":
             return None
         return capacity_of(self.table, self.nodes.values(), self.ledger.units)
+
+    def tell_unbacked(self, unbacked: Mapping[str, object]) -> None:
+        """By resource: what the cluster has too little of for all guarantees together."""
+        for leaf in self.ledger.elastic.leaves:
+            if (quota := self.elastic.quota(leaf.key)) is not None:
+                told = tuple(str(unbacked[r]) for r in sorted(unbacked) if leaf.min.get(r, 0) > 0)
+                self._problems.tell(quota, ("backing", leaf.key), "GuaranteeNotBacked", told)
 
     def measure(self) -> None:
         """Nodes come and go: now and then the pool follows."""
@@ -379,9 +396,15 @@ class ClusterState:
             self._freed(left.pod, left.allocation.node)
 
     def end_holds(self) -> None:
-        """Another replica decides from now on."""
         for claimant in list(self.holds.holds):
             self.end_hold(claimant)
+
+    def end_promises(self) -> None:
+        """Another replica decides from now on; only what may be bound already still counts."""
+        self.end_holds()
+        for uid in list(self.reservations):
+            if self.reservations.promised(uid) is None:
+                self.release(uid)
 
     # Reservations.
 

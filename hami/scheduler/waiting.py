@@ -142,6 +142,7 @@ class WaitingPods:
             self._rests(waiting)
             waiting.offered, waiting.seen = ANYWHERE, 0
             waiting.in_vain = waiting.vain = 0
+            waiting.called_at = None
             if waiting.kind is None:
                 self._sort_in(waiting)
         for kind in self._kinds.values():
@@ -281,11 +282,12 @@ class _Log:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A pod to be tried on these nodes."""
+    """A pod to be tried on these nodes; ``alone``: that says nothing of others of its kind."""
 
     waiting: Waiting
     kind: Kind
     nodes: int
+    alone: bool = False
 
 
 class Round:
@@ -294,8 +296,11 @@ class Round:
     It goes on where it stopped, whatever has changed meanwhile.
     """
 
-    def __init__(self, pods: WaitingPods, now: float) -> None:
-        """``now``: monotonic seconds."""
+    def __init__(self, pods: WaitingPods, now: float, first: Iterable[PodUid] = ()) -> None:
+        """``now``: monotonic seconds. ``first``: for whom something is held, so that they may fit
+        where others of their kind do not.
+        """
+        self._first = first
         self._pods = pods
         self._now = now
         self._left: dict[Kind, int] = {}
@@ -304,11 +309,19 @@ class Round:
 
     def refuse(self, attempt: Attempt) -> None:
         """No pod of this kind is tried on these nodes any more."""
-        self._left[attempt.kind] &= ~attempt.nodes
+        if not attempt.alone:
+            self._left[attempt.kind] &= ~attempt.nodes
 
     def steps(self) -> Iterator[Attempt | None]:
         """None for a step that found nobody: every step is short."""
         pods, change = self._pods, self._pods.change
+        for uid in self._first:
+            waiting = pods.pods.get(uid)
+            if waiting is not None and waiting.kind is not None and waiting.woken_at is None:
+                nodes = waiting.offered & pods.freed_for(waiting)
+                if waiting.not_before > self._now:
+                    nodes &= ~waiting.vain
+                yield Attempt(waiting, waiting.kind, nodes, alone=True) if nodes else None
         heap: list[tuple[Urgency, int, Kind]] = []
         for order, kind in enumerate(pods.kinds):
             if kind.queue and (nodes := pods.new_for(kind)):

@@ -121,7 +121,7 @@ class WakeUp:
             self._followed = policy
             self._state.waiting.gave_way_everywhere()
         await self._call()
-        round_ = Round(self._state.waiting, self._clock())
+        round_ = Round(self._state.waiting, self._clock(), self._state.holds.ready())
         steps, numbering = round_.steps(), self._state.waiting.numbering
         more = arrived = True
         while more and arrived:
@@ -242,11 +242,8 @@ class WakeUp:
         return error is None
 
     async def _patch(self, pod: Pod) -> ApiError | None:
-        count = pod.annotations.get(keys.WAKE_UP, "0")
-        number = int(count) + 1 if count.isdecimal() and len(count) < 10 else 1
-        patch = {"metadata": {"uid": pod.uid, "annotations": {keys.WAKE_UP: str(number)}}}
         try:
-            await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace)
+            await touch(self._client, pod)
         except ApiError as error:
             self._log.warning("cannot wake a pod", pod=pod.full_name, error=str(error))
             return error
@@ -265,6 +262,18 @@ class WakeUp:
     def _look_again(self, at: float | None) -> None:
         if at is not None:
             self._again = at if self._again is None else min(self._again, at)
+
+
+async def touch(client: KubeClient, pod: Pod) -> None:
+    """Change it, so that kube-scheduler tries it again.
+
+    Raises:
+        ApiError: it was not changed, or nobody knows.
+    """
+    count = pod.annotations.get(keys.WAKE_UP, "0")
+    number = int(count) + 1 if count.isdecimal() and len(count) < 10 else 1
+    patch = {"metadata": {"uid": pod.uid, "annotations": {keys.WAKE_UP: str(number)}}}
+    await client.patch(PODS, pod.name, patch, namespace=pod.namespace)
 
 
 class _Charges:

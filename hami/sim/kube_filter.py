@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami.domain.objects import Lean, Node, Pod, PodSpec, Taint, Toleration
+from hami.domain.objects import Lean, Node, Pod, PodSpec
+from hami.domain.taints import CORDON, keeping_out, untolerated
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
-_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-_KEEPING_OUT = ("NoSchedule", "NoExecute")
 
 
 class Requirement(Lean, frozen=True):
@@ -113,7 +112,7 @@ class KubeFilter:
         self._nodes = nodes
         self._all = Candidates(tuple(node.name for node in nodes), {})
         self._every = frozenset(self._all.names)
-        self._open = not any(_taints(node) for node in nodes)
+        self._open = not any(keeping_out(node) for node in nodes)
         self._known: dict[object, Candidates] = {}
 
     def candidates(self, pod: Pod) -> Candidates:
@@ -186,13 +185,11 @@ def _named(terms: Sequence[Term] | None) -> frozenset[str] | None:
 
 def _refusal(node: Node, spec: PodSpec, terms: Sequence[Term] | None) -> str:
     """The first of kube-scheduler's reasons, or nothing; the order is its default plugins'."""
-    tolerations = spec.tolerations or ()
-    cordoned = node.spec is not None and node.spec.unschedulable
-    if cordoned and not any(_tolerates(t, _CORDON) for t in tolerations):
+    taint = untolerated(spec, node)
+    if taint is CORDON:
         return UNSCHEDULABLE
-    for taint in _taints(node):
-        if taint is not _CORDON and not any(_tolerates(t, taint) for t in tolerations):
-            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    if taint is not None:
+        return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     selected = (spec.node_selector or {}).items() <= _labels(node).items()
     if not selected or (terms is not None and not any(term.holds(node) for term in terms)):
         return NOT_SELECTED
@@ -202,24 +199,6 @@ def _refusal(node: Node, spec: PodSpec, terms: Sequence[Term] | None) -> str:
 def _labels(node: Node) -> Mapping[str, str]:
     """A kubelet labels its node with its name; a hand-written manifest may leave it out."""
     return {"kubernetes.io/hostname": node.name, **node.labels}
-
-
-def _taints(node: Node) -> list[Taint]:
-    """What keeps pods out; a cordoned node counts as tainted."""
-    if node.spec is None:
-        return []
-    taints = [t for t in node.spec.taints or () if t.effect in _KEEPING_OUT]
-    return [_CORDON, *taints] if node.spec.unschedulable else taints
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.value == taint.value
 
 
 def _integer(text: str | None) -> int | None:

@@ -11,9 +11,10 @@ import pytest
 
 from .chart import rendered
 from .client import Refused, pods_path
-from .elastic import CRDS, NOS, OURS, a_quota, definitions, quotas, served
+from .elastic import CRDS, MEMORY, NOS, OURS, Team, a_quota, definitions, quotas, served
 from .objects import a_pod
 from .processes import until
+from .proxy import Proxy
 from .release import PATHS
 
 QUANTITY = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
@@ -190,3 +191,30 @@ def test_nos_own_definition_serves_us_as_well(undefined):
         assert admin.get(f"{path}/q")["spec"] == {"min": {"cpu": "4"}}
     finally:
         hami.close()
+
+
+def test_a_raised_min_is_claimed_at_once_also_while_nobody_led(defined):
+    """kube-scheduler comes back to a refused pod after five minutes, unless it is woken."""
+    cluster = defined
+    cluster.add_nodes("n1", devices="t4x2")
+    service = cluster.service()
+    with Proxy(service.url) as proxy:
+        cluster.kube_scheduler(proxy.url)
+        Team(cluster, "idle", 40)
+        rich, poor = Team(cluster, "rich", 0), Team(cluster, "poor", 0)
+        for number in range(2):
+            rich.runs(number, gpu=1, mem=10 * 1024)
+        path = quotas(poor.namespace, "quota")
+        first = poor.asks(0, gpu=1, mem=10 * 1024)
+        poor.waits(first)
+        cluster.admin.merge(path, {"spec": {"min": {MEMORY: 10}}})
+        poor.comes_in(first)
+        second = poor.asks(1, gpu=1, mem=10 * 1024)
+        poor.waits(second)
+        service.kill()
+        cluster.admin.merge(path, {"spec": {"min": {MEMORY: 20}}})
+        service.start()
+        proxy.upstream = service.url
+        poor.comes_in(second)
+        assert rich.bound() == []
+        cluster.agrees(service)

@@ -34,6 +34,7 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKe
 from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
 from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.quota.elastic import Options
 from hami.scheduler.state import ClusterState
 from hami.scheduler.surroundings import Problem, Surroundings
 from hami.signing import Signer
@@ -167,7 +168,10 @@ class Clock:
 class Cluster:
     """A state with short ways to change and ask it."""
 
-    def __init__(self, *nodes: Node, signer: Signer | None = None, vendors: Vendors | None = None):
+    def __init__(
+        self, *nodes: Node, signer: Signer | None = None, vendors: Vendors | None = None,
+        options: Options | None = None,
+    ):  # fmt: skip
         self.clock = Clock()
         self.problems: list[Problem] = []
         self.signer = signer or Signer.none()
@@ -178,7 +182,7 @@ class Cluster:
             report=self.problems.append,
             bind_seen=lambda _seconds: None,
         )
-        self.state = ClusterState(vendors or acme(), around)
+        self.state = ClusterState(vendors or acme(), around, options)
         self.state.scheduler_name = "hami-scheduler"
         self.state.following = False
         for node in nodes:

@@ -13,12 +13,15 @@ import msgspec
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod, Resources
 from hami.domain.scheduling import SchedulingPolicy
+from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
 from hami.policy.filter import Refused
 from hami.policy.quota.elastic import Member
 from hami.policy.quota.elastic.ground import NoBudgets
+from hami.policy.quota.elastic.plan import NoPlan
+from hami.scheduler.evictions import AT_ONCE
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.preemption import AT_ONCE, Preemption
+from hami.scheduler.preemption import Preemption
 
 from .builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
 from .test_wakeup import Leads, deleting, refuse
@@ -29,6 +32,8 @@ class Evictions:
 
     def __init__(self) -> None:
         self.evicted: list[str] = []
+        self.woken: list[str] = []
+        self.unplanned: Mapping[PodUid, NoPlan] = {}
         self.errors: list[ApiError] = []
         self.events: list[tuple[str, str, str]] = []
         self.meanwhile: Callable[[str], object] = lambda _name: None
@@ -41,6 +46,12 @@ class Evictions:
         if self.errors:
             raise self.errors.pop(0)
         self.evicted.append(name)
+
+    async def patch(self, _resource: Any, name: str, patch: Any, *, namespace: str) -> None:
+        assert patch["metadata"]["annotations"]["hami.io/wake-up"]
+        if self.errors:
+            raise self.errors.pop(0)
+        self.woken.append(name)
 
     def record(self, about: Any, reason: str, message: str, *, warning: bool) -> None:
         del warning
@@ -57,6 +68,7 @@ async def preempting(
         cluster.state, api, leads(), Metrics(), api, budgets or NoBudgets(),
         policy=SchedulingPolicy, clock=cluster.clock,
     )  # type: ignore[arg-type]  # fmt: skip
+    api.unplanned = preemption.unplanned
     task = asyncio.create_task(preemption.run())
     cluster.state.claims.set()
     try:

@@ -13,7 +13,7 @@ import pytest
 from hami.domain.objects import Metadata, Pod
 from hami.kube.events import EventLimits
 from hami.kube.resources import ELASTIC_QUOTAS, PODS, QUOTAS
-from hami.scheduler import preemption
+from hami.scheduler import evictions, preemption
 from hami.scheduler.elastic_status import LABELS_A_TURN, QUOTAS_A_TURN, ElasticStatus
 from hami.scheduler.publication import LABELS, STATUSES, PacedPatches
 
@@ -120,7 +120,7 @@ def test_the_documented_budget_is_the_one_that_is_kept() -> None:
     section = document.partition("## What it writes")[2].partition("\n## ")[0]
     limits = EventLimits()
     for words in (
-        f"{preemption.AT_ONCE} under way",
+        f"{evictions.AT_ONCE} under way",
         f"again after {preemption.FIRST_BACK_OFF:g} s, {2 * preemption.FIRST_BACK_OFF:g} s",
         f"up to {preemption.LONGEST_BACK_OFF / 60:g} min",
         f"{LABELS:g} a second, after {2 * LABELS:g} at once",

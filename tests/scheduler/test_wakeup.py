@@ -608,3 +608,16 @@ async def test_whoever_is_woken_still_waits_for_its_share() -> None:
         await asyncio.sleep(0.2)
         assert patches.woken[:1] == ["p"]
         assert book.guaranteed(leaf)["acme.com/mem"] == 0, "nothing is unused that p wants"
+
+
+async def test_what_is_held_for_a_pod_wakes_it_though_a_more_urgent_one_of_its_kind_waits() -> None:
+    """That one came later, and what was freed is not for it."""
+    cluster = Cluster(a_node())
+    low = granted(a_pod("low", mem=8000, phase="Running"), "n1", "n1-d0:8000")
+    cluster.sees(low)
+    refuse(cluster, claimant := a_pod("claimant", mem=8000, priority=10))
+    cluster.state.holds.begin(claimant, [low])
+    refuse(cluster, a_pod("urgent", mem=8000, priority=20))
+    async with waking(cluster) as patches:
+        cluster.state.pod_gone(low)
+        await woken(patches, "claimant")

@@ -315,3 +315,37 @@ async def test_an_old_role_that_may_not_read_quotas_keeps_nobody_from_starting(w
         for line in service.last_lines().splitlines()
         if "elastic" in line and "problem" in line
     ]
+
+
+async def test_guarantees_that_the_cluster_does_not_have_are_said_to_be_so(world, cluster):
+    service = cluster
+    await elastic(world, "a", 150)
+    await elastic(world, "b", 70)
+    await elastic(world, "c", 0)
+
+    def conditions(team):
+        quota = world.server.get("elasticquotas", "quota", group=GROUP, namespace=team)
+        found = quota.get("status", {}).get("conditions", [])
+        return {each["type"]: (each["status"], each["message"]) for each in found}
+
+    await until("b is told", lambda: conditions("b"), story=service.last_lines)
+    status, message = conditions("b")["GuaranteeBacked"]
+    assert status == "False"
+    assert message.startswith(
+        f"all elastic quotas together guarantee 220 GB of {MEMORY}, and the cluster has 200 GB"
+    )
+    assert conditions("c") == {}, "it is guaranteed nothing"
+    assert set(world.events("GuaranteeNotBacked")) == {message}
+    _, text = await service.text("/metrics")
+    assert f'hami_quota_unbacked{{resource="{MEMORY}"}} 20\n' in text
+    patch = {"spec": {"min": {MEMORY: 50}}}
+    await world.server.patch("elasticquotas", "quota", patch, group=GROUP, namespace="b")
+    for team in "ab":
+        await until(
+            f"{team} is told that all is well",
+            lambda team=team: conditions(team).get("GuaranteeBacked") == ("True", ""),
+            story=service.last_lines,
+        )
+    written = len(world.writes())
+    await asyncio.sleep(2)
+    assert len(world.writes()) == written, "it is written once"

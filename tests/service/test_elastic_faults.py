@@ -204,3 +204,35 @@ async def test_a_quota_of_one_model_is_charged_for_the_device_that_was_chosen(wo
     waits = await world.add_pod("waits", namespace="a", gpu=1, mem=CARD)
     answer = await world.filter(service, waits)
     assert f"max: {a100}: used 0 MiB + asked {CARD} MiB > limit 5000 MiB" in answer.reasons["big"]
+
+
+async def test_who_waited_before_a_restart_is_made_room_for_after_it(world, cluster):  # noqa: F811
+    """kube-scheduler comes back to it only when it is woken, or after minutes."""
+    service = cluster
+    await nos_example(world)
+    for number in range(8):
+        await place(world, service, "b", number)
+    keeps = world.fault(verb="create", resource="pods", subresource="eviction", status=429)
+    claimant = await wants(world, service, "c", "claimant")
+    beyond = await wants(world, service, "b", "beyond")
+    await until(
+        "its victim is kept", lambda: world.events("PreemptionHeldUp"), story=service.last_lines
+    )
+    await service.kill()
+    world.faults.remove(keeps)
+    await service.start()
+    await until(
+        "the claimant is woken",
+        lambda: world.annotation(claimant, "wake-up") == "1",
+        story=service.last_lines,
+    )
+    assert (await world.filter(service, claimant)).reasons, "now it is known where it may go"
+    await until(
+        "it is woken once its victim is gone",
+        lambda: world.annotation(claimant, "wake-up") == "2",
+        story=service.last_lines,
+    )
+    answer = await world.filter_until(service, claimant)
+    assert await world.bind(service, claimant, answer.node) == ""
+    assert world.annotation(beyond, "wake-up") == "", "nobody would go for it"
+    await world.agree(service)

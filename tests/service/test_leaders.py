@@ -116,6 +116,24 @@ async def test_asleep_past_its_lease_it_refuses_what_comes_late(world, pair):
     await world.agree(second)
 
 
+async def test_asleep_past_its_lease_it_shows_no_dead_promise(world, pair):
+    """What it had reserved was never bound, and is not to be had from it any more."""
+    first, second = pair
+    pod = await filtered(world, first, "p")
+    assert (await first.summary())["pods"]["reserved"] == 1
+    first.signal(signal.SIGSTOP)
+    await takes_over(second)
+    first.signal(signal.SIGCONT)
+
+    async def waits_everywhere():
+        return [(await each.summary())["pods"]["reserved"] for each in pair] == [0, 0]
+
+    await until("nobody shows a promise", waits_everywhere, story=first.last_lines)
+    assert (await first.get("pods/default/p/why"))["phase"] == "waiting"
+    assert await first.used() == await second.used() == {("n1", "GPU-n1-0"): Amount(0, 0, 0)}
+    assert (await world.filter(second, pod)).node == "n1"
+
+
 async def test_asleep_with_a_binding_on_its_way(world, pair):
     """It arrives before the next one decides: that one counts it, although nobody told it."""
     first, second = pair

@@ -38,7 +38,11 @@ def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10,
             "name": name,
             "annotations": {REGISTER: json.dumps(register), **identity, **more},
         },
-        "status": {"capacity": capacity, "allocatable": capacity},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 

@@ -288,6 +288,11 @@ class ElasticBook:
         return sharing.Demand(self._accounts.tree, resource, waiting)
 
     @property
+    def guaranteed_in_all(self) -> Amounts:
+        """What all quotas and groups guarantee together."""
+        return self._accounts.tree.promised
+
+    @property
     def available(self) -> Amounts:
         """What of all guarantees is unused and lent, and shared out (nos' O)."""
         return {r: max(0, sums.spare) for r, sums in self._accounts.tree.root.sums.items()}

@@ -93,12 +93,16 @@ def lent(node: Node, resource: str, left: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """All nodes of one set of quotas; ``pool`` are the resources that some quota guarantees."""
+    """All nodes of one set of quotas; ``pool`` are the resources that some quota guarantees.
+
+    ``promised``: what all of them guarantee together.
+    """
 
     root: Node
     leaves: Mapping[LeafKey, Node]
     inner: Mapping[str, Node]
     pool: frozenset[str]
+    promised: Amounts
 
     def take(self, leaf: Node, vector: Amounts, sign: int) -> None:
         """Charge (1) or release (-1) what a pod holds, up to the root."""
@@ -161,10 +165,10 @@ def grown(arrangement: Arrangement, capacity: Amounts | None, options: Options) 
         assert child.parent is not None
         child.parent.children.append(child)
     pool = frozenset(core).union(*(node.own for node in every))
+    promised = {r: sum(node.own.get(r, 0) for node in every) for r in pool}
     if options.pool == "capacity" and capacity is not None:
-        promised = {r: sum(node.own.get(r, 0) for node in every) for r in pool}
         root.own = {r: capacity[r] - promised[r] for r in pool if r in capacity}
-    tree = Tree(root, leaves, inner, pool)
+    tree = Tree(root, leaves, inner, pool, promised)
     weights = {leaf.key: leaf.weight for leaf in arrangement.leaves}
     weights |= {inner[group.name].title: group.weight for group in arrangement.nodes}
     below_first = _below_first(root)

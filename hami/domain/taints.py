@@ -1,0 +1,41 @@
+"""Which nodes a pod may not go to for their taints, as kube-scheduler's plugins have it.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hami.domain.objects import Node, PodSpec, Taint, Toleration
+
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""What ``spec.unschedulable`` amounts to, whether or not a controller has written it yet."""
+
+_KEEPING_OUT = ("NoSchedule", "NoExecute")
+
+
+def keeping_out(node: Node) -> Sequence[Taint]:
+    """The taints that keep pods out, a cordon before all others."""
+    if node.spec is None:
+        return ()
+    taints = [t for t in node.spec.taints or () if t.effect in _KEEPING_OUT]
+    return [CORDON, *taints] if node.spec.unschedulable else taints
+
+
+def untolerated(spec: PodSpec, node: Node) -> Taint | None:
+    """The first that keeps this pod out; None: no taint does."""
+    tolerations = spec.tolerations or ()
+    return next(
+        (t for t in keeping_out(node) if not any(_tolerates(each, t) for each in tolerations)), None
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
