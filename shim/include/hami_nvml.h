@@ -297,6 +297,36 @@ typedef struct {
     unsigned int decUtil;
 } nvmlProcessUtilizationSample_t;
 
+typedef struct {
+    unsigned long long timeStamp; /* microseconds */
+    unsigned int pid;
+    unsigned int smUtil;
+    unsigned int memUtil;
+    unsigned int encUtil;
+    unsigned int decUtil;
+    unsigned int jpgUtil;
+    unsigned int ofaUtil;
+} nvmlProcessUtilizationInfo_v1_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int processSamplesCount;
+    unsigned long long lastSeenTimeStamp;
+    nvmlProcessUtilizationInfo_v1_t *procUtilArray;
+} nvmlProcessesUtilizationInfo_v1_t;
+typedef nvmlProcessesUtilizationInfo_v1_t nvmlProcessesUtilizationInfo_t;
+#define nvmlProcessesUtilizationInfo_v1 NVML_STRUCT_VERSION(ProcessesUtilizationInfo, 1)
+
+typedef struct {
+    unsigned int gpuUtilization;
+    unsigned int memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned long long time;      /* milliseconds */
+    unsigned long long startTime; /* microseconds */
+    unsigned int isRunning;
+    unsigned int reserved[5];
+} nvmlAccountingStats_t;
+
 /* ---- MIG ------------------------------------------------------------------------------------ */
 
 #define NVML_DEVICE_MIG_DISABLE 0
@@ -557,6 +587,15 @@ HAMI_SIZE(nvmlProcessUtilizationSample_t, 32);
 HAMI_AT(nvmlProcessUtilizationSample_t, timeStamp, 8);
 HAMI_AT(nvmlProcessUtilizationSample_t, smUtil, 16);
 HAMI_AT(nvmlProcessUtilizationSample_t, decUtil, 28);
+HAMI_SIZE(nvmlProcessUtilizationInfo_v1_t, 40);
+HAMI_AT(nvmlProcessUtilizationInfo_v1_t, pid, 8);
+HAMI_AT(nvmlProcessUtilizationInfo_v1_t, ofaUtil, 32);
+HAMI_SIZE(nvmlProcessesUtilizationInfo_v1_t, 24);
+HAMI_AT(nvmlProcessesUtilizationInfo_v1_t, lastSeenTimeStamp, 8);
+HAMI_AT(nvmlProcessesUtilizationInfo_v1_t, procUtilArray, 16);
+HAMI_SIZE(nvmlAccountingStats_t, 56);
+HAMI_AT(nvmlAccountingStats_t, maxMemoryUsage, 8);
+HAMI_AT(nvmlAccountingStats_t, isRunning, 32);
 HAMI_SIZE(nvmlGpuInstancePlacement_t, 8);
 HAMI_AT(nvmlGpuInstancePlacement_t, size, 4);
 HAMI_SIZE(nvmlGpuInstanceProfileInfo_t, 48);
@@ -694,6 +733,13 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *utilization,
                                              unsigned int *count, unsigned long long last_seen);
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                   nvmlProcessesUtilizationInfo_t *info);
+nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *size);
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
+                                         unsigned int *pids);
+nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
+                                          nvmlAccountingStats_t *stats);
 
 /* MIG */
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,

@@ -183,29 +183,37 @@ static unsigned long long sampled_us(void)
     return (known + atomic_load(&sim_board()->sampled_ns)) / 1000;
 }
 
-/* The sample that is shown now, if it is newer than what the caller has seen. */
+/* The sample that is shown now, if it is newer than what the caller has seen, of all processes. */
+static nvmlReturn_t open_sample(nvmlDevice_t device, unsigned long long last_seen,
+                                struct process **found, unsigned int *number,
+                                unsigned long long *at)
+{
+    struct sim_nvml_device opened;
+    nvmlReturn_t result = open_list(device, COMPUTE, &opened, found, number);
+
+    if (result == NVML_SUCCESS && (opened.is_mig || opened.shown.mig || is_mps()))
+        result = NVML_ERROR_NOT_SUPPORTED;
+    if (result != NVML_SUCCESS)
+        return result;
+    *at = sampled_us();
+    return *number == 0 || *at <= last_seen ? NVML_ERROR_NOT_FOUND : NVML_SUCCESS;
+}
+
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                                         nvmlProcessUtilizationSample_t *utilization,
                                                         unsigned int *count,
                                                         unsigned long long last_seen)
 {
-    struct sim_nvml_device opened;
     struct process *found;
     unsigned int number;
-    unsigned long long at = 0;
-    nvmlReturn_t result = open_list(device, COMPUTE, &opened, &found, &number);
+    unsigned long long at;
+    nvmlReturn_t result;
 
-    if (result == NVML_SUCCESS && !count)
-        result = NVML_ERROR_INVALID_ARGUMENT;
-    if (result == NVML_SUCCESS && (opened.is_mig || opened.shown.mig || is_mps()))
-        result = NVML_ERROR_NOT_SUPPORTED;
-    if (result == NVML_SUCCESS) {
-        at = sampled_us();
-        if (number == 0 || at <= last_seen)
-            result = NVML_ERROR_NOT_FOUND;
-        else
-            result = sim_nvml_room(number, count, utilization);
-    }
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    result = open_sample(device, last_seen, &found, &number, &at);
+    if (result == NVML_SUCCESS)
+        result = sim_nvml_room(number, count, utilization);
     for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
         utilization[i] = (nvmlProcessUtilizationSample_t){
             .pid = found[i].pid,
@@ -213,6 +221,86 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
             .smUtil = found[i].utilisation,
             .memUtil = found[i].utilisation / 2,
         };
+    free(found);
+    return result;
+}
+
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                              nvmlProcessesUtilizationInfo_t *info)
+{
+    struct process *found;
+    unsigned int number;
+    unsigned long long at;
+    nvmlReturn_t result;
+
+    if (!info)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (info->version != nvmlProcessesUtilizationInfo_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    result = open_sample(device, info->lastSeenTimeStamp, &found, &number, &at);
+    if (result == NVML_SUCCESS)
+        result = sim_nvml_room(number, &info->processSamplesCount, info->procUtilArray);
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
+            .pid = found[i].pid,
+            .timeStamp = at,
+            .smUtil = found[i].utilisation,
+            .memUtil = found[i].utilisation / 2,
+        };
+    free(found);
+    return result;
+}
+
+/* ---- Accounting, which is always on here and forgets who has ended ---- */
+
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *size)
+{
+    struct sim_nvml_device opened;
+    nvmlReturn_t result = sim_nvml_open(device, &opened);
+
+    if (result == NVML_SUCCESS && !size)
+        result = NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS)
+        *size = SIM_MAX_ROWS;
+    return result;
+}
+
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
+                                                    unsigned int *pids)
+{
+    struct sim_nvml_device opened;
+    struct process *found;
+    unsigned int number;
+    nvmlReturn_t result = open_list(device, COMPUTE, &opened, &found, &number);
+
+    if (result == NVML_SUCCESS)
+        result = count ? sim_nvml_room(number, count, pids) : NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; result == NVML_SUCCESS && i < number; i++)
+        pids[i] = found[i].pid;
+    free(found);
+    return result;
+}
+
+SIM_EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
+                                                     nvmlAccountingStats_t *stats)
+{
+    struct sim_nvml_device opened;
+    struct process *found;
+    unsigned int number = 0;
+    nvmlReturn_t result = open_list(device, COMPUTE, &opened, &found, &number);
+
+    if (result == NVML_SUCCESS)
+        result = stats ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; result == NVML_ERROR_NOT_FOUND && i < number; i++) {
+        if (found[i].pid != pid)
+            continue;
+        *stats = (nvmlAccountingStats_t){
+            .gpuUtilization = found[i].utilisation,
+            .maxMemoryUsage = found[i].bytes,
+            .isRunning = 1,
+        };
+        result = NVML_SUCCESS;
+    }
     free(found);
     return result;
 }

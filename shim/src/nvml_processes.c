@@ -5,7 +5,7 @@
 #include "nvml_view.h"
 #include "slice.h"
 
-#define MOST (HAMI_MAX_SLOTS * 2) /* a card's list has those of several MIG devices */
+#define MOST HAMI_NVML_MOST
 #define NO_INSTANCE 0xffffffffu
 
 struct list {
@@ -71,11 +71,24 @@ static bool can_ask(nvmlReturn_t result)
     return result == NVML_SUCCESS || result == NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-static bool stands_aside(void)
+bool hami_nvml_stands_aside(void)
 {
     enum hami_mode mode = hami_attach_reader();
 
     return mode == HAMI_MODE_FREE || mode == HAMI_MODE_UNKNOWN;
+}
+
+struct hami_nvml_pids hami_nvml_pids(nvmlDevice_t device)
+{
+    struct list list = {.count = 0};
+    struct hami_nvml_pids pids;
+
+    if (hami_attach_reader() == HAMI_MODE_SLICE)
+        add_device(&list, device);
+    pids.count = list.count;
+    for (unsigned int i = 0; i < list.count; i++)
+        pids.pids[i] = list.infos[i].pid;
+    return pids;
 }
 
 /* NVML's protocol: *count says how much room there is, then how many there are. */
@@ -126,7 +139,7 @@ static nvmlReturn_t answer_v1(bool compute, nvmlDevice_t device, unsigned int *c
         unsigned int none = 0;                                                                     \
         nvmlReturn_t result;                                                                       \
                                                                                                    \
-        if (!count || stands_aside())                                                              \
+        if (!count || hami_nvml_stands_aside())                                                              \
             return hami_nvml()->name(device, count, infos);                                        \
         result = hami_nvml()->name(device, &none, NULL);                                           \
         return can_ask(result) ? answers(compute, device, count, infos) : result;                  \
@@ -151,7 +164,7 @@ HAMI_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t devi
     nvmlProcessDetailList_t none;
     nvmlReturn_t result;
 
-    if (!details || stands_aside())
+    if (!details || hami_nvml_stands_aside())
         return hami_nvml()->nvmlDeviceGetRunningProcessDetailList(device, details);
     none = (nvmlProcessDetailList_t){.version = details->version, .mode = details->mode};
     result = hami_nvml()->nvmlDeviceGetRunningProcessDetailList(device, &none);

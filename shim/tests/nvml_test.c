@@ -1,4 +1,4 @@
-/* What NVML shows of a slice. links: src/nvml.c src/nvml_processes.c src/alive.c */
+/* What NVML shows of a slice. links: src/nvml.c src/nvml_processes.c src/nvml_utilisation.c src/alive.c */
 #include "fake_slice.h"
 
 #include <signal.h>

@@ -57,7 +57,50 @@ CALL(nvmlDeviceGetRunningProcessDetailList)
     return result;
 }
 
+/* The board shows a process some time after it came. */
+static bool shown_by(int result)
+{
+    return result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND;
+}
+
+CALL(nvmlDeviceGetProcessUtilization)
+{
+    nvmlProcessUtilizationSample_t found[MOST];
+    unsigned int count = MOST;
+
+    return and_so(0, shown_by(s->api->nvmlDeviceGetProcessUtilization(s->card, found, &count, 0)));
+}
+
+CALL(nvmlDeviceGetProcessesUtilizationInfo)
+{
+    nvmlProcessUtilizationInfo_v1_t found[MOST];
+    nvmlProcessesUtilizationInfo_t info = {.version = nvmlProcessesUtilizationInfo_v1,
+                                           .processSamplesCount = MOST, .procUtilArray = found};
+
+    return and_so(0, shown_by(s->api->nvmlDeviceGetProcessesUtilizationInfo(s->card, &info)));
+}
+
+CALL(nvmlDeviceGetAccountingPids)
+{
+    unsigned int found[MOST], count = MOST;
+
+    return and_so(s->api->nvmlDeviceGetAccountingPids(s->card, &count, found), count > 0);
+}
+
+CALL(nvmlDeviceGetAccountingStats)
+{
+    unsigned int found[MOST], count = MOST;
+    nvmlAccountingStats_t stats;
+    int result = s->api->nvmlDeviceGetAccountingPids(s->card, &count, found);
+
+    return result ? result
+                  : and_so(s->api->nvmlDeviceGetAccountingStats(s->card, found[0], &stats),
+                           stats.isRunning == 1);
+}
+
 static const struct snippet all[] = {
+    SNIPPET(nvmlDeviceGetAccountingPids, nothing, nothing),
+    SNIPPET(nvmlDeviceGetAccountingStats, nothing, nothing),
     SNIPPET(nvmlDeviceGetComputeRunningProcesses, nothing, nothing),
     SNIPPET(nvmlDeviceGetComputeRunningProcesses_v2, nothing, nothing),
     SNIPPET(nvmlDeviceGetComputeRunningProcesses_v3, nothing, nothing),
@@ -69,6 +112,8 @@ static const struct snippet all[] = {
     SNIPPET(nvmlDeviceGetMPSComputeRunningProcesses_v3, nothing, nothing),
     SNIPPET(nvmlDeviceGetMemoryInfo, nothing, nothing),
     SNIPPET(nvmlDeviceGetMemoryInfo_v2, nothing, nothing),
+    SNIPPET(nvmlDeviceGetProcessUtilization, nothing, nothing),
+    SNIPPET(nvmlDeviceGetProcessesUtilizationInfo, nothing, nothing),
     SNIPPET(nvmlDeviceGetRunningProcessDetailList, nothing, nothing),
 };
 const struct snippets matrix_nvml = SNIPPETS(all);

@@ -30,7 +30,7 @@ from .driver_calls import (
 )
 from .driver_process import DriverProcess
 
-UNINITIALIZED, INVALID, TOO_SMALL, LACKING = 1, 2, 7, 13
+UNINITIALIZED, INVALID, NOT_FOUND, TOO_SMALL, LACKING = 1, 2, 6, 7, 13
 OUT_OF_MEMORY = 2
 WHOLE = 81559 * MIB
 A100 = 'gpu name="NVIDIA A100-SXM4-40GB" memory=40960 mig=1\n'
@@ -192,6 +192,35 @@ def test_hamis_environment_is_a_slice_too(containers, tmp_path):
 
 
 # Processes.
+
+
+def test_figures_of_single_processes_are_the_containers_own(containers, tmp_path):
+    one, other = Slice(tmp_path / "a", 1000 * MIB), Slice(tmp_path / "b", 1000 * MIB)
+    users = [containers.process(slice_) for slice_ in (one, other, one)]
+    pids = [user.run(use_memory, 100) for user in users]
+    agent, gpu = containers.asking(None), uuid_of(0)
+    containers.gpus.eventually(lambda: _single_figures(agent, gpu) == [set(pids)] * 3)
+    for slice_, own in ((one, {pids[0], pids[2]}), (other, {pids[1]})):
+        process = containers.asking(slice_)
+        assert _single_figures(process, gpu) == [own] * 3
+        stats = {
+            pid: process.run(ask, "nvmlDeviceGetAccountingStats", gpu, pid) != NOT_FOUND
+            for pid in pids
+        }
+        assert stats == {pid: pid in own for pid in pids}
+    nobody = containers.asking(Slice(tmp_path / "c", 1000 * MIB))
+    for name in ("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"):
+        assert nobody.run(ask, name, gpu, 0) == NOT_FOUND
+    assert nobody.run(ask, "nvmlDeviceGetAccountingPids", gpu) == []
+
+
+def _single_figures(process: DriverProcess, gpu: str) -> list[set[int]]:
+    names = ("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo")
+    sampled = [process.run(ask, name, gpu, 0) for name in names]
+    return [
+        *(set() if found == NOT_FOUND else {each["pid"] for each in found} for found in sampled),
+        set(process.run(ask, "nvmlDeviceGetAccountingPids", gpu)),
+    ]
 
 
 def test_the_containers_own_processes_are_listed(containers, tmp_path):
