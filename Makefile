@@ -15,7 +15,7 @@ HAVE_UV := $(shell uv --version 2>/dev/null)
 PROTO_GENERATOR := grpcio-tools==1.72.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench bench-shim protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench bench-shim picture protos constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ format: $(STAMP) ## rewrite the sources as ruff wants them
 soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS=10000): an hour
 	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py
 	HAMI_QUOTA_STORMS=$(QUOTA_STORMS) $(BIN)/pytest -n auto tests/policy/elastic/test_plan_storms.py
+
+picture: $(RUNTIME) ## draw the README's picture from a run of now
+	$(BIN)/python -m docs.picture
 
 bench: $(STAMP) ## measure what docs and README promise about speed
 	$(BIN)/python -m benchmarks

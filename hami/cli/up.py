@@ -67,8 +67,8 @@ def _check_node(vendors: Vendors, document: Document, config: PluginConfig) -> N
     simulated = vendors.simulated_annotations(node, config)
     if document.file == "--nodes" and not simulated:
         raise ConfigError(
-            "nodes with simulated devices need a plugin that is not installed; run pip install "
-            "'hami[mock]'"
+            "nodes with simulated devices need a plugin that is not installed; install it from a "
+            "checkout of hami: pip install -e . -e plugins/mock"
         )
 
 

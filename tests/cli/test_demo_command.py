@@ -328,7 +328,7 @@ def test_missing_plugins_are_named_with_the_remedy(install):
     install(*points)
     result = CliRunner().invoke(app, ["demo"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "pip install 'hami[nvidia,mock]'" in result.stderr
+    assert "pip install -e . -e plugins/nvidia -e plugins/mock" in result.stderr
 
 
 # docs/demo.md says what is so.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -34,6 +35,21 @@ def test_the_readme_shows_what_simulate_prints(monkeypatch):
     lines = [line.rstrip() for line in printed.splitlines()]
     (shown,) = re.findall(r"-->\n```\n(.*?)\n```", README, re.DOTALL)
     assert shown == "\n".join(lines).strip("\n")
+
+
+def test_the_picture_is_of_a_run_of_now():
+    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
+    picture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(picture)
+    assert picture.PICTURE.read_text() == picture.drawn(), "run `make picture`"
+
+
+def test_the_readmes_pod_is_placed(tmp_path):
+    (pod,) = re.findall(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", README, re.DOTALL)
+    (tmp_path / "pod.yaml").write_text(pod)
+    result = hami("simulate", str(ROOT / "examples/demo/cluster.yaml"), str(tmp_path / "pod.yaml"))
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    assert "1 placed, 0 pending, 0 denied." in result.stdout
 
 
 def shape(value):

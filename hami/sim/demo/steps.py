@@ -43,7 +43,8 @@ def check_plugins(vendors: Vendors) -> None:
     if VENDOR not in vendors or not vendors.simulated_annotations(probe, {}):
         raise ConfigError(
             "the demo shares simulated NVIDIA devices, and the plugins for that are not installed; "
-            "run pip install 'hami[nvidia,mock]'"
+            "install them from a checkout of hami: "
+            "pip install -e . -e plugins/nvidia -e plugins/mock"
         )
 
 
