@@ -48,6 +48,7 @@ from hami.node.releasing import Releasing
 from hami.node.resizing import Resizing
 from hami.node.resources import ServedResources
 from hami.node.server import DevicePluginServer
+from hami.node.slice_seen import slices_in_use
 from hami.node.static_calls import StaticCalls
 from hami.node.store import SliceStore
 from hami.node.surroundings import Surroundings
@@ -297,6 +298,9 @@ class Agent:
             around.folders,
             around.granting,
             self._by.slice_ids,
+            lambda ids: slices_in_use(
+                ids, around.vendor.profile.key, around.cgroups, self._begin.config.proc_root
+            ),
             self._log.warning,
         )
         for live in found.slices:

@@ -77,6 +77,19 @@ class PodCgroups:
         [found] = self.pids_of([(uid, container_id)])
         return found
 
+    def all_pids(self) -> frozenset[int] | Unreadable:
+        """The processes of all pods."""
+        pods = self._pods()
+        if isinstance(pods, Unreadable):
+            return pods
+        found: set[int] = set()
+        for uid in pods:
+            of_pod = self._pids(pods, PodUid(uid), "")
+            if isinstance(of_pod, Unreadable):
+                return of_pod
+            found |= of_pod
+        return frozenset(found)
+
     def pids_of(
         self, containers: Sequence[tuple[PodUid, str]]
     ) -> list[frozenset[int] | Unreadable]:

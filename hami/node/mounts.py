@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -92,6 +92,25 @@ def mounted_slice(
     except OSError as error:
         return _unknown(pid, error)
     return re.search(rf"/{re.escape(vendor)}/[0-9a-z]+/{target.name}$", root) is not None
+
+
+def mounting(
+    pids: Iterable[int], folders: Collection[str], *, proc: Path = Path("/proc")
+) -> set[str]:
+    """Those of ``folders`` of which one of the processes has something mounted, wherever.
+
+    Each is a part of a path. Of a process that may not be looked at, it may be any of them.
+    """
+    found: set[str] = set()
+    for pid in pids:
+        try:
+            table = _table(pid, proc)
+        except OSError as error:
+            if error.errno in _ENDED:
+                continue
+            return set(folders)
+        found.update(folder for folder in folders if f"/{folder}/" in table)
+    return found
 
 
 def mounts_on(table: str, target: PurePosixPath) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from hami.domain.errors import Malformed
@@ -30,12 +30,14 @@ def recover(
     folders: CdiFolders,
     granting: Granting,
     named_by_kubelet: Callable[[], set[str] | Malformed],
+    in_use: Callable[[Collection[str]], Collection[str]],
     on_problem: Callable[[str], None],
 ) -> Recovered:
     """Read every slice; remove damaged ones and CDI specs that kubelet's record does not name.
 
     Blocks. A slice that kubelet still names is kept, whatever state it is in: its container may
-    run. While kubelet's record cannot be read, all are.
+    run. While kubelet's record cannot be read, all are. And since that record may be lost,
+    ``in_use`` says of which damaged ones a process has a file.
     """
     named = named_by_kubelet()
     if isinstance(named, Malformed):
@@ -53,8 +55,14 @@ def recover(
         else:
             broken.append(Damaged(record.slice_id, granted.text))
     kept = []
+    unnamed = [
+        lost.slice_id
+        for lost in broken
+        if not isinstance(named, Malformed) and lost.slice_id not in named
+    ]
+    gone = {*unnamed} - {*in_use(unnamed)}
     for lost in broken:
-        may_run = isinstance(named, Malformed) or lost.slice_id in named
+        may_run = lost.slice_id not in gone
         fate = "kept, since its container may run" if may_run else "removed"
         on_problem(f"slice {lost.slice_id} is damaged ({lost.problem}); it is {fate}")
         if may_run or not _removed(lost.slice_id, store, folders, on_problem):

@@ -20,7 +20,7 @@ from hami.node.checkpoint import Entry
 from hami.node.container import seen_limits
 from hami.node.foreign import other_devices
 from hami.node.granting import Granted
-from hami.node.mounts import Missing, Mounted, Unknown, mounted_slice, slice_mount
+from hami.node.mounts import Missing, Mounted, Unknown, mounted_slice, mounting, slice_mount
 from hami.node.pods import NodePod
 
 _RUNTIME = "let the container runtime read CDI specs, or run the agent with --identity lock"
@@ -143,6 +143,17 @@ class Looking:
     @property
     def _seen_at(self) -> PurePosixPath:
         return PurePosixPath(seen_limits(self.vendor))
+
+
+def slices_in_use(
+    ids: Collection[str], vendor: VendorKey, cgroups: PodCgroups, proc: Path
+) -> set[str]:
+    """Those of these slices of which a pod's process has a file; all, where nobody can say."""
+    pids = cgroups.all_pids() if ids else frozenset()
+    if isinstance(pids, Unreadable):
+        return set(ids)
+    folders = {f"{vendor.lower()}/{id}": id for id in ids}
+    return {folders[found] for found in mounting(pids, folders, proc=proc)}
 
 
 def _advice(missing: Missing, *, had_it: bool) -> str:

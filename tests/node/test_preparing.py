@@ -246,7 +246,9 @@ async def test_an_agent_that_is_killed_in_a_resize_begins_it_again(parts, monkey
     monkeypatch.setattr(type(parts.store), "write_limits", killed)
     with pytest.raises(SystemExit):
         await a_resize(parts, 3000)
-    found = recover(parts.store, parts.folders, parts.a_granting(), set, parts.problems.append)
+    found = recover(
+        parts.store, parts.folders, parts.a_granting(), set, lambda _: (), parts.problems.append
+    )
     assert [live.record.generation for live in found.slices] == [1]
 
 

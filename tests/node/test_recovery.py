@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 
 import pytest
 
@@ -11,8 +12,10 @@ from hami.domain.errors import Malformed
 from hami.node.enforcing import reconcile
 from hami.node.preparing import prepare
 from hami.node.recovery import recover
+from hami.node.slice_seen import slices_in_use
 
-from .parts import an_entry, slice_id, until
+from .cgroup_trees import cgroupfs, fill
+from .parts import ACME, an_entry, slice_id, until
 
 ONE, TWO, ORPHAN = slice_id(1), slice_id(2), slice_id(3)
 UNREADABLE = Malformed(annotation="checkpoint", position="", text="", problem="is half a file")
@@ -29,8 +32,12 @@ async def made(parts, *ids):
 
 def recovered(parts, named=()):
     names = named if isinstance(named, Malformed) else set(named)
+
+    def in_use(ids):
+        return slices_in_use(ids, ACME, parts.around.cgroups, parts.folder / "proc")
+
     return recover(
-        parts.store, parts.folders, parts.a_granting(), lambda: names, parts.problems.append
+        parts.store, parts.folders, parts.a_granting(), lambda: names, in_use, parts.problems.append
     )
 
 
@@ -57,6 +64,40 @@ async def test_a_damaged_slice_is_kept_while_its_container_may_run(parts, named,
     assert parts.store.state_dir(ONE).exists() is kept
     assert parts.folders.written() == ({ONE} if kept else set())
     assert any(ONE in text and "damaged" in text for text in parts.problems)
+
+
+@pytest.mark.parametrize(
+    ("runs", "kept"),
+    [
+        (f"36 35 98:0 /acme/{ONE}/limits /run/hami/acme/limits ro - ext4 /dev/sda1 rw", True),
+        (f"36 35 98:0 /slices/acme/{ONE}/more /etc/more ro - ext4 /dev/sda1 rw", True),
+        (f"36 35 98:0 /slices/acme/{TWO}/limits /run/hami/acme/limits ro - ext4 /dev/sda1 rw", False),
+        (f"36 35 98:0 /slices/other/{ONE}/limits /run/hami/other/limits ro - ext4 /dev/sda1 rw", False),
+        (None, False),
+        (PermissionError, True),
+        (NotADirectoryError, True),
+    ],
+    ids=["its page", "another file of it", "another slice", "another vendor's", "ended", "may not be looked at", "no cgroups"],
+)  # fmt: skip
+async def test_a_damaged_slice_that_a_process_has_is_kept_though_kubelets_record_is_lost(
+    parts, runs, kept
+):
+    await made(parts, ONE)
+    corrupt(parts, ONE)
+    fill(cgroupfs(parts.folder / "cgroup", "some-pod", "burstable") / "abc", 17)
+    table = parts.folder / "proc" / "17" / "mountinfo"
+    match runs:
+        case str():
+            table.parent.mkdir(parents=True)
+            table.write_text(f"{runs}\n")
+        case type() if runs is PermissionError:
+            table.mkdir(parents=True)  # also root cannot read it
+        case type():
+            shutil.rmtree(parts.folder / "cgroup")
+    found = recovered(parts, [])
+    assert found.kept == ((ONE,) if kept else ())
+    assert parts.store.state_dir(ONE).exists() is kept
+    assert parts.folders.written() == ({ONE} if kept else set())
 
 
 @pytest.mark.parametrize(("named", "kept"), [([], False), ([ORPHAN], True), (UNREADABLE, True)])
