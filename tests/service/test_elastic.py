@@ -328,7 +328,9 @@ async def test_guarantees_that_the_cluster_does_not_have_are_said_to_be_so(world
         found = quota.get("status", {}).get("conditions", [])
         return {each["type"]: (each["status"], each["message"]) for each in found}
 
-    await until("b is told", lambda: conditions("b"), story=service.last_lines)
+    await until(
+        "a and b are told", lambda: conditions("a") and conditions("b"), story=service.last_lines
+    )
     status, message = conditions("b")["GuaranteeBacked"]
     assert status == "False"
     assert message.startswith(

@@ -67,7 +67,6 @@ NEVER_RESTS = (84, 653, 951, 1218)
 """Seeds that a search without the rules has found."""
 
 SHARES_OF_WHAT_IS_NOT_NAMED = [
-    ("floor, sumMin, all pods different", 108),
     ("floor, sumMin, pods alike", 70),
     ("hamilton, sumMin, pods alike", 110),
     ("waterfill, capacity, pods alike", 944),
@@ -102,6 +101,21 @@ def test_with_shares_of_what_is_not_named_it_may_never_rest(weather: str, seed: 
     calm = NAMED_APART[weather]
     assert Storm(seed, calm).settles()
     assert not Storm(seed, replace(calm, options=replace(calm.options, rule_f2=False))).settles()
+
+
+@pytest.mark.parametrize(
+    ("weather", "seed"),
+    [
+        ("waterfill, sumMin, all pods different", 474),
+        ("waterfill, sumMin, all pods different", 2196),
+        ("waterfill, capacity, all pods different", 5969),
+    ],
+)
+def test_priority_leaves_no_guarantee_idle_for_what_is_not_guaranteed(
+    weather: str, seed: int
+) -> None:
+    """Found by the search: memory borrowed by priority, and the GPUs of the victim claimed back."""
+    assert Storm(seed, NAMED_APART[weather]).settles()
 
 
 @pytest.mark.parametrize("pool", POOLS)

@@ -98,7 +98,9 @@ def amount(book: ElasticBook, resource: str, number: int) -> str:
 class Own:
     """Lower priority makes room in the same quota.
 
-    Rule P1: it swaps, and does not grow what the quota borrows.
+    Rule P1: it swaps, and does not grow what the quota borrows. Nor does it leave idle what the
+    quota is guaranteed and the claimant does not ask for: its victim would claim that back, and
+    from others what was borrowed in its place.
     """
 
     kind: Kind = "own"
@@ -111,7 +113,16 @@ class Own:
         self.resources = frozenset(asking.asked)
 
     def denied(self, vector: Amounts) -> str | None:
-        del vector
+        """Of what it does not ask itself, its quota's guarantee stays in use."""
+        if self._may_grow:
+            return None
+        for r, least in self._leaf.min.items():
+            idle = min(self._before.get(r, 0), least) - self._node.used(r)
+            if idle > 0 and not vector.get(r, 0):
+                return (
+                    f"{self._leaf.key} would leave {amount(self._book, r, idle)} of its min of {r} "
+                    f"idle, which the pod does not ask for"
+                )
         return None
 
     def lacks(self, vector: Amounts) -> Amounts:
