@@ -49,6 +49,8 @@ SHORT_WATCH = 1.0
 """A watch that ended sooner, in seconds, without an event is no progress: wait before the next."""
 MANY = 3
 """A server that refuses a watch so many times in a row does not know our version: list again."""
+TELL_EVERY = 60.0
+"""Seconds between two lines about one outage."""
 ABSENT = 10.0
 """Seconds between looks for a kind of object that nobody has defined yet."""
 REMEMBERED = 4096
@@ -116,6 +118,8 @@ class Informer(Generic[T]):
         self._oldest = ""
         self._whole_lists = False
         self._refusals = 0
+        self._told_of: int | None = None
+        self._told_at = 0.0
         self._turns = Turns(rest=0)
 
     @property
@@ -163,8 +167,20 @@ class Informer(Generic[T]):
         if error.status == FORBIDDEN:
             where = f" in namespace {self._namespace}" if self._namespace else ""
             advice = f"; allow our account to list and watch {self._resource.plural}{where}"
-        self._on_problem(f"{error}{advice}; trying again in {delay:.1f} s")
+        self._tell(error, f"{error}{advice}; trying again in {delay:.1f} s")
         return delay
+
+    def _tell(self, error: ApiError, problem: str) -> None:
+        """Once a minute while an outage lasts; at once when the answer is another one."""
+        now = time.monotonic()
+        if error.status != self._told_of or now >= self._told_at + TELL_EVERY:
+            self._told_of, self._told_at = error.status, now
+            self._on_problem(problem)
+
+    def _answered(self) -> None:
+        """The outage is over."""
+        self._backoff.reset()
+        self._told_of = None
 
     def _none_at_all(self) -> None:
         """Nobody has defined this kind of object, or not any more."""
@@ -258,12 +274,12 @@ class Informer(Generic[T]):
                 if not progressed:
                     progressed = True
                     self._refusals = 0
-                    self._backoff.reset()
+                    self._answered()
                 self.last_event_at = time.monotonic()
                 self._take(event)
                 await self._turns.pause()
         if progressed or time.monotonic() - started >= SHORT_WATCH:
-            self._backoff.reset()
+            self._answered()
             return True
         return False
 
