@@ -46,6 +46,7 @@ from hami.scheduler.config import SchedulerConfig
 from hami.scheduler.config_source import ConfigSource
 from hami.scheduler.elastic_objects import ElasticFeed
 from hami.scheduler.elastic_status import ElasticStatus
+from hami.scheduler.endings import end_promises, expire, expire_holds
 from hami.scheduler.extender import Extender
 from hami.scheduler.feeds import Following, GroupFeed, NodeFeed, PodFeed, QuotaFeed
 from hami.scheduler.giving_way import make_way
@@ -367,7 +368,7 @@ class Service:
             self._metrics.event_dropped(self._events.dropped - dropped)
             dropped = self._events.dropped
             self._state.measure()
-            for hold in self._state.expire_holds():
+            for hold in expire_holds(self._state):
                 self._log.warning(
                     "a claimant did not come for what was freed", pod=hold.claimant.full_name
                 )
@@ -379,7 +380,7 @@ class Service:
                     pod=reservation.pod.full_name,
                     node=reservation.allocation.node,
                 )
-            for reservation in self._state.expire(self._config.reservation_ttl):
+            for reservation in expire(self._state, self._config.reservation_ttl):
                 self._log.warning(
                     "a reservation expired: the pod was not bound in time",
                     pod=reservation.pod.full_name,
@@ -405,7 +406,7 @@ class Service:
 
     def _end_leading(self) -> None:
         self._state.following = True
-        self._state.end_promises()
+        end_promises(self._state)
         if self._role:
             self._role.set(leading=False)
 

@@ -28,7 +28,7 @@ from hami.scheduler.deciding import decided
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.elastic_objects import ElasticObjects
 from hami.scheduler.groups import Groups
-from hami.scheduler.holds import Hold, Holds
+from hami.scheduler.holds import Holds
 from hami.scheduler.kinds import asks_for, resource_names
 from hami.scheduler.lock_book import Locks, NoLocks
 from hami.scheduler.reservations import Phase, Reservation, Reservations
@@ -395,17 +395,6 @@ class ClusterState:
         for left in self.holds.end(claimant):
             self._freed(left.pod, left.allocation.node)
 
-    def end_holds(self) -> None:
-        for claimant in list(self.holds.holds):
-            self.end_hold(claimant)
-
-    def end_promises(self) -> None:
-        """Another replica decides from now on; only what may be bound already still counts."""
-        self.end_holds()
-        for uid in list(self.reservations):
-            if self.reservations.promised(uid) is None:
-                self.release(uid)
-
     # Reservations.
 
     def reserve(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
@@ -463,20 +452,6 @@ class ClusterState:
         self._drop_reservation(uid)
         if reservation and pod and not pod.spec.node_name and not pod.finished:
             self._waits(pod)
-
-    def expire_holds(self) -> Sequence[Hold]:
-        """Give up what was held for claimants that do not come."""
-        overdue = self.holds.overdue()
-        for hold in overdue:
-            self.end_hold(hold.claimant.uid)
-        return overdue
-
-    def expire(self, age: float) -> Sequence[Reservation]:
-        """Give up what was promised longer than ``age`` seconds ago and never came to a bind."""
-        expired = self.reservations.overdue(age)
-        for reservation in expired:
-            self.release(reservation.pod.uid)
-        return expired
 
     def _drop_reservation(self, uid: PodUid) -> None:
         if (reservation := self.reservations.pop(uid, None)) is not None:

@@ -13,6 +13,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.client import PodBinding
 from hami.kube.errors import ApiError
 from hami.scheduler.binding import Binder, BindSettings
+from hami.scheduler.endings import expire
 from hami.scheduler.locks import LockSettings, NodeLocks
 from hami.scheduler.reservations import Phase
 from hami.signing import Signer, new_private_pem
@@ -213,7 +214,7 @@ async def test_while_the_server_is_silent_the_devices_stay_taken_until_it_speaks
     assert await world.bind(pod) != ""
     assert world.cluster.state.reservations[pod.uid].phase is Phase.BINDING
     world.cluster.clock.now += 10_000
-    assert world.cluster.state.expire(300) == []
+    assert expire(world.cluster.state, 300) == []
     for _ in range(200):
         await asyncio.sleep(0.01)
         if world.cluster.state.reservations[pod.uid].phase is Phase.BOUND:

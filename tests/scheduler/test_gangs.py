@@ -23,6 +23,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.policy.asking import parse_pod
 from hami.policy.gangs import KUBERNETES, SCHEDULER_PLUGINS, GroupName, needed
 from hami.scheduler import gangs
+from hami.scheduler.endings import expire
 from hami.scheduler.feeds import PodFeed
 from hami.scheduler.giving_way import make_way, reserve, rest_of
 from hami.scheduler.lock_book import NoLocks
@@ -99,7 +100,7 @@ class Gangs:
     def sweep(self) -> set[str]:
         """Who gave way."""
         gone = make_way(self.state, self.ttl, SchedulingPolicy())
-        self.state.expire(self.ttl)
+        expire(self.state, self.ttl)
         return {each.pod.name for each in gone}
 
 

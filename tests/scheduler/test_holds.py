@@ -10,6 +10,7 @@ from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.filter import Refused
 from hami.policy.quota.elastic import Member
+from hami.scheduler.endings import end_promises, expire_holds
 
 from .builders import Cluster, a_node, a_pod, a_quota, ended, granted
 
@@ -49,9 +50,9 @@ def test_what_is_held_stays_held_when_the_claimant_is_refused(cluster: Cluster) 
 
 def test_it_is_free_for_all_when_the_claimant_does_not_come_in_time(cluster: Cluster) -> None:
     cluster.sees(ended(VICTIM))
-    assert cluster.state.expire_holds() == []
+    assert expire_holds(cluster.state) == []
     cluster.clock.now += 30 + 60 + 1
-    assert [hold.claimant for hold in cluster.state.expire_holds()] == [CLAIMANT]
+    assert [hold.claimant for hold in expire_holds(cluster.state)] == [CLAIMANT]
     assert isinstance(cluster.reserve(OTHER), PodAllocation)
 
 
@@ -59,7 +60,7 @@ def test_a_victim_with_a_long_grace_is_waited_for(cluster: Cluster) -> None:
     spec = msgspec.structs.replace(VICTIM.spec, termination_grace_period_seconds=600)
     cluster.state.holds.begin(CLAIMANT, [msgspec.structs.replace(VICTIM, spec=spec)])
     cluster.clock.now += 650
-    assert cluster.state.expire_holds() == []
+    assert expire_holds(cluster.state) == []
 
 
 def test_it_is_free_for_all_when_the_claimant_is_gone(cluster: Cluster) -> None:
@@ -101,7 +102,7 @@ def test_two_victims_leave_their_parts_one_after_the_other() -> None:
 
 def test_another_leader_takes_no_notice(cluster: Cluster) -> None:
     cluster.sees(ended(VICTIM))
-    cluster.state.end_holds()
+    end_promises(cluster.state)
     assert cluster.used() == (0, 0)
 
 
@@ -170,7 +171,7 @@ def test_a_second_plan_for_the_same_pod_replaces_what_it_will_hold(two: Cluster)
     two.state.holds.begin(claimant, [third], {"r": 12}, [a_member(third, r=2)])
     assert promised(two)["a"] == {"r": 12}
     assert promised(two)["d"] == {"r": -2}
-    two.state.end_holds()
+    end_promises(two.state)
     assert promised(two) == {}
 
 

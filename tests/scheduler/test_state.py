@@ -11,6 +11,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.units import VendorKey
 from hami.policy.accounting import account_of
 from hami.policy.filter import Refused
+from hami.scheduler.endings import expire
 from hami.scheduler.reservations import Phase
 from hami.signing import Signer
 from hami.wire import keys
@@ -126,7 +127,7 @@ def test_a_reservation_expires_only_while_it_is_reserved() -> None:
     cluster.reserve(second)
     cluster.state.reservations[second.uid].phase = Phase.BINDING
     cluster.clock.now += 301
-    assert [r.pod.name for r in cluster.state.expire(300)] == ["first"]
+    assert [r.pod.name for r in expire(cluster.state, 300)] == ["first"]
     assert cluster.used() == (1, 1000)
 
 
