@@ -15,7 +15,6 @@ from pathlib import Path
 
 from hami.domain.errors import ConfigError, PluginRejected
 from hami.hookspecs import ENTRY_POINT_GROUP
-from hami.policy.profile_vendor import ProfileVendor
 
 OnBroken = Callable[[PluginRejected], None]
 """What becomes of a plugin that cannot be used: it is left out where this returns."""
@@ -36,7 +35,7 @@ class Plugin:
 
     @property
     def sections(self) -> tuple[str, ...]:
-        section = self.object.config_section if isinstance(self.object, ProfileVendor) else ""
+        section: str = getattr(self.object, "config_section", "")
         return (self.name, section) if section else (self.name,)
 
 
@@ -85,6 +84,9 @@ def profile_plugins(folder: Path) -> list[Plugin]:
     Raises:
         ConfigError: the folder or a file cannot be read, or a file is no vendor profile.
     """
+    # Imported late: it brings pydantic, and most commands are given no such folder.
+    from hami.policy.profile_vendor import ProfileVendor  # noqa: PLC0415
+
     try:
         files = sorted(f for f in folder.iterdir() if f.suffix in _PROFILES and f.name[0] != ".")
         texts = [(file, file.read_text("utf-8")) for file in files]

@@ -41,7 +41,12 @@ def test_each_container_has_its_own_grants_with_the_generation(parts):
         ({}, {ALLOCATED: None}, "main", "has no annotation acme.com/allocated"),
         ({}, {ALLOCATED: "A,ACME,nine,0:;"}, "main", "acme.com/allocated"),
         ({}, {ALLOCATED: "A,ACME,9000,10:;"}, "main", "annotations were edited"),
-        ({}, {ALLOCATED: "A,ACME,1000,10:;B,ACME,1,1:;"}, "main", "does not have"),
+        (
+            {},
+            {ALLOCATED: "A,ACME,1000,10:;B,ACME,1,1:;"},
+            "main",
+            "devices of more containers than the pod has",
+        ),
         ({}, {keys.ALLOCATION_SIGNATURE: "x"}, "main", "the signature of its allocation"),
         ({"sign": False}, {}, "main", "has no signature"),
     ],
