@@ -7,7 +7,7 @@ them; ``hami.domain.quantity`` gives them a meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -160,13 +160,17 @@ class ContainerState(Lean, frozen=True):
 
 
 class ContainerStatus(Lean, frozen=True):
+    """``container_id`` is empty until the container was created for the first time."""
+
     name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState | None = None
 
 
 class PodStatus(Lean, frozen=True):
     phase: str = ""
     start_time: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 
 
@@ -226,6 +230,20 @@ class Pod(Lean, frozen=True):
             if s.state and s.state.terminated and s.state.terminated.exit_code == 0
         }
         return bool(plain) and plain <= ended
+
+    def may_have_started(self, containers: Collection[str]) -> bool:
+        """Whether one of these containers, for all that kubelet says of them, may have run."""
+        status = self.status
+        if status is None or status.phase != "Pending":
+            return True
+        if not status.start_time:
+            return False  # kubelet writes it before it looks at an image.
+        shown = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        return any(
+            all(s.name != name for s in shown)
+            or any(s.container_id for s in shown if s.name == name)
+            for name in containers
+        )
 
 
 class GangPolicy(Lean, frozen=True):

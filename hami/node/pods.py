@@ -43,7 +43,7 @@ class NodeContainerStatus(ContainerStatus, frozen=True):
 
 
 class NodePodStatus(PodStatus, frozen=True):
-    container_statuses: list[NodeContainerStatus] | None = None
+    container_statuses: list[NodeContainerStatus] | None = None  # type: ignore[assignment]
     init_container_statuses: list[NodeContainerStatus] | None = None  # type: ignore[assignment]
 
 

@@ -1,19 +1,24 @@
 """What a pod that is bound already uses: what its annotations say, and what nobody can know.
 
-Whoever wrote the allocation, the devices are in use: what can be read is charged, and what cannot
-be read blocks the devices in question for new pods. A pod that asks for no device is never
-charged, whatever its annotations say.
+Whoever wrote the allocation, the devices are in use: what can be read is charged, and where it
+cannot be read, what the pod asks for is kept free on every device that it may have. Until kubelet
+has started anything of it, it holds nothing: agents start no container without an allocation. A pod
+that asks for no device is never charged, whatever its annotations say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hami.domain.allocations import Corrupt, PodAllocation
+from hami.domain.allocations import ContainerAllocation, Corrupt, PodAllocation
+from hami.domain.devices import Device, Grant
 from hami.domain.objects import Pod
+from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid
+from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.policy.asking import who_asks
 from hami.policy.ports import VendorRegistry
-from hami.policy.usage import Unknown
+from hami.policy.usage import Unknown, most_granted
 from hami.wire.allocation import decode_allocation
 
 
@@ -23,13 +28,15 @@ class Account:
 
     ``init_ended``: its plain init containers have ended, so what they held is free again (but for
     placements, which stay until the pod is gone). ``unknown`` are devices whose usage cannot be
-    read; ``problems`` say why, for people.
+    read; ``problems`` say why, for people. ``idle``: something is not counted because nothing of
+    the pod has started.
     """
 
     allocation: PodAllocation
     init_ended: bool = False
     unknown: tuple[Unknown, ...] = ()
     problems: tuple[str, ...] = ()
+    idle: bool = False
 
     @property
     def running(self) -> PodAllocation:
@@ -52,9 +59,7 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
         annotation = vendors[key].profile.pod_annotations.allocated
         problems.append(f"has no annotation {annotation}")
     lost = sorted(decoded.unreadable | decoded.missing)
-    if lost:
-        problems.append(f"what it uses of {', '.join(lost)} is unknown: those take no new pod")
-    unknown: list[Unknown] = [(key, None) for key in lost]
+    corrupt: list[tuple[VendorKey, DeviceId]] = []
     allocation = decoded.allocation
     if decoded.unplaced:
         last = allocation.containers[-1]
@@ -63,14 +68,96 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
     for key in sorted({g.vendor for c in allocation.containers for g in c.grants}):
         restored = vendors[key].restore(pod, allocation)
         if isinstance(restored, Corrupt):
-            unknown += [(key, device) for device in restored.device_ids]
+            corrupt += [(key, device) for device in restored.device_ids]
             problems.append(restored.problem)
         else:
             allocation = restored
+    idle = bool(lost or corrupt) and not may_have_started(pod, vendors)
+    if lost:
+        problems.append(_unread(lost, idle=idle))
+    unknown = [may_use(pod, key, vendors) for key in lost]
+    unknown += [Unknown(key, device) for key, device in corrupt]
     who = f"Pod {pod.full_name} on {node}"
     return Account(
         allocation=allocation,
         init_ended=pod.init_finished,
-        unknown=tuple(unknown),
+        unknown=() if idle else tuple(unknown),
         problems=tuple(f"{who}: {problem}" for problem in problems),
+        idle=idle,
+    )
+
+
+def may_have_started(pod: Pod, vendors: VendorRegistry) -> bool:
+    """Whether a container that asks for devices may have run, as far as kubelet says."""
+    asked = who_asks(pod, vendors).values()
+    names = [
+        c.name for (c, _), *asks in zip(pod.each_container(), *asked, strict=True) if any(asks)
+    ]
+    return pod.may_have_started(names)
+
+
+def may_use(
+    pod: Pod, vendor: VendorKey, vendors: VendorRegistry, device: DeviceId | None = None
+) -> Unknown:
+    """What the pod uses at most of this device, or of any of a vendor."""
+    asks: list[ContainerRequest] = []
+    for container, kind in pod.each_container():
+        request = vendors[vendor].parse_request(container, pod)
+        if isinstance(request, Invalid):
+            return Unknown(vendor, device)
+        requests = () if request is None else (request,)
+        asks.append(ContainerRequest(container=container, kind=kind, requests=requests))
+    return Unknown(vendor, device, tuple(asks))
+
+
+def at_most_asked(
+    account: Account,
+    pod: Pod,
+    vendors: VendorRegistry,
+    device_of: Callable[[Grant], Device | None],
+) -> Account:
+    """The account of an allocation that nobody of ours vouches for: no more than the spec asks.
+
+    Where places on a device are granted, and of a device that nobody knows, it stays as it says.
+    """
+    containers: list[ContainerAllocation] = []
+    for (container, _), held in zip(
+        pod.each_container(), account.allocation.containers, strict=True
+    ):
+        grants: list[Grant] = []
+        for vendor in dict.fromkeys(grant.vendor for grant in held.grants):
+            request = vendors[vendor].parse_request(container, pod)
+            theirs = [grant for grant in held.grants if grant.vendor == vendor]
+            if isinstance(request, DeviceRequest):
+                theirs = [
+                    _at_most(grant, request, device_of(grant), vendors)
+                    for grant in theirs[: request.count]
+                ]
+            grants += [] if request is None else theirs
+        containers.append(replace(held, grants=tuple(grants)))
+    allocation = replace(account.allocation, containers=tuple(containers))
+    return account if allocation == account.allocation else replace(account, allocation=allocation)
+
+
+def _at_most(
+    grant: Grant, request: DeviceRequest, device: Device | None, vendors: VendorRegistry
+) -> Grant:
+    if device is None or vendors[grant.vendor].rules(device.mode).placements:
+        return grant
+    most = most_granted(request, device)
+    memory = MemoryMiB(min(grant.memory_mib, most.memory_mib))
+    return replace(grant, memory_mib=memory, cores=CorePercent(min(grant.cores, most.cores)))
+
+
+def _unread(lost: Sequence[VendorKey], *, idle: bool) -> str:
+    names = ", ".join(lost)
+    if idle:
+        return (
+            f"nothing of it has started, so it counts for nothing of {names}, and no agent starts "
+            "it without an allocation; delete it, and leave the node to the scheduler: write "
+            "spec.nodeSelector in place of spec.nodeName"
+        )
+    return (
+        f"what it uses of {names} is unknown: what it asks for is kept free on each of the node's "
+        "devices until it is gone; delete it, so that it is scheduled again"
     )

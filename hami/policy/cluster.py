@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hami.domain.allocations import ContainerKind, PodAllocation
-from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
+from hami.domain.allocations import PodAllocation
+from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.errors import Malformed
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
@@ -23,9 +23,10 @@ from hami.policy.fit import NodeDevices
 from hami.policy.names import NameIndex
 from hami.policy.ports import VendorCalls, VendorRegistry
 from hami.policy.rank import node_score
+from hami.policy.records import Charged, Record
 from hami.policy.selection import cordoned_ids
 from hami.policy.table import Ask, DeviceTable, Scan, Segment
-from hami.policy.usage import DeviceKey, Unknown, device_usage, key_of
+from hami.policy.usage import Unknown
 
 
 def always_alive(_profile: VendorProfile, _node: Node) -> bool:
@@ -53,7 +54,7 @@ class ClusterTable:
         self._unscored: dict[str, None] = {}  # nodes that changed since
         self._name_ranks: NDArray[np.int64] | None = None
         self._in_order: list[str] = []  # their names, as of then
-        self._charges: dict[PodUid, _Charge] = {}
+        self._charges: dict[PodUid, Charged] = {}
         self._on_node: dict[str, dict[PodUid, None]] = {}
 
     # Nodes.
@@ -114,9 +115,10 @@ class ClusterTable:
         )
 
     def device_states(self, name: str, vendor: VendorKey) -> Sequence[DeviceState]:
+        """For people: usage as far as it can be read, and not ``known`` where there may be more."""
         entry = self._nodes.get(name)
         shelf = entry.shelves.get(vendor) if entry else None
-        return [record.state() for record in shelf.records] if shelf else ()
+        return [record.shown() for record in shelf.records] if shelf else ()
 
     def inventory(self, name: str) -> Sequence[tuple[Device, Usage]]:
         """A node's devices with their usage, all immutable; none of a node that is not known.
@@ -131,12 +133,30 @@ class ClusterTable:
             entry.inventory = tuple((r.device, r.usage) for r in records)
         return entry.inventory
 
-    def model_of(self, node: str, grant: Grant) -> str | None:
-        """Of the device that is granted; None while its node does not have it."""
+    def device_of(self, node: str, grant: Grant) -> Device | None:
+        """The device that is granted; None while its node does not have it."""
         entry = self._nodes.get(node)
         shelf = entry.shelves.get(grant.vendor) if entry else None
         record = shelf.by_id.get(grant.device_id) if shelf else None
-        return record.device.model if record else None
+        return record.device if record else None
+
+    def model_of(self, node: str, grant: Grant) -> str | None:
+        """Of the device that is granted; None while its node does not have it."""
+        device = self.device_of(node, grant)
+        return device.model if device else None
+
+    def overfull(self, uid: PodUid) -> Sequence[DeviceState]:
+        """Of the devices that a pod is charged on, those of which more is in use than there is."""
+        charge = self._charges.get(uid)
+        entry = self._nodes.get(charge.node) if charge else None
+        if charge is None or entry is None:
+            return ()
+        records = (
+            record
+            for vendor, device in charge.usage
+            if (shelf := entry.shelves.get(vendor)) and (record := shelf.by_id.get(device))
+        )
+        return [record.shown() for record in records if record.overfull]
 
     # Pods.
 
@@ -154,7 +174,8 @@ class ClusterTable:
         stay, because a node keeps an instance until its pod is gone.
         """
         self.release(uid)
-        charge = _Charge.of(allocation, tuple(unknown), init_ended=init_ended)
+        unread = tuple(Unknown(*one) for one in unknown)
+        charge = Charged.of(allocation, unread, init_ended=init_ended)
         self._charges[uid] = charge
         self._on_node.setdefault(allocation.node, {})[uid] = None
         if entry := self._nodes.get(allocation.node):
@@ -256,7 +277,7 @@ class ClusterTable:
             entry.shelves[profile.key] = shelf
             return problem
         records = [
-            _Record(d if alive else replace(d, healthy=False), vendor.rules(d.mode).placements)
+            Record(d if alive else replace(d, healthy=False), vendor.rules(d.mode).placements)
             for d in devices
         ]
         for uid in self._on_node.get(node.name, ()):
@@ -309,13 +330,13 @@ class ClusterTable:
                 for row, record in enumerate(shelf.records, start=shelf.segment.first):
                     record.row = row
 
-    def _apply(self, entry: _NodeEntry, uid: PodUid, charge: _Charge) -> None:
+    def _apply(self, entry: _NodeEntry, uid: PodUid, charge: Charged) -> None:
         for record in self._records(entry, charge):
             record.apply(uid, charge)
             self._written(record)
         self._changed(entry)
 
-    def _records(self, entry: _NodeEntry, charge: _Charge) -> Iterable[_Record]:
+    def _records(self, entry: _NodeEntry, charge: Charged) -> Iterable[Record]:
         """The records that a charge concerns."""
         for vendor, device in charge.devices:
             if shelf := entry.shelves.get(vendor):
@@ -324,9 +345,10 @@ class ClusterTable:
                 elif (record := shelf.by_id.get(device)) is not None:
                     yield record
 
-    def _written(self, record: _Record) -> None:
+    def _written(self, record: Record) -> None:
         table = self._tables[record.device.vendor]
-        table.write_usage(record.row, record.device, record.usage, known=not record.unknown)
+        state = record.state()
+        table.write_usage(record.row, record.device, state.usage, known=state.known)
 
     def _changed(self, entry: _NodeEntry) -> None:
         """What follows from a node's usage is made again when it is asked for."""
@@ -349,117 +371,15 @@ class ClusterTable:
 
 
 @dataclass(slots=True, eq=False)
-class _Charge:
-    """What one pod is charged: its allocation, taken apart by device.
-
-    ``ended`` are the grants of init containers that have ended.
-    """
-
-    node: str
-    usage: Mapping[DeviceKey, Usage]
-    grants: Mapping[DeviceKey, tuple[Grant, ...]]
-    ended: Mapping[DeviceKey, tuple[Grant, ...]]
-    unknown: tuple[Unknown, ...]
-
-    @classmethod
-    def of(
-        cls, allocation: PodAllocation, unknown: tuple[Unknown, ...], *, init_ended: bool
-    ) -> _Charge:
-        init = [c for c in allocation.containers if c.kind is ContainerKind.INIT]
-        running = allocation.after_init() if init_ended else allocation
-        return cls(
-            node=allocation.node,
-            usage=device_usage(running.containers),
-            grants=_by_device(running.grants),
-            ended=_by_device(g for c in init for g in c.grants) if init_ended else {},
-            unknown=unknown,
-        )
-
-    @property
-    def devices(self) -> Iterable[Unknown]:
-        """Each device once; None where every device of a vendor is concerned."""
-        whole = {vendor for vendor, device in self.unknown if device is None}
-        named = dict.fromkeys((*self.usage, *self.ended, *self.unknown))
-        yield from ((vendor, None) for vendor in whole)
-        yield from (key for key in named if key[0] not in whole)
-
-    def hides(self, key: DeviceKey) -> bool:
-        """It uses this device, or may, to an extent that nobody can read."""
-        vendor, device = key
-        return (vendor, device) in self.unknown or (vendor, None) in self.unknown
-
-
-def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]:
-    found: dict[DeviceKey, tuple[Grant, ...]] = {}
-    for grant in grants:
-        key = key_of(grant)
-        found[key] = (*found.get(key, ()), grant)
-    return found
-
-
-@dataclass(slots=True, eq=False)
-class _Record:
-    """One device with what each pod uses of it; ``row`` is its place in the vendor's table.
-
-    ``placements``: its grants are places on it, which stay taken until their pod is gone.
-    """
-
-    device: Device
-    placements: bool
-    row: int = -1
-    usage: Usage = UNUSED
-    grants: dict[PodUid, tuple[Grant, ...]] = field(default_factory=dict)
-    unknown: set[PodUid] = field(default_factory=set)
-    _state: DeviceState | None = None
-
-    def apply(self, uid: PodUid, charge: _Charge) -> None:
-        self._state = None
-        key = (self.device.vendor, self.device.id)
-        if (usage := charge.usage.get(key)) is not None:
-            self.usage = self.usage + usage
-        held = charge.grants.get(key, ())
-        if self.placements:
-            held += charge.ended.get(key, ())
-        if held:
-            self.grants[uid] = held
-        if charge.unknown and charge.hides(key):
-            self.unknown.add(uid)
-
-    def release(self, uid: PodUid, charge: _Charge) -> None:
-        self._state = None
-        key = (self.device.vendor, self.device.id)
-        if (usage := charge.usage.get(key)) is not None:
-            self.usage = self.usage - usage
-        self.grants.pop(uid, None)
-        self.unknown.discard(uid)
-
-    def state(self) -> DeviceState:
-        """The same object as long as nothing has changed."""
-        if self._state is None:
-            grants = tuple(grant for held in self.grants.values() for grant in held)
-            self._state = DeviceState(self.device, self.usage, grants, known=not self.unknown)
-        return self._state
-
-    def state_without(self, gone: Mapping[PodUid, _Charge]) -> DeviceState:
-        """As it would be after these pods' release; nothing is released."""
-        if not gone:
-            return self.state()
-        left = replace(self, grants=dict(self.grants), unknown=set(self.unknown))
-        for uid, charge in gone.items():
-            left.release(uid, charge)
-        return left.state()
-
-
-@dataclass(slots=True, eq=False)
 class _Shelf:
     """One vendor's devices on one node, in the order of their indexes."""
 
     segment: Segment
     devices: Sequence[Device]
-    records: list[_Record]
+    records: list[Record]
     cordoned: frozenset[str]
     alive: bool
-    by_id: Mapping[DeviceId, _Record] = field(init=False)
+    by_id: Mapping[DeviceId, Record] = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_id = {record.device.id: record for record in self.records}

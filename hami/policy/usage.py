@@ -9,18 +9,55 @@ The same formula gives its use of each device and its charge against quota.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
-from hami.domain.devices import UNUSED, Grant, Usage
+from hami.domain.devices import UNUSED, Device, Grant, Usage
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import ContainerRequest, DeviceRequest
-from hami.domain.units import WHOLE_DEVICE, DeviceId, VendorKey
+from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, VendorKey
+from hami.policy.defaults import asked_memory
 
 DeviceKey = tuple[VendorKey, DeviceId]
 """A device within its node: ids are unique per vendor only."""
 
-Unknown = tuple[VendorKey, DeviceId | None]
-"""A device, or with None every device of a vendor, on which a pod's usage cannot be read."""
+
+class Unknown(NamedTuple):
+    """A device, or with None every device of a vendor, on which a pod's usage cannot be read.
+
+    It uses at most what its spec ``asks`` of each; None: as much as there is.
+    """
+
+    vendor: VendorKey
+    device: DeviceId | None
+    asks: tuple[ContainerRequest, ...] | None = None
+
+    def concerns(self, device: Device) -> bool:
+        return self.vendor == device.vendor and self.device in (None, device.id)
+
+    def most(self, device: Device) -> Usage | None:
+        """What the pod may use of this device; ``UNUSED`` where it cannot have got it."""
+        if self.asks is None:
+            return None
+        held = tuple(
+            ContainerAllocation(
+                name=c.container.name,
+                kind=c.kind,
+                grants=tuple(
+                    most_granted(r, device) for r in c.requests if r.vendor == self.vendor
+                ),
+            )
+            for c in self.asks
+        )
+        usage = device_usage(held).get((device.vendor, device.id), UNUSED)
+        return usage if usage.memory_mib <= device.memory_mib else UNUSED
+
+
+def most_granted(request: DeviceRequest, device: Device) -> Grant:
+    """What one slice of the request takes of this device, if no vendor says otherwise."""
+    memory = device.memory_mib if request.exclusive else asked_memory(request, device)
+    cores = device.cores if request.exclusive else CorePercent(min(request.cores, WHOLE_DEVICE))
+    return Grant(device_id=device.id, vendor=device.vendor, memory_mib=memory, cores=cores)
 
 
 def key_of(grant: Grant) -> DeviceKey:

@@ -13,8 +13,7 @@ from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import CorePercent, MemoryMiB
 from hami.plugins import Vendors
-from hami.policy.accounting import Account
-from hami.policy.usage import Unknown
+from hami.policy.accounting import Account, may_have_started, may_use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +21,14 @@ class Charge:
     """What one bound pod is charged now.
 
     ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
-    allocation that is not signed.
+    allocation that is not signed. ``strange``: the scheduler has keys, and none of them signed it.
     """
 
     pod: Pod
     account: Account
     generation: int = 0
     signature: str = ""
+    strange: bool = False
 
     def vouches_for(self, account: Account, signature: str) -> bool:
         """This is what was verified before."""
@@ -40,7 +40,8 @@ class Charge:
     def reads_alike(self, pod: Pod) -> bool:
         """The pod says nothing that would change the charge."""
         return (
-            pod.annotations == self.pod.annotations
+            not self.account.idle  # Until something of it has started.
+            and pod.annotations == self.pod.annotations
             and pod.init_finished == self.account.init_ended
             and pod.spec.active_deadline_seconds == self.pod.spec.active_deadline_seconds
         )
@@ -48,7 +49,8 @@ class Charge:
     def edited(self, pod: Pod, account: Account) -> Charge:
         """After an edit that no newer signature vouches for: at least what was charged before.
 
-        What was known once stays known, so that nobody blocks a node by editing a pod of theirs.
+        What was known once stays known, so that nobody blocks a node by editing a pod of theirs;
+        what was not counted because nothing had started is counted when it has.
         """
         containers = tuple(
             _at_least(old, new)
@@ -57,19 +59,39 @@ class Charge:
             )
         )
         allocation = replace(self.account.allocation, containers=containers)
-        edited = replace(account, allocation=allocation, unknown=self.account.unknown)
+        idle = self.account.idle and account.idle
+        unknown = account.unknown if self.account.idle else self.account.unknown
+        edited = replace(account, allocation=allocation, unknown=unknown, idle=idle)
         return replace(self, pod=pod, account=edited)
 
 
-def blocked(account: Account, problem: str) -> Account:
-    """The account of a pod whose signature is wrong: the vendors it uses take no new pod there."""
-    used = {grant.vendor for grant in account.allocation.grants}
-    unknown: list[Unknown] = [(vendor, None) for vendor in sorted(used)]
-    return replace(
-        account,
-        unknown=tuple(dict.fromkeys((*account.unknown, *unknown))),
-        problems=tuple(dict.fromkeys((*account.problems, problem))),
-    )
+def doubted(charge: Charge, problem: str, vendors: Vendors) -> Charge:
+    """A pod whose signature is wrong: what it says, and on each device what it asks for as well.
+
+    What was written may be less than it uses, or name other devices.
+    """
+    account, pod = noted(charge.account, problem), charge.pod
+    if not may_have_started(pod, vendors):
+        account = replace(account, idle=True)
+    else:
+        used = sorted({grant.vendor for grant in account.allocation.grants})
+        unknown = [may_use(pod, vendor, vendors) for vendor in used]
+        account = replace(account, unknown=(*account.unknown, *unknown))
+    return replace(charge, account=account, strange=True)
+
+
+def set_aside(charge: Charge, vendors: Vendors) -> Charge:
+    """A strange pod whose devices have no room for it: it holds none of what is there.
+
+    What is left of them is kept free, at most as much as the pod asks for.
+    """
+    account = charge.account
+    devices = dict.fromkeys((g.vendor, g.device_id) for g in account.allocation.grants)
+    unknown = [may_use(charge.pod, vendor, vendors, device) for vendor, device in devices]
+    containers = tuple(replace(c, grants=()) for c in account.allocation.containers)
+    allocation = replace(account.allocation, containers=containers)
+    account = replace(account, allocation=allocation, unknown=(*account.unknown, *unknown))
+    return replace(charge, account=account)
 
 
 def noted(account: Account, problem: str) -> Account:

@@ -122,6 +122,9 @@ class Metrics:
             "Times that a quota has to wait before it evicts more, as it takes turns with another.",
             "quota",
         )
+        self._problems = self._counter(
+            "problems", "Events that told an object's owner what is wrong with it.", "reason"
+        )
         self._wakes = self._counter(
             "pods_woken", "Waiting pods touched so that kube-scheduler tries them again."
         )
@@ -200,6 +203,10 @@ class Metrics:
 
     def fitted(self, vendor: str, seconds: float) -> None:
         self._fits.labels(vendor).observe(seconds)
+
+    def problem_told(self, reason: str) -> None:
+        """An event's ``reason``: UnknownUsage, UnsignedAllocation, OverAllocated and others."""
+        self._problems.labels(reason).inc()
 
     def woken(self, pods: int) -> None:
         self._wakes.inc(pods)

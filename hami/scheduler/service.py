@@ -451,6 +451,7 @@ class Service:
 
     def _tell_owner(self, problem: Problem) -> None:
         self._log.warning("problem", reason=problem.reason, problem=problem.text)
+        self._metrics.problem_told(problem.reason)
         self._events.record(problem.about, problem.reason, problem.text, warning=True)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
@@ -23,7 +22,7 @@ from hami.policy.filter import Refused
 from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic import Amounts, Options
 from hami.scheduler.capacity import capacity_of
-from hami.scheduler.charges import Charge, blocked, known_part, noted
+from hami.scheduler.charges import Charge, known_part
 from hami.scheduler.deciding import decided
 from hami.scheduler.decision import FIRST_GENERATION
 from hami.scheduler.elastic_objects import ElasticObjects
@@ -34,9 +33,10 @@ from hami.scheduler.lock_book import Locks, NoLocks
 from hami.scheduler.reservations import Phase, Reservation, Reservations
 from hami.scheduler.rests import Rests
 from hami.scheduler.room import Room, alike, grew, room_on
+from hami.scheduler.strangers import Strangers
 from hami.scheduler.surroundings import Problems, Surroundings, Unjudged, nobody
 from hami.scheduler.waiting import WaitingPods
-from hami.signing import BadSignature, Verdict, Verified
+from hami.signing import Verdict
 from hami.wire import keys
 
 
@@ -79,6 +79,7 @@ class ClusterState:
         self.locks: Locks = NoLocks()
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
         self._problems = Problems(around.report)
+        self._strangers = Strangers(self, self._problems, around.signer)
 
     @property
     def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:
@@ -133,6 +134,7 @@ class ClusterState:
         problems = tuple(str(problem) for problem in self.table.set_node(node))
         self.ledger.look_again(self.table.charged_on(name))
         self._problems.tell(node, ("Node", name), "MalformedDevices", problems)
+        self._strangers.look_on(name)
         if grew(before, self._room_on(name)):
             self.freed_on(name)
 
@@ -231,6 +233,7 @@ class ClusterState:
         self.pods.pop(pod.uid, None)
         self.groups.gone(pod.uid)
         self._problems.forget(("Pod", pod.uid))
+        self._strangers.forget(pod.uid)
         self._uses_nothing(pod.uid)
 
     async def expected_pod(self, uid: PodUid, patience: float) -> Pod | None:
@@ -289,10 +292,13 @@ class ClusterState:
         if account is None:
             self._drop_reservation(pod.uid)
             return
+        if strange := self._strangers.is_strange(pod, account):
+            account = self._strangers.at_most_asked(pod, account)
         self.reservations.pop(pod.uid, None)
         if reservation and reservation.answered is not None:
             self._around.bind_seen(self._around.clock() - reservation.answered)
-        self._apply(pod, self._charge_of(pod, account, known, reservation))
+        charge = self._charge_of(pod, account, known, reservation)
+        self._apply(pod, replace(charge, strange=charge.strange or strange))
         before = known.account.running if known else reservation and reservation.allocation
         if before and before != self.charges[pod.uid].account.running:
             # Init containers have ended, or it runs elsewhere than was promised.
@@ -308,7 +314,8 @@ class ClusterState:
         elif reservation and reservation.vouches_for(account, text):
             generation = FIRST_GENERATION
         elif text and self._around.signer().verifies:
-            self.unjudged[pod.uid] = Unjudged(pod.uid, account, text, first=known is None)
+            first = known is None or known.account.idle
+            self.unjudged[pod.uid] = Unjudged(pod.uid, account, text, first=first)
             self.to_judge.set()
         if known is None:
             signature = text if generation else ""
@@ -323,40 +330,19 @@ class ClusterState:
             return  # The pod is gone, or was edited meanwhile.
         del self.unjudged[about.uid]
         known = self.charges[about.uid]
-        match verdict:
-            case Verified(generation=generation):
-                if generation > known.generation:
-                    before, account = known.account.running, about.account
-                    charge = Charge(
-                        pod=known.pod,
-                        account=account,
-                        generation=generation,
-                        signature=about.text,
-                    )
-                    if account == known.account:
-                        self.charges[about.uid] = charge  # As it was charged on trust.
-                        return
-                    self._apply(known.pod, charge)
-                    if before != account.running:
-                        self._freed(known.pod, before.node)
-            case BadSignature(problem=problem):
-                who = f"Pod {known.pod.full_name} on {known.pod.spec.node_name}"
-                text = f"{who}: {keys.ALLOCATION_SIGNATURE} {problem}"
-                account = known.account
-                account = blocked(account, text) if about.first else noted(account, text)
-                self._apply(known.pod, replace(known, account=account))
-            case never:
-                assert_never(never)
+        charge = self._strangers.judged(known, about, verdict)
+        if charge.account == known.account:
+            self.charges[about.uid] = charge  # As it was charged on trust.
+            return
+        self._apply(known.pod, charge)
+        if charge.account.running != known.account.running:
+            self._freed(known.pod, known.account.running.node)
 
     def _apply(self, pod: Pod, charge: Charge) -> None:
-        account = charge.account
-        self.table.charge(
-            pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
-        )
-        self.ledger.charge(pod, account.running)
-        self.charges[pod.uid] = charge
+        self._strangers.book(charge)
         self._usage_changed(pod.namespace)
-        self._problems.tell(pod, ("Pod", pod.uid), "UnknownUsage", account.problems)
+        self._problems.tell(pod, ("Pod", pod.uid), "UnknownUsage", charge.account.problems)
+        self._strangers.look_at(charge)
 
     def _uses_nothing(self, uid: PodUid) -> None:
         self.unjudged.pop(uid, None)

@@ -41,7 +41,7 @@ class LiveStatus(PodStatus, frozen=True):
     message: str | None = None
     conditions: list[LiveCondition] | None = None
     start_time: str | None = None
-    container_statuses: list[dict[str, Any]] | None = None
+    container_statuses: list[dict[str, Any]] | None = None  # type: ignore[assignment]
 
 
 class LivePod(Pod, frozen=True):

@@ -11,6 +11,7 @@ from hami.domain.objects import Pod
 from hami.hookspecs import hookimpl
 from hami.plugins import Vendors
 from hami.policy.accounting import account_of
+from hami.policy.filter import Placed, Refused
 from hami.policy.profile_vendor import ProfileVendor
 from hami.wire.allocation import encode_allocation
 
@@ -104,6 +105,62 @@ def test_what_cannot_be_read_keeps_new_pods_away_from_that_vendor_alone(annotati
     cluster = charged(bound(a_pod("old", gpu=1), **annotations))
     assert texts(cluster.try_pod(a_pod("new", gpu=1))) == {"n1": expected}
     assert cluster.try_pod(a_pod("other", npu=1)).allocation.node == "n1"
+
+
+@pytest.mark.parametrize(
+    ("asks", "left"),
+    [
+        pytest.param({"gpu": 1, "mem": 3000}, 5000, id="MiB"),
+        pytest.param({"gpu": 1, "pct": 25}, 6000, id="a percentage"),
+        pytest.param({"gpu": 2, "mem": 3000}, 5000, id="two devices: so much of each"),
+        pytest.param({"gpu": 1, "mem": 9000}, 8000, id="more than any device has: it is on none"),
+    ],
+)  # fmt: skip
+def test_at_most_what_a_pod_asks_for_is_kept_free_for_it_on_each_device(asks, left):
+    cluster = charged(bound(a_pod("old", **asks)))
+    assert cluster.usage("n1")["d0"] == Usage()
+    for device in ("d0", "d1"):
+        only = {"acme.com/use-uuid": device}
+        more = cluster.try_pod(a_pod("more", gpu=1, mem=left + 1, annotations=only))
+        assert texts(more), device
+        fits = a_pod(f"fits-{device}", gpu=1, mem=left, annotations=only)
+        assert cluster.run(fits).grants[0].device_id == device
+    cluster.delete(a_pod("old"))
+    assert {name: used.memory_mib for name, used in cluster.usage("n1").items()} == {"d0": left, "d1": left}  # fmt: skip
+
+
+def test_containers_that_run_together_keep_their_sum_free():
+    old = a_pod("old", a_container("a", gpu=1, mem=1000), a_container("b", gpu=1, mem=2000),
+                init=[a_container("i", gpu=1, mem=2500)])  # fmt: skip
+    cluster = charged(bound(old))
+    assert isinstance(cluster.try_pod(a_pod("p", gpu=1, mem=5000)), Placed)
+    assert isinstance(cluster.try_pod(a_pod("p", gpu=1, mem=5001)), Refused)
+
+
+def kubelet_says(*statuses, phase="Pending", started="2026-01-01T00:00:00Z"):
+    shown = [{"name": name, "containerID": id} for name, id in statuses]
+    return {"phase": phase, "startTime": started, "containerStatuses": shown}
+
+
+@pytest.mark.parametrize(
+    ("status", "holds"),
+    [
+        pytest.param(kubelet_says(started=None), False, id="kubelet has not seen it"),
+        pytest.param(kubelet_says(("a", ""), ("plain", "")), False, id="nothing was created"),
+        pytest.param(kubelet_says(("a", ""), ("plain", "x://1")), False, id="a container without devices runs"),
+        pytest.param(kubelet_says(("a", "x://1"), ("plain", "")), True, id="the container was created"),
+        pytest.param(kubelet_says(("plain", "")), True, id="kubelet does not speak of it"),
+        pytest.param(kubelet_says(), True, id="kubelet speaks of none"),
+        pytest.param(kubelet_says(("a", ""), ("plain", ""), phase="Running"), True, id="it runs"),
+        pytest.param(kubelet_says(phase="Unknown", started=None), True, id="its node is silent"),
+        pytest.param(None, True, id="nobody says anything"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("annotation", [None, "d0,ACME,x,0:;"])
+def test_a_pod_that_never_started_keeps_nobody_away(status, holds, annotation):
+    old = a_pod("old", a_container("a", gpu=1), a_container("plain"))
+    cluster = charged(bound(old, status=status, **({"acme": annotation} if annotation else {})))
+    assert isinstance(cluster.try_pod(a_pod("new", gpu=1)), Refused) is holds
 
 
 def test_what_can_be_read_beside_a_fault_is_charged():

@@ -212,5 +212,10 @@ class Cluster:
         state = self.state.table.device_states(node, VendorKey("ACME"))[index]
         return state.usage.slots, state.usage.memory_mib
 
+    def at_worst(self, node: str = "n1", index: int = 0) -> tuple[int, int]:
+        """The same with what pods may use that nobody can read: what a new pod finds."""
+        state = self.state.table.devices(node).states[VendorKey("ACME")][index]
+        return state.usage.slots, state.usage.memory_mib
+
     def known(self, node: str = "n1", index: int = 0) -> bool:
         return self.state.table.device_states(node, VendorKey("ACME"))[index].known

@@ -119,7 +119,7 @@ async def test_a_device_is_shown_whole():
 
 async def test_cordoned_devices_and_unknown_usage_are_marked():
     cluster = Cluster(a_node("n1", devices=2, **{"hami.io/device-cordon": "n1-d1"}))
-    cluster.sees(bound(a_pod("p"), "n1", {}))
+    cluster.sees(bound(a_pod("p", phase="Running"), "n1", {}))
     devices = (await Api(cluster).get("/devices"))["items"]
     assert [(d["cordoned"], d["known"]) for d in devices] == [(False, False), (True, False)]
 

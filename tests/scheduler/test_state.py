@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hami.domain.allocations import PodAllocation
+from hami.domain.objects import ContainerStatus, Pod, PodStatus, Resources
 from hami.domain.units import VendorKey
 from hami.policy.accounting import account_of
 from hami.policy.filter import Refused
@@ -155,6 +156,20 @@ def test_hami_bug_a_slot_left_out_does_not_free_what_an_app_has_when_init_has_en
     assert isinstance(cluster.reserve(a_pod("next", mem=3000)), Refused)
 
 
+def asking(pod: Pod, limits: dict[str, str]) -> Pod:
+    (container,) = pod.spec.containers
+    container = msgspec.structs.replace(container, resources=Resources(limits=limits))
+    spec = msgspec.structs.replace(pod.spec, containers=[container])
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def seen_by_kubelet(pod: Pod, container_id: str) -> Pod:
+    """Pending, with kubelet's word on its container."""
+    status = ContainerStatus(name="main", container_id=container_id)
+    shown = PodStatus(phase="Pending", start_time="2026-01-01T00:00:00Z", container_statuses=[status])  # fmt: skip
+    return msgspec.structs.replace(pod, status=shown)
+
+
 class TestEdits:
     """A later edit never lowers a charge, unless it is signed and newer."""
 
@@ -175,8 +190,35 @@ class TestEdits:
 
     def test_a_pod_first_seen_without_its_allocation_blocks_what_it_may_use(self) -> None:
         cluster = Cluster(a_node())
-        cluster.sees(bound(a_pod(mem=3000), "n1", {}))
+        cluster.sees(bound(a_pod(mem=3000, phase="Running"), "n1", {}))
         assert not cluster.known()
+        assert (cluster.used(), cluster.at_worst()) == ((0, 0), (1, 3000))
+
+    def test_a_pod_without_an_allocation_holds_nothing_until_kubelet_starts_it(self) -> None:
+        """One with spec.nodeName, say: whoever may create pods would shut every node."""
+        cluster = Cluster(a_node())
+        pod = bound(a_pod(mem=None), "n1", {})
+        whole = {"acme.com/gpu": "1"}
+        cluster.sees(pod := asking(pod, whole))
+        assert (cluster.known(), cluster.at_worst()) == (True, (0, 0))
+        (told,) = [p for p in cluster.problems if "has started" in p.text]
+        assert told.about is pod
+        assert "delete it" in told.text
+        assert "spec.nodeName" in told.text
+        cluster.sees(seen_by_kubelet(pod, ""))
+        assert cluster.known()
+        cluster.sees(seen_by_kubelet(pod, "containerd://1"))
+        assert not cluster.known()
+        assert cluster.at_worst() == (1, 8000)
+        cluster.state.pod_gone(pod)
+        assert (cluster.known(), cluster.at_worst()) == (True, (0, 0))
+
+    def test_an_allocation_that_comes_later_is_charged(self) -> None:
+        cluster = Cluster(a_node())
+        pod = a_pod(mem=3000)
+        cluster.sees(bound(pod, "n1", {}))
+        cluster.sees(granted(pod, "n1", "n1-d0:3000"))
+        assert (cluster.known(), cluster.used()) == (True, (1, 3000))
 
     def test_a_smaller_grant_lowers_nothing(self) -> None:
         cluster = Cluster(a_node())
@@ -222,11 +264,14 @@ class TestSignatures:
         cluster.sees(self.signed(signer, cluster, pod, 2000, 1))
         assert cluster.used() == (1, 3000)
 
-    def test_a_wrong_signature_blocks_the_vendors_devices_and_says_so(self, signer: Signer) -> None:
-        cluster, pod = Cluster(a_node(), signer=signer), a_pod(mem=3000)
+    def test_a_wrong_signature_keeps_free_what_is_asked_for_and_says_so(
+        self, signer: Signer
+    ) -> None:
+        """What was written may be less than it uses, or name other devices."""
+        cluster, pod = Cluster(a_node(), signer=signer), a_pod(mem=3000, phase="Running")
         good = self.signed(signer, cluster, pod, 3000, 1)
         cluster.sees(bound(good, "n1", {"acme.com/allocated": "n1-d0,ACME,10,0:;"}))
-        assert cluster.used() == (1, 10)
+        assert (cluster.used(), cluster.at_worst()) == ((1, 10), (2, 3010))
         assert not cluster.known()
         assert [p.reason for p in cluster.problems] == ["UnknownUsage"]
 
@@ -244,6 +289,63 @@ class TestSignatures:
         cluster.sees(granted(a_pod(mem=3000), "n1", "n1-d0:3000"))
         assert cluster.used() == (1, 3000)
         assert cluster.known()
+        (told,) = cluster.problems
+        assert told.reason == "UnsignedAllocation"
+        assert "Pod default/p on n1: this scheduler did not make its allocation" in told.text
+        assert "delete it" in told.text
+
+    @pytest.mark.parametrize(
+        ("slots", "counted"),
+        [
+            pytest.param("n1-d0,ACME,8000,90:;", [3000, 0], id="a whole device"),
+            pytest.param("n1-d0,ACME,121920,90:;", [3000, 0], id="more than a device"),
+            pytest.param("n1-d0,ACME,10,0:;", [10, 0], id="less than it asks for"),
+            pytest.param("n1-d0,ACME,3000,0:n1-d1,ACME,3000,0:;", [3000, 0], id="two devices"),
+        ],
+    )
+    def test_what_nobody_signed_counts_at_most_as_much_as_it_asks_for(
+        self, signer: Signer, slots: str, counted: list[int]
+    ) -> None:
+        cluster = Cluster(a_node(devices=2), signer=signer)
+        cluster.sees(bound(a_pod(mem=3000), "n1", {"acme.com/allocated": slots}))
+        states = cluster.state.table.device_states("n1", VendorKey("ACME"))
+        assert [state.usage.memory_mib for state in states] == counted
+        assert {state.usage.cores for state in states} == {0}
+
+    @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0]])
+    def test_what_nobody_signed_never_makes_more_of_a_device_than_it_has(
+        self, signer: Signer, order: list[int]
+    ) -> None:
+        """Whatever comes first: the node, the strange pod, or ours."""
+        cluster = Cluster(signer=signer)
+        ours = self.signed(signer, cluster, a_pod("ours", mem=5000), 5000, 1)
+        strange = granted(a_pod("strange", mem=4000), "n1", "n1-d0:4000")
+        steps = [
+            lambda: cluster.state.node_changed(a_node()),
+            lambda: cluster.sees(strange),
+            lambda: cluster.sees(ours),
+        ]
+        for step in order:
+            steps[step]()
+        assert cluster.used() == (1, 5000)
+        assert not cluster.known()
+        assert cluster.at_worst() == (2, 9000)
+        texts = [p.text for p in cluster.problems if p.reason == "OverAllocated"]
+        assert [t for t in texts if "default/strange" in t and "9000 of 8000 MiB" in t]
+        cluster.state.pod_gone(strange)
+        assert (cluster.known(), cluster.at_worst()) == (True, (1, 5000))
+
+
+def test_without_keys_a_device_with_more_in_use_than_it_has_is_told() -> None:
+    cluster = Cluster(a_node())
+    cluster.sees(granted(a_pod("ours", mem=5000), "n1", "n1-d0:5000"))
+    assert cluster.problems == []
+    cluster.sees(granted(a_pod("another", mem=4000), "n1", "n1-d0:4000"))
+    assert cluster.used() == (2, 9000)
+    (told,) = cluster.problems
+    assert (told.reason, told.about.name) == ("OverAllocated", "another")
+    assert "device n1-d0 9000 of 8000 MiB" in told.text
+    assert "delete it" in told.text
 
 
 @pytest.fixture(scope="session")

@@ -69,11 +69,19 @@ def test_a_running_pod_whose_init_containers_ended_holds_what_its_apps_hold():
 )
 def test_a_running_pod_that_cannot_be_read_blocks_its_vendor_on_its_node(annotation, warning):
     annotations = {"acme.com/allocated": annotation} if annotation else {}
-    old = a_pod("old", nodeName="n1", phase="Running", annotations=annotations)
+    whole = {"gpu": 1, "mem": 1000}
+    old = a_pod("old", nodeName="n1", phase="Running", annotations=annotations, limits=whole)
     result = run(a_node("n1"), a_node("n2", memory=50), old, a_pod("new"))
     assert only_pending(result).reasons["n1"] == "1/1 UnknownUsage"
     assert result.warnings[0].startswith(f"Pod default/old on n1: {warning}")
-    assert result.warnings[1].endswith("what it uses of ACME is unknown: those take no new pod")
+    assert "what it uses of ACME is unknown" in result.warnings[1]
+
+
+def test_a_running_pod_that_cannot_be_read_keeps_from_others_what_it_asks_for_and_no_more():
+    old = a_pod("old", nodeName="n1", phase="Running", limits={"gpu": 1, "mem": 700})
+    limits = {name: {"gpu": 1, "mem": mem} for name, mem in (("fits", 300), ("not", 301))}
+    result = run(a_node("n1"), old, *(a_pod(name, limits=asks) for name, asks in limits.items()))
+    assert nodes_of(result) == {"fits": "n1"}
 
 
 SCHEDULED = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
@@ -83,15 +91,15 @@ READY = {"conditions": [{"type": "Ready", "status": "False"}]}
 @pytest.mark.parametrize(
     ("status", "bound"),
     [
-        *(pytest.param({"phase": p}, True, id=p) for p in ("Pending", "Running", "Unknown")),
+        *(pytest.param({"phase": p, "startTime": "2026-01-01T00:00:00Z"}, True, id=p) for p in ("Pending", "Running", "Unknown")),
         pytest.param(SCHEDULED, True, id="a condition of the scheduler"),
         pytest.param(READY, False, id="another condition"),
         pytest.param({}, False, id="an empty status"),
         pytest.param(None, False, id="no status"),
     ],
-)
+)  # fmt: skip
 def test_a_pod_with_a_node_and_no_allocation_is_bound_by(status, bound):
-    old = a_pod("old", nodeName="n1") | {"status": status}
+    old = a_pod("old", nodeName="n1", limits={"gpu": 1, "mem": 1000}) | {"status": status}
     result = run(a_node("n1"), old, a_pod("new"))
     assert [p.pod.name for p in result.running] == ["old"] * bound
     assert [p.pod.name for p in result.denied] == ["old"] * (not bound)
@@ -112,7 +120,7 @@ def test_a_running_pod_with_more_slots_than_containers_is_charged_for_all():
     )
     result = run(a_node(), old)
     assert used_memory(result) == {"n1-0": 300}
-    assert "for a container that the pod, which has 1, does not have" in result.warnings[0]
+    assert "devices of more containers than the pod has" in result.warnings[0]
 
 
 def test_a_device_that_the_node_does_not_have_is_warned_about():

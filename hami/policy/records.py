@@ -1,0 +1,142 @@
+"""One device with what each pod uses of it, and what one pod is charged, taken apart by device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from hami.domain.allocations import ContainerKind, PodAllocation
+from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
+from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.policy.usage import DeviceKey, Unknown, device_usage, key_of
+
+
+@dataclass(slots=True, eq=False)
+class Charged:
+    """What one pod is charged: its allocation, taken apart by device.
+
+    ``ended`` are the grants of init containers that have ended.
+    """
+
+    node: str
+    usage: Mapping[DeviceKey, Usage]
+    grants: Mapping[DeviceKey, tuple[Grant, ...]]
+    ended: Mapping[DeviceKey, tuple[Grant, ...]]
+    unknown: tuple[Unknown, ...]
+
+    @classmethod
+    def of(
+        cls, allocation: PodAllocation, unknown: tuple[Unknown, ...], *, init_ended: bool
+    ) -> Charged:
+        init = [c for c in allocation.containers if c.kind is ContainerKind.INIT]
+        running = allocation.after_init() if init_ended else allocation
+        return cls(
+            node=allocation.node,
+            usage=device_usage(running.containers),
+            grants=_by_device(running.grants),
+            ended=_by_device(g for c in init for g in c.grants) if init_ended else {},
+            unknown=unknown,
+        )
+
+    @property
+    def devices(self) -> Iterable[tuple[VendorKey, DeviceId | None]]:
+        """Each device once; None where every device of a vendor is concerned."""
+        whole = {one.vendor for one in self.unknown if one.device is None}
+        unread = ((one.vendor, one.device) for one in self.unknown)
+        named = dict.fromkeys((*self.usage, *self.ended, *unread))
+        yield from ((vendor, None) for vendor in whole)
+        yield from (key for key in named if key[0] not in whole)
+
+
+def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]:
+    found: dict[DeviceKey, tuple[Grant, ...]] = {}
+    for grant in grants:
+        key = key_of(grant)
+        found[key] = (*found.get(key, ()), grant)
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One device with what each pod uses of it; ``row`` is its place in the vendor's table.
+
+    ``placements``: its grants are places on it, which stay taken until their pod is gone.
+    ``claims``: what pods of which nobody can read it may use of it at most; of those in ``unknown``
+    nobody can say how much that is.
+    """
+
+    device: Device
+    placements: bool
+    row: int = -1
+    usage: Usage = UNUSED
+    grants: dict[PodUid, tuple[Grant, ...]] = field(default_factory=dict)
+    unknown: set[PodUid] = field(default_factory=set)
+    claims: dict[PodUid, Usage] = field(default_factory=dict)
+    _state: DeviceState | None = None
+
+    @property
+    def overfull(self) -> bool:
+        """Placements may add up to a little more compute than there is: 7 times 15 percent."""
+        used, device = self.usage, self.device
+        return (
+            used.memory_mib > device.memory_mib
+            or used.slots > device.slots
+            or (used.cores > device.cores and not self.placements)
+        )
+
+    def apply(self, uid: PodUid, charge: Charged) -> None:
+        self._state = None
+        key = (self.device.vendor, self.device.id)
+        if (usage := charge.usage.get(key)) is not None:
+            self.usage = self.usage + usage
+        held = charge.grants.get(key, ())
+        if self.placements:
+            held += charge.ended.get(key, ())
+        if held:
+            self.grants[uid] = held
+        for one in charge.unknown:
+            if one.concerns(self.device):
+                self._may_use(uid, one)
+
+    def _may_use(self, uid: PodUid, unknown: Unknown) -> None:
+        # Where on the device its place would be, no number says.
+        most = None if self.placements else unknown.most(self.device)
+        if most is None:
+            self.unknown.add(uid)
+        else:
+            self.claims[uid] = self.claims.get(uid, UNUSED).peak(most)
+
+    def release(self, uid: PodUid, charge: Charged) -> None:
+        self._state = None
+        key = (self.device.vendor, self.device.id)
+        if (usage := charge.usage.get(key)) is not None:
+            self.usage = self.usage - usage
+        self.grants.pop(uid, None)
+        self.unknown.discard(uid)
+        self.claims.pop(uid, None)
+
+    def state(self) -> DeviceState:
+        """As it is at worst; the same object as long as nothing has changed."""
+        if self._state is None:
+            grants = tuple(grant for held in self.grants.values() for grant in held)
+            usage = sum(self.claims.values(), self.usage)
+            closed = usage.memory_mib >= self.device.memory_mib or usage.slots >= self.device.slots
+            known = not self.unknown and not (self.claims and closed)
+            self._state = DeviceState(self.device, usage, grants, known=known)
+        return self._state
+
+    def shown(self) -> DeviceState:
+        """As far as it can be read."""
+        state = self.state()
+        return replace(state, usage=self.usage, known=False) if self.claims else state
+
+    def state_without(self, gone: Mapping[PodUid, Charged]) -> DeviceState:
+        """As it would be after these pods' release; nothing is released."""
+        if not gone:
+            return self.state()
+        left = replace(
+            self, grants=dict(self.grants), unknown=set(self.unknown), claims=dict(self.claims)
+        )
+        for uid, charge in gone.items():
+            left.release(uid, charge)
+        return left.state()
