@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from hami.domain.objects import Metadata, Node
+from hami.kube.heartbeat import NAMESPACE
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, QUOTA_TREES
 from hami.plugins import load_vendors
 from hami.scheduler.quota_webhook import PATHS
@@ -79,6 +80,21 @@ def test_an_agent_may_patch_nothing_but_status():
     assert granted - writes == {
         (resource, verb) for resource in ("pods", "nodes") for verb in ("get", "list", "watch")
     }
+
+
+def test_an_agent_renews_a_lease_beside_kubelet_s_and_nowhere_else():
+    role = named(rendered(), "Role", "hami-node-agent")
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert role["rules"] == [
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["create", "patch"],
+        }
+    ]
+    binding = named(rendered(namespace="there"), "RoleBinding", "hami-node-agent")
+    assert binding["metadata"]["namespace"] == NAMESPACE
+    assert [subject["namespace"] for subject in binding["subjects"]] == ["there"]
 
 
 def test_a_plugin_of_one_s_own_is_a_value():

@@ -25,10 +25,13 @@ from hami.kube.resources import NODES
 from hami.vendor import Vendor, VendorFailed
 from hami.wire import keys
 from hami.wire.codecs import Reported, decode_handshake, encode_reported
-from hami.wire.node_identity import merged_identity
+from hami.wire.node_identity import merged_identity, without_identity
 
 EVERY = 30.0
 """Seconds between two writes that nothing of ours is the reason of; HAMi's figure."""
+
+WITHDRAWAL = 3.0
+"""Seconds for the last thing that is written."""
 
 
 class Advertiser:
@@ -46,6 +49,7 @@ class Advertiser:
         vendor: Vendor,
         identity: Identity,
         *,
+        vouched: Callable[[], bool] = lambda: True,
         on_problem: Callable[[str], None],
         on_labels: Callable[[Mapping[str, str]], None] = lambda _: None,
         every: float = EVERY,
@@ -54,13 +58,15 @@ class Advertiser:
     ) -> None:
         """``now`` gives the local time without a zone, as handshakes are written.
 
-        ``on_labels`` is told of the node's labels whenever they may have changed.
+        ``on_labels`` is told of the node's labels whenever they may have changed. ``vouched``:
+        something will say that we are gone; what saves pods the lock is not said before.
         """
         self.published = asyncio.Event()
         self._client = client
         self._name = node
         self._vendor = vendor
         self._identity = identity
+        self._vouched = vouched
         self._on_problem = on_problem
         self._on_labels = on_labels
         self._every = every
@@ -101,6 +107,44 @@ class Advertiser:
             self._ours_is_new = True
             self.published.clear()
             self._due.set()
+
+    def look_again(self) -> None:
+        """It is vouched for us from now on."""
+        self._ours_is_new = True
+        self._due.set()
+
+    async def withdraw(self) -> None:
+        """We are about to end: whoever serves the node's pods next may need the lock."""
+        if self._identity != "kubelet":
+            return
+        try:
+            async with asyncio.timeout(WITHDRAWAL):
+                while not await self._withdrawn():
+                    await asyncio.sleep(0)  # The node had changed.
+        except (ApiError, TimeoutError) as error:
+            self._tell(
+                f"cannot take {keys.NODE_IDENTITY} off node {self._name}: {error or 'no answer'}; "
+                "the scheduler notices within a minute that nobody vouches for it"
+            )
+
+    async def _withdrawn(self) -> bool:
+        """False: try again."""
+        node = await self._client.get(NODES, self._name)
+        text = node.annotations.get(keys.NODE_IDENTITY, "")
+        left = without_identity(text, self._vendor.profile.key)
+        if (left or "") == text:
+            return True
+        patch = {
+            "annotations": {keys.NODE_IDENTITY: left},
+            "resourceVersion": node.metadata.resource_version,
+        }
+        try:
+            await self._client.patch(NODES, self._name, {"metadata": patch}, subresource="status")
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+            return False
+        return True
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -145,8 +189,8 @@ class Advertiser:
         if keys.NODE_IDENTITY in changes:
             # Agents of several vendors share it: it is written over exactly what was read.
             metadata["resourceVersion"] = node.metadata.resource_version
-        wanted = self._wanted
         self._wrote_at = self._time()
+        self._ours_is_new = False  # What changes while this is written is new again.
         try:
             written = await self._client.patch(
                 NODES, self._name, {"metadata": metadata}, subresource="status"
@@ -156,7 +200,6 @@ class Advertiser:
             return
         self._backoff.reset()
         self._told = ""
-        self._ours_is_new = wanted is not self._wanted
         self._take(written)
         self._log.info("published on the node", node=self._name, annotations=sorted(changes))
 
@@ -180,9 +223,10 @@ class Advertiser:
         annotations = node.annotations
         wanted: dict[str, str | None] = dict(self._wanted or {})
         identities = annotations.get(keys.NODE_IDENTITY, "")
-        wanted[keys.NODE_IDENTITY] = merged_identity(
-            identities, self._vendor.profile.key, self._identity
-        )
+        if self._identity != "kubelet" or self._vouched():
+            wanted[keys.NODE_IDENTITY] = merged_identity(
+                identities, self._vendor.profile.key, self._identity
+            )
         changes = {key: text for key, text in wanted.items() if annotations.get(key) != text}
         if key := self._asked(annotations):
             changes[key] = encode_reported(self._now())

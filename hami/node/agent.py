@@ -22,6 +22,7 @@ from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
+from hami.kube.heartbeat import Heartbeat
 from hami.kube.resources import NODES
 from hami.logs import set_level
 from hami.node.advertise import Advertiser
@@ -59,6 +60,8 @@ from hami.node.vendors import vendor_named
 from hami.plugins import Vendors, load_vendors
 from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
+from hami.wire import keys
+from hami.wire.node_identity import lease_name
 
 COMPONENT = "hami-device-plugin"
 DISK_AT_ONCE = 4
@@ -169,15 +172,8 @@ class Agent:
             self._inventory_changed,
             every=config.discover_interval,
         )
-        self._advertiser = Advertiser(
-            client,
-            config.node_name,
-            around.vendor,
-            begin.identity,
-            on_problem=self._log.warning,
-            on_labels=self._labels_changed,
-            every=config.advertise_interval,
-        )
+        self._heartbeat = self._make_heartbeat()
+        self._advertiser = self._make_advertiser()
         self._outcomes = Outcomes(around, self._writer, self._slices_changed)
         self._by = self._identifying()
         self._releasing = Releasing(
@@ -206,6 +202,29 @@ class Agent:
                 lambda: client.get(NODES, config.node_name),
                 self._events,
             ).watch,
+        )
+
+    def _make_heartbeat(self) -> Heartbeat:
+        config, key = self._begin.config, self._around.vendor.profile.key
+        return Heartbeat(
+            self._begin.client,
+            lease_name(config.node_name, key),
+            config.node_name,
+            {keys.AGENT: key},
+            on_problem=self._log.warning,
+        )
+
+    def _make_advertiser(self) -> Advertiser:
+        config = self._begin.config
+        return Advertiser(
+            self._begin.client,
+            config.node_name,
+            self._around.vendor,
+            self._begin.identity,
+            vouched=self._heartbeat.heard.is_set,
+            on_problem=self._log.warning,
+            on_labels=self._labels_changed,
+            every=config.advertise_interval,
         )
 
     def _surroundings(self) -> Surroundings:
@@ -322,6 +341,7 @@ class Agent:
                 self._inventory.run(),
                 self._resources.run(),
                 self._advertiser.run(),
+                self._vouch(),
                 self._releasing.run(),
                 self._resizing.run(),
                 self._mounts.run(),
@@ -335,8 +355,18 @@ class Agent:
             await self._advertiser.published.wait()
             ready()
 
+    async def _vouch(self) -> None:
+        """The scheduler believes what we say of ourselves for as long as we are heard."""
+        if self._begin.identity != "kubelet":
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._heartbeat.run())
+            await self._heartbeat.heard.wait()
+            self._advertiser.look_again()
+
     async def close(self) -> None:
         """Specs, pages and libraries of live slices stay: their containers may start again."""
+        await self._advertiser.withdraw()
         await self._by.close()
         around = self._around
         for threads in (around.hooks, around.pages, around.disk):

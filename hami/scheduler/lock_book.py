@@ -219,8 +219,9 @@ class LockBook:
         return self._now() - lock.at <= timedelta(seconds=expiry)
 
 
-def needs_lock(node: Node, profile: VendorProfile) -> str:
-    match lock_of(node, profile):
+def needs_lock(node: Node, profile: VendorProfile, *, silent: bool = False) -> str:
+    """``silent``: what the agent said on the node counts no more."""
+    match profile.lock if silent else lock_of(node, profile):
         case "mutex":
             return keys.NODE_LOCK
         case "private":

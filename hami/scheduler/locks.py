@@ -17,6 +17,7 @@ import structlog
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod
+from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
@@ -81,12 +82,18 @@ class NodeLocks:
     """Takes what a pod's vendors need on a node, and releases what was taken."""
 
     def __init__(
-        self, state: ClusterState, client: KubeClient, settings: Callable[[], LockSettings]
+        self,
+        state: ClusterState,
+        client: KubeClient,
+        settings: Callable[[], LockSettings],
+        silent: Callable[[str, VendorKey], bool] = lambda _node, _vendor: False,
     ) -> None:
+        """``silent``: this vendor's agent on that node is gone, whatever the node says of it."""
         self._state = state
         self._client = client
         self._settings = settings
-        self._book = LockBook(needs_lock, lambda: settings().expiry)
+        self._silent = silent
+        self._book = LockBook(self._lock_on, lambda: settings().expiry)
         self._busy: Collection[str] = ()
         self._version: tuple[int, int] | None = None
         self._taken: dict[tuple[PodUid, str], _Taken] = {}
@@ -206,8 +213,11 @@ class NodeLocks:
         node = self._state.nodes.get(name)
         if node is None:
             return []
-        found = {needs_lock(node, self._state.vendors[key].profile) for key in vendors}
+        found = {self._lock_on(node, self._state.vendors[key].profile) for key in vendors}
         return sorted(found - {""}, key=lambda key: (key != keys.NODE_LOCK, key))
+
+    def _lock_on(self, node: Node, profile: VendorProfile) -> str:
+        return needs_lock(node, profile, silent=self._silent(node.name, profile.key))
 
     def _promises(self, coming: Iterable[PodAllocation]) -> Iterator[tuple[PodUid, PodAllocation]]:
         since = time.monotonic() - PROMISED

@@ -18,6 +18,7 @@ import structlog
 
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
+from hami.kube import heartbeat
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
@@ -26,6 +27,7 @@ from hami.kube.resources import (
     COMPOSITE_QUOTAS,
     DISRUPTION_BUDGETS,
     ELASTIC_QUOTAS,
+    LEASES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -37,6 +39,7 @@ from hami.logs import set_level
 from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
 from hami.policy.quota.elastic.units import Units
+from hami.scheduler.agents import Agents
 from hami.scheduler.api import api_router
 from hami.scheduler.backing import Backing
 from hami.scheduler.binding import Binder, BindSettings
@@ -69,6 +72,7 @@ from hami.scheduler.webhook import Webhook
 from hami.settings.watch import ConfigWatcher
 from hami.signing import Signer, SigningKeys
 from hami.vendor import VendorFailure
+from hami.wire import keys
 
 Ready = Callable[[Mapping[str, str]], None]
 """Told the listeners' URLs by name, once they listen."""
@@ -121,6 +125,7 @@ class Service:
         self._state = ClusterState(self._load_vendors(config), around, config.elastic)
         self._state.scheduler_name = config.scheduler_name
         self._budgets = Budgets(self._state.pods.get)
+        self._agents = Agents(self._state.nodes, self._agent_changed)
         self._followings = self._informers()
         self._lease = lease_of(config, client, self._problem)
         self._leadership = Takeover(
@@ -129,8 +134,9 @@ class Service:
             began=self._begin_leading,
             ended=self._end_leading,
         )
-        self._locks = NodeLocks(self._state, client, self._lock_settings)
-        self._state.locks = self._locks
+        self._locks = self._state.locks = NodeLocks(
+            self._state, client, self._lock_settings, self._agents.silent
+        )
         self._binder = Binder(
             self._state,
             client,
@@ -146,9 +152,7 @@ class Service:
             self._leadership,
             metrics,
             policy=lambda: self._config.policy,
-            refused=lambda pod, text: self._events.record(
-                pod, "FilteringFailed", text, warning=True
-            ),
+            refused=lambda pod, why: self._events.record(pod, "FilteringFailed", why, warning=True),
         )
         self._role = role_label(config, client, self._problem)
         self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
@@ -279,6 +283,7 @@ class Service:
             self._events.run(),
             self._wakeup.run(),
             self._locks.run(self._leads),
+            self._agents.run(),
             self._keys.run(self._problem, changed=self._other_keys),
             watcher.run(),
             self._quota_status.run(),
@@ -312,6 +317,7 @@ class Service:
             self._following("composite quotas", COMPOSITE_QUOTAS, elastic),
             self._following("quota trees", QUOTA_TREES, elastic),
             self._following("disruption budgets", DISRUPTION_BUDGETS, self._budgets),
+            self._following("agents", LEASES, self._agents, keys.AGENT, heartbeat.NAMESPACE),
         ]
 
     def _group_informers(self) -> list[Following[Any]]:
@@ -323,17 +329,27 @@ class Service:
         ]
 
     def _following(
-        self, what: str, resource: Resource[T], handler: Handler[T], label_selector: str = ""
+        self,
+        what: str,
+        resource: Resource[T],
+        handler: Handler[T],
+        label_selector: str = "",
+        namespace: str = "",
     ) -> Following[T]:
         informer = Informer(
             self._client,
             resource,
             handler,
+            namespace=namespace,
             label_selector=label_selector,
             on_problem=self._problem,
             optional=resource.group_version not in ("v1", "policy/v1"),
         )
         return Following(what, informer)
+
+    def _agent_changed(self, name: str) -> None:
+        if (node := self._state.nodes.get(name)) is not None:
+            self._state.locks.node_seen(node)
 
     def _usage_changed(self, namespace: str) -> None:
         self._quota_status.touch(namespace)

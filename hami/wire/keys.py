@@ -37,6 +37,8 @@ NODE_IDENTITY: Final = "hami.io/node-identity"
 # Labels.
 SCHEDULER_ROLE: Final = "hami.io/scheduler-role"
 """On the scheduler's own pods: ``leader`` or ``follower``."""
+AGENT: Final = "hami.io/agent"
+"""On the Lease that a node's agent renews: the key of its vendor."""
 WEBHOOK: Final = "hami.io/webhook"
 """``ignore`` on a pod or namespace keeps the webhook away from it."""
 POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"

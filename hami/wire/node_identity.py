@@ -6,13 +6,18 @@ An agent that reads kubelet's records needs no node lock; one that is not named 
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+import re
+from typing import Final, Literal
 
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.slices import Identity
 from hami.domain.units import VendorKey
 from hami.wire import keys
+
+MOST_NAME: Final = 253
+"""Characters of an object's name."""
 
 
 def lock_of(node: Node, profile: VendorProfile) -> Literal["mutex", "private", "none"]:
@@ -22,6 +27,20 @@ def lock_of(node: Node, profile: VendorProfile) -> Literal["mutex", "private", "
         if vendor.strip() == profile.key and identity.strip() == "kubelet":
             return "none"
     return profile.lock
+
+
+def lease_name(node: str, vendor: VendorKey) -> str:
+    """Of the Lease by which the vendor's agent on this node is known to live."""
+    name = f"hami-{re.sub('[^a-z0-9]', '-', vendor.lower())}-{node}"
+    if len(name) <= MOST_NAME:
+        return name
+    return f"{name[: MOST_NAME - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def without_identity(text: str, vendor: VendorKey) -> str | None:
+    """``text`` without this vendor's entry; None where none is left."""
+    entries = [part.strip() for part in text.split(",") if part.strip()]
+    return ",".join(e for e in entries if e.partition("=")[0].strip() != vendor) or None
 
 
 def merged_identity(text: str, vendor: VendorKey, identity: Identity) -> str:

@@ -152,7 +152,8 @@ class Release:
         if kind == "ServiceAccount":
             return f"{NAMESPACES}/{self.namespace}/serviceaccounts"
         if kind in ("Role", "RoleBinding"):
-            return f"{RBAC}/namespaces/{self.namespace}/{kind.lower()}s"
+            where = thing["metadata"].get("namespace", self.namespace)
+            return f"{RBAC}/namespaces/{where}/{kind.lower()}s"
         return PATHS[kind]
 
 

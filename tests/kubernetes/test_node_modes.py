@@ -114,6 +114,27 @@ def test_a_pod_whose_list_has_no_slot_for_its_init_container_starts(node, locked
     assert keys.NODE_LOCK not in node.object()["metadata"]["annotations"]
 
 
+def test_an_agent_that_ends_takes_back_that_its_node_needs_no_lock(node):
+    """Else HAMi's plugin, which may come next, would be sent pods without a lock."""
+
+    def said() -> str:
+        return str(node.object()["metadata"]["annotations"].get("hami.io/node-identity", ""))
+
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/hami-mock-{node.name}"
+    agent = node.agent(devices={"devices": "mockx2"})
+    until("it says kubelet", lambda: said() == "MOCK=kubelet")
+    assert node.admin.get(lease)["spec"]["holderIdentity"] == node.name
+    assert agent.stop() == 0
+    assert said() == ""
+    agent.start()
+    until("it says kubelet again", lambda: said() == "MOCK=kubelet")
+    agent.kill()
+    assert said() == "MOCK=kubelet", "its Lease tells that it is gone"
+    renewed = node.admin.get(lease)["spec"]["renewTime"]
+    agent.start()
+    until("it is heard again", lambda: node.admin.get(lease)["spec"]["renewTime"] != renewed)
+
+
 def test_a_resize_reaches_a_container_that_runs(node):
     node.agent(devices={"devices": "mockx2"})
     node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=3000, mockcores=20))

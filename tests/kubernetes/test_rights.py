@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .chart import rendered
-from .client import NAMESPACES, Client, pods_path
+from .client import NAMESPACES, Client, Refused, pods_path
 from .objects import a_pod
 from .release import AGENT, Release, annotated, patched, status_of_node, status_of_pod
 
@@ -71,6 +71,45 @@ def test_it_tells_of_pods(there, agent):
         "message": "m",
     }
     assert agent.create(f"{NAMESPACES}/{there.namespace}/events", event)["reason"] == "R"
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def a_lease(name, holder, **labels):
+    about = {"name": name, "labels": {"hami.io/agent": "NVIDIA"} | labels}
+    return {"metadata": about, "spec": {"holderIdentity": holder}}
+
+
+def made(client, lease):
+    try:
+        client.create(LEASES, lease)
+    except Refused as error:
+        return error.status, error.message
+    return 201, ""
+
+
+def test_it_renews_its_own_lease_and_nobody_else_s(there, agent):
+    assert made(agent, a_lease("hami-nvidia-n1", "n1")) == (201, "")
+    renewed = {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+    assert patched(agent, f"{LEASES}/hami-nvidia-n1", renewed) == (200, "")
+    other = there.agent_on("n2")
+    for client, path, patch in (
+        (other, "hami-nvidia-n1", renewed),
+        (other, "hami-nvidia-n1", {"spec": {"holderIdentity": "n2"}}),
+        (agent, "hami-nvidia-n1", {"spec": {"holderIdentity": "n2"}}),
+    ):
+        code, text = patched(client, f"{LEASES}/{path}", patch)
+        assert (code, "may not write lease hami-nvidia-n1, which is not its own" in text) == (422, True), text  # fmt: skip
+    assert made(agent, a_lease("hami-nvidia-n2", "n2"))[0] == 422
+    # Kubelet's own, which has no label.
+    there.cluster.admin.create(
+        LEASES, {"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}
+    )
+    assert patched(agent, f"{LEASES}/n1", renewed)[0] == 422
+    assert agent.send("DELETE", f"{LEASES}/hami-nvidia-n1")[0] == 403
+    for name in ("hami-nvidia-n1", "n1"):
+        there.cluster.admin.delete(f"{LEASES}/{name}")
 
 
 # What it may not: ``status`` is the answer, ``said`` a part of its text.

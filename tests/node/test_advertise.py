@@ -63,13 +63,19 @@ class World:
         self.problems: list[str] = []
 
     def advertiser(
-        self, *, every: float = NEVER, key: str = "ACME", liveness: str = "", identity="kubelet"
+        self,
+        *,
+        every: float = NEVER,
+        key: str = "ACME",
+        liveness: str = "",
+        identity="kubelet",
+        **more,
     ) -> Advertiser:
         plugin = self.acme if key == "ACME" else Acme("capacity", key)
         vendor = Vendors.of({"acme": plugin})[VendorKey(key)]
         return Advertiser(
             self.client, "n1", vendor, identity, on_problem=self.problems.append, every=every,
-            now=lambda: AT, backoff=Backoff(first=0.001, most=0.01),
+            now=lambda: AT, backoff=Backoff(first=0.001, most=0.01), **more,
         )  # fmt: skip
 
     def node(self, **annotations: str) -> None:
@@ -131,6 +137,70 @@ async def test_devices_and_identity_in_one_write_through_status(world):
     assert world.says["other"] == "kept"
     assert [write.path for write in world.writes] == ["/api/v1/nodes/n1/status"]
     assert HANDSHAKE not in world.says
+
+
+async def test_what_saves_pods_the_lock_is_not_said_before_somebody_vouches_for_it(world):
+    vouched = asyncio.Event()
+    advertiser = world.advertiser(vouched=vouched.is_set)
+    async with running(advertiser):
+        await published(advertiser, a_device())
+        assert IDENTITY not in world.says
+        vouched.set()
+        advertiser.look_again()
+        await until(lambda: world.says.get(IDENTITY) == "ACME=kubelet")
+
+
+async def test_what_is_vouched_for_while_a_write_is_under_way_is_written_at_once(
+    world, monkeypatch
+):
+    """And not after the 30 s that a change of somebody else's waits."""
+    vouched = asyncio.Event()
+    advertiser = world.advertiser(vouched=vouched.is_set)
+    patch = world.client.patch
+
+    async def slow(*arguments, **options):
+        written = await patch(*arguments, **options)
+        if not vouched.is_set():
+            vouched.set()
+            advertiser.look_again()
+        return written
+
+    monkeypatch.setattr(world.client, "patch", slow)
+    async with running(advertiser):
+        await published(advertiser, a_device())
+        await until(lambda: world.says.get(IDENTITY) == "ACME=kubelet")
+
+
+async def test_the_mode_lock_is_said_whether_or_not_anybody_vouches(world):
+    advertiser = world.advertiser(identity="lock", vouched=lambda: False)
+    async with running(advertiser):
+        await published(advertiser, a_device())
+    assert world.says[IDENTITY] == "ACME=lock"
+
+
+@pytest.mark.parametrize(
+    ("identity", "before", "after"),
+    [
+        ("kubelet", "ACME=kubelet", None),
+        ("kubelet", "BOLT=kubelet,ACME=kubelet,CAMB=lock", "BOLT=kubelet,CAMB=lock"),
+        ("kubelet", "BOLT=kubelet", "BOLT=kubelet"),
+        ("lock", "ACME=lock", "ACME=lock"),
+    ],
+)
+async def test_who_ends_takes_back_what_it_said_and_nothing_else(world, identity, before, after):
+    world.node(**{IDENTITY: before})
+    await world.advertiser(identity=identity).withdraw()
+    assert world.says.get(IDENTITY) == after
+    assert world.problems == []
+
+
+async def test_what_cannot_be_taken_back_is_told(world):
+    world.node(**{IDENTITY: "ACME=kubelet"})
+    world.api.refuse("nodes/n1", 403, method="PATCH", times=10)
+    await world.advertiser().withdraw()
+    assert world.says[IDENTITY] == "ACME=kubelet"
+    (problem,) = world.problems
+    assert "cannot take hami.io/node-identity off node n1" in problem
 
 
 async def test_nothing_is_written_before_the_devices_are_known(world):

@@ -10,7 +10,7 @@ from hami.domain.objects import Metadata, Node
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
 from hami.node.identity import choose_identity
-from hami.wire.node_identity import lock_of, merged_identity
+from hami.wire.node_identity import lease_name, lock_of, merged_identity, without_identity
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,33 @@ def test_each_vendor_is_read_as_it_was_last_written(written):
     for vendor in "ABC":
         needed = "none" if last.get(vendor) == "kubelet" else "mutex"
         assert lock_of(node, a_profile(vendor)) == needed
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        pytest.param("ACME=kubelet", None, id="nothing is left"),
+        pytest.param("", None, id="nor was there before"),
+        pytest.param(" BOLT=lock , ACME=kubelet,ACME=lock", "BOLT=lock", id="each of its entries"),
+        pytest.param("ACMEX=kubelet", "ACMEX=kubelet", id="another one's"),
+    ],
+)
+def test_what_is_left_without_a_vendor(text, left):
+    assert without_identity(text, VendorKey("ACME")) == left
+
+
+@pytest.mark.parametrize(
+    ("node", "vendor", "name"),
+    [
+        ("n1", "NVIDIA", "hami-nvidia-n1"),
+        ("a.example.com", "Metax_GPU", "hami-metax-gpu-a.example.com"),
+    ],
+)
+def test_the_name_of_a_lease(node, vendor, name):
+    assert lease_name(node, VendorKey(vendor)) == name
+
+
+def test_long_names_of_nodes_have_leases_of_their_own():
+    names = {lease_name("n" * 250 + end, VendorKey("NVIDIA")) for end in ("a", "b")}
+    assert len(names) == 2
+    assert {len(name) for name in names} == {253}

@@ -176,6 +176,49 @@ async def test_a_killed_ones_lock_serves_the_same_pod_again(world):
     await world.agree(service)
 
 
+LEASE = "hami-nvidia-n1"
+
+
+def a_lease(*, seconds_ago):
+    renewed = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    spec = {"holderIdentity": "n1", "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    metadata = {
+        "name": LEASE,
+        "namespace": "kube-node-lease",
+        "labels": {"hami.io/agent": "NVIDIA"},
+    }
+    return {
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
+    }  # fmt: skip
+
+
+async def test_what_a_dead_agent_said_of_its_node_spares_no_lock(world):
+    """It says "kubelet" still; HAMi's plugin may be there by now, and needs the lock."""
+    await world.add_nodes("n1")
+    await world.server.create(a_lease(seconds_ago=600))
+    service = await world.service()
+    await world.place(service, "first", gpu=1, mem=1000)
+    assert lock_of(world).endswith(",default,first")
+    second = await world.add_pod("second", gpu=1, mem=1000)
+    await refused(world, service, second)
+    # An agent of ours is there again: it needs no lock, whoever has it.
+    renewed = {"spec": {"renewTime": a_lease(seconds_ago=500)["spec"]["renewTime"]}}
+    await world.server.patch(
+        "leases", LEASE, renewed, namespace="kube-node-lease", group="coordination.k8s.io"
+    )
+    await world.filter_until(service, second)
+    assert await world.bind(service, second, "n1") == ""
+    assert lock_of(world).endswith(",default,first")
+
+
+async def test_a_live_agent_that_needs_no_lock_is_believed(world):
+    await world.add_nodes("n1")
+    await world.server.create(a_lease(seconds_ago=5))
+    service = await world.service()
+    await world.place(service, "p", gpu=1, mem=1000)
+    assert lock_of(world) == ""
+
+
 async def test_an_agent_that_needs_no_lock_costs_none(world):
     await world.add_nodes("n1")
     service = await world.service()

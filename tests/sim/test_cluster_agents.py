@@ -41,6 +41,9 @@ async def a_cluster(devices: str = "mockx2"):
 
 async def test_each_container_runs_with_the_limits_of_its_own_pods_grant():
     async with a_cluster() as (cluster, node, _):
+        async with asyncio.timeout(20):
+            while keys.NODE_IDENTITY not in (await cluster.nodes())[0].annotations:
+                await asyncio.sleep(0.02)  # Its Lease comes first.
         (found,) = await cluster.nodes()
         assert found.annotations[keys.NODE_IDENTITY] == "MOCK=kubelet"
         assert found.allocatable[DEVICE] == "20"

@@ -20,6 +20,7 @@ SPELLED = {
     "NODE_LOCK": "hami.io/mutex.lock",
     "CORDON": "hami.io/device-cordon",
     "NODE_IDENTITY": "hami.io/node-identity",
+    "AGENT": "hami.io/agent",
     "SCHEDULER_ROLE": "hami.io/scheduler-role",
     "WEBHOOK": "hami.io/webhook",
     "POD_GROUP": "scheduling.x-k8s.io/pod-group",

@@ -1,0 +1,100 @@
+"""A Lease that says that an agent of a node lives: renewed by that agent, acquired by nobody.
+
+Small, and beside kubelet's own: on a cluster of 5000 nodes it costs a third of what kubelets write
+there, and a change of the node itself would be sent to everybody who watches nodes. Whoever watches
+judges by the changes that he sees, on his own clock, because clocks differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from random import uniform
+from typing import Any, Final
+
+from hami.kube.client import KubeClient
+from hami.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
+from hami.kube.leadership import FIELD_TIMES
+from hami.kube.resources import LEASES, NODES
+
+NAMESPACE: Final = "kube-node-lease"
+"""Where kubelets say the same of nodes; every cluster has it."""
+
+EVERY = 15.0
+"""Seconds between two renewals."""
+
+SILENCE = 45.0
+"""Seconds without one after which the holder counts as gone."""
+
+
+class Heartbeat:
+    """Of an agent on node ``holder``; ``heard`` is set once the API server has it.
+
+    The Lease is owned by the node, and goes with it.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        name: str,
+        holder: str,
+        labels: Mapping[str, str],
+        *,
+        on_problem: Callable[[str], None],
+        every: float = EVERY,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.heard = asyncio.Event()
+        self._client = client
+        self._name = name
+        self._holder = holder
+        self._labels = dict(labels)
+        self._on_problem = on_problem
+        self._every = every
+        self._now = now
+        self._told = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._every):
+                    await self._beat()
+            except (ApiError, TimeoutError) as error:
+                self._tell(error)
+            else:
+                self._told = ""
+                self.heard.set()
+            await asyncio.sleep(self._every * uniform(0.9, 1.1))  # noqa: S311 -- jitter
+
+    async def _beat(self) -> None:
+        spec = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": int(SILENCE),
+            "renewTime": self._now().astimezone(UTC).strftime(FIELD_TIMES),
+        }
+        body: dict[str, Any] = {"metadata": {"labels": self._labels}, "spec": spec}
+        try:
+            await self._client.patch(LEASES, self._name, body, namespace=NAMESPACE)
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+            node = await self._client.get(NODES, self._holder)
+            owner = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": node.name,
+                "uid": node.metadata.uid,
+            }
+            body["metadata"] |= {"name": self._name, "ownerReferences": [owner]}
+            await self._client.create(LEASES, body, namespace=NAMESPACE)
+
+    def _tell(self, error: ApiError | TimeoutError) -> None:
+        """Once, as long as it is the same."""
+        forbidden = isinstance(error, ApiError) and error.status == FORBIDDEN
+        advice = "; allow our account to create and patch leases there" if forbidden else ""
+        problem = f"lease {NAMESPACE}/{self._name}: {error or 'no answer in time'}{advice}"
+        if problem != self._told:
+            self._told = problem
+            self._on_problem(problem)
