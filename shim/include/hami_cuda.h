@@ -24,6 +24,7 @@ typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned int CUdeviceptr_v1; /* of the functions that CUDA 3.2 replaced */
 typedef unsigned long long CUmemGenericAllocationHandle;
+typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 typedef uint64_t CUgraphConditionalHandle;
 
@@ -473,6 +474,29 @@ typedef struct {
     unsigned long long handleTypes;
     unsigned long long flags;
 } CUmulticastObjectProp;
+
+typedef cuuint32_t CUlogicalEndpointId;
+
+typedef enum {
+    CU_LOGICAL_ENDPOINT_TYPE_INVALID = 0,
+    CU_LOGICAL_ENDPOINT_TYPE_UNICAST = 1,
+    CU_LOGICAL_ENDPOINT_TYPE_MULTICAST = 2,
+} CUlogicalEndpointType;
+
+typedef struct {
+    CUlogicalEndpointType type;
+    union {
+        struct {
+            CUdevice device;
+        } unicast;
+        struct {
+            unsigned int numDevices;
+        } multicast;
+    };
+    unsigned long long size;
+    unsigned int ipcHandleTypes;
+    unsigned int flags;
+} CUlogicalEndpointProp;
 
 typedef enum {
     CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
@@ -1099,6 +1123,9 @@ HAMI_SIZE(CUmulticastObjectProp, 32);
 HAMI_AT(CUmulticastObjectProp, size, 8);
 HAMI_AT(CUmulticastObjectProp, handleTypes, 16);
 HAMI_AT(CUmulticastObjectProp, flags, 24);
+HAMI_SIZE(CUlogicalEndpointProp, 24);
+HAMI_AT(CUlogicalEndpointProp, size, 8);
+HAMI_AT(CUlogicalEndpointProp, flags, 20);
 HAMI_SIZE(CUmemPoolProps, 88);
 HAMI_AT(CUmemPoolProps, location, 8);
 HAMI_AT(CUmemPoolProps, win32SecurityAttributes, 16);
@@ -1428,7 +1455,7 @@ CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
 
-/* Virtual memory and multicast */
+/* Virtual memory, multicast and logical endpoints */
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment,
                              CUdeviceptr wanted, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
@@ -1471,6 +1498,18 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice devi
                            size_t multicast_offset, size_t size);
 CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *properties,
                                    CUmulticastGranularity_flags option);
+CUresult cuLogicalEndpointIdReserve(CUlogicalEndpointId *base, cuuint32_t count);
+CUresult cuLogicalEndpointIdRelease(CUlogicalEndpointId base, cuuint32_t count);
+CUresult cuLogicalEndpointCreate(CUlogicalEndpointId id, const CUlogicalEndpointProp *properties);
+CUresult cuLogicalEndpointDestroy(CUlogicalEndpointId id);
+CUresult cuLogicalEndpointQuery(CUlogicalEndpointId id, cuuint32_t count, int *ready);
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId id, CUdevice device, cuuint64_t offset,
+                                  CUmemGenericAllocationHandle memory, cuuint64_t memory_offset,
+                                  cuuint64_t size, unsigned long long flags);
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId id, CUdevice device, cuuint64_t offset,
+                                   void *address, cuuint64_t size, unsigned long long flags);
+CUresult cuLogicalEndpointUnbind(CUlogicalEndpointId id, CUdevice device, cuuint64_t offset,
+                                 cuuint64_t size);
 
 /* Arrays */
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor);

@@ -107,16 +107,10 @@ SIM_EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast,
 
 /* ---- Binding ---- */
 
-struct wish {
-    CUdevice ordinal; /* -1: the memory's */
-    uint64_t offset, memory_offset, bytes;
-    unsigned long long flags;
-};
-
 /* The real driver waits for devices that other processes have not added yet; a team of one process
  * could wait for ever, and is refused. */
 static CUresult bind(struct sim_physical *team, struct sim_handle *memory, CUdevice on,
-                     uint64_t memory_bytes, const struct wish *wish)
+                     uint64_t memory_bytes, const struct sim_wish *wish)
 {
     CUdevice ordinal = wish->ordinal < 0 ? on : wish->ordinal;
     struct sim_binding *binding;
@@ -145,17 +139,23 @@ static CUresult bind(struct sim_physical *team, struct sim_handle *memory, CUdev
     return CUDA_SUCCESS;
 }
 
-static CUresult bind_memory(CUmemGenericAllocationHandle multicast,
-                            CUmemGenericAllocationHandle value, const struct wish *wish)
+CUresult sim_team_bind_handle(struct sim_physical *team, CUmemGenericAllocationHandle value,
+                              const struct sim_wish *wish)
 {
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    struct sim_handle *memory;
+    struct sim_handle *memory = sim_handle_held(value);
+
+    if (!memory || memory->physical->team)
+        return CUDA_ERROR_INVALID_VALUE;
+    return bind(team, memory, memory->physical->ordinal, memory->physical->bytes, wish);
+}
+
+static CUresult bind_memory(CUmemGenericAllocationHandle multicast,
+                            CUmemGenericAllocationHandle value, const struct sim_wish *wish)
+{
+    CUresult result;
 
     sim_memory_lock();
-    memory = sim_handle_held(value);
-    if (memory && !memory->physical->team)
-        result = bind(team_of(multicast), memory, memory->physical->ordinal,
-                      memory->physical->bytes, wish);
+    result = sim_team_bind_handle(team_of(multicast), value, wish);
     sim_memory_unlock();
     return result;
 }
@@ -166,7 +166,7 @@ SIM_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast,
 {
     SIM_ENTER(cuMulticastBindMem);
     return bind_memory(multicast, memory,
-                       &(struct wish){-1, multicast_offset, memory_offset, size, flags});
+                       &(struct sim_wish){-1, multicast_offset, memory_offset, size, flags});
 }
 
 SIM_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
@@ -178,24 +178,29 @@ SIM_EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast
     if (!sim_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     return bind_memory(multicast, memory,
-                       &(struct wish){device, multicast_offset, memory_offset, size, flags});
+                       &(struct sim_wish){device, multicast_offset, memory_offset, size, flags});
 }
 
-/* Memory of cuMemCreate at an address, or of a pool. */
-static CUresult bind_address(CUmemGenericAllocationHandle multicast, CUdeviceptr address,
-                             const struct wish *given)
+CUresult sim_team_bind_range(struct sim_physical *team, CUdeviceptr address,
+                             const struct sim_wish *given)
 {
-    struct wish wish = *given;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    struct sim_range *range;
+    struct sim_wish wish = *given;
+    struct sim_range *range = sim_range_find(address);
+
+    if (!range || (range->kind != SIM_RANGE_MAPPED && range->kind != SIM_RANGE_ASYNC))
+        return CUDA_ERROR_INVALID_VALUE;
+    wish.memory_offset = address - range->base;
+    return bind(team, range->kind == SIM_RANGE_MAPPED ? range->owner : NULL, range->ordinal,
+                range->bytes, &wish);
+}
+
+static CUresult bind_address(CUmemGenericAllocationHandle multicast, CUdeviceptr address,
+                             const struct sim_wish *wish)
+{
+    CUresult result;
 
     sim_memory_lock();
-    range = sim_range_find(address);
-    if (range && (range->kind == SIM_RANGE_MAPPED || range->kind == SIM_RANGE_ASYNC)) {
-        wish.memory_offset = address - range->base;
-        result = bind(team_of(multicast), range->kind == SIM_RANGE_MAPPED ? range->owner : NULL,
-                      range->ordinal, range->bytes, &wish);
-    }
+    result = sim_team_bind_range(team_of(multicast), address, wish);
     sim_memory_unlock();
     return result;
 }
@@ -205,7 +210,8 @@ SIM_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast,
                                         unsigned long long flags)
 {
     SIM_ENTER(cuMulticastBindAddr);
-    return bind_address(multicast, address, &(struct wish){-1, multicast_offset, 0, size, flags});
+    return bind_address(multicast, address,
+                        &(struct sim_wish){-1, multicast_offset, 0, size, flags});
 }
 
 SIM_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast, CUdevice device,
@@ -216,28 +222,32 @@ SIM_EXPORT CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicas
     if (!sim_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     return bind_address(multicast, address,
-                        &(struct wish){device, multicast_offset, 0, size, flags});
+                        &(struct sim_wish){device, multicast_offset, 0, size, flags});
+}
+
+CUresult sim_team_unbind(struct sim_physical *team, CUdevice device, uint64_t offset,
+                         uint64_t bytes)
+{
+    for (struct sim_binding **place = team ? &team->bindings : NULL; place && *place;
+         place = &(*place)->next)
+        if ((*place)->ordinal == device && (*place)->offset == offset &&
+            (*place)->bytes == bytes) {
+            binding_end(place);
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device,
                                       size_t multicast_offset, size_t size)
 {
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    struct sim_physical *team;
+    CUresult result;
 
     SIM_ENTER(cuMulticastUnbind);
     if (!sim_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     sim_memory_lock();
-    team = team_of(multicast);
-    for (struct sim_binding **place = team ? &team->bindings : NULL; place && *place;
-         place = &(*place)->next)
-        if ((*place)->ordinal == device && (*place)->offset == multicast_offset &&
-            (*place)->bytes == size) {
-            binding_end(place);
-            result = CUDA_SUCCESS;
-            break;
-        }
+    result = sim_team_unbind(team_of(multicast), device, multicast_offset, size);
     sim_memory_unlock();
     return result;
 }

@@ -7,7 +7,7 @@
 
 struct sim_binding;
 
-/* Memory, or a multicast team. */
+/* Memory, or a multicast team (a logical endpoint is one, too). */
 struct sim_physical {
     uint64_t id; /* in the ledger; 0: host memory, or a team */
     uint64_t bytes, serial;
@@ -41,6 +41,21 @@ void sim_handle_check(struct sim_handle *handle);
 struct sim_physical *sim_physical_new(void);
 void sim_physical_drop(struct sim_physical *physical);
 struct sim_physical *sim_physical_numbered(uint64_t serial);
+
+/* What is to be bound to a team, and where. */
+struct sim_wish {
+    CUdevice ordinal; /* -1: the memory's */
+    uint64_t offset, memory_offset, bytes;
+    unsigned long long flags;
+};
+/* These refuse a team that is NULL. */
+CUresult sim_team_bind_handle(struct sim_physical *team, CUmemGenericAllocationHandle value,
+                              const struct sim_wish *wish);
+/* Memory of cuMemCreate at an address, or of a pool. */
+CUresult sim_team_bind_range(struct sim_physical *team, CUdeviceptr address,
+                             const struct sim_wish *given);
+CUresult sim_team_unbind(struct sim_physical *team, CUdevice device, uint64_t offset,
+                         uint64_t bytes);
 /* Everything bound to a team comes loose. */
 void sim_team_unbind_all(struct sim_physical *team);
 

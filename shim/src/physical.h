@@ -1,7 +1,7 @@
 /* Physical allocations of cuMemCreate. The driver frees one when nothing refers to it any more: no
  * handle (each creation, retention and import is one, and each release ends one), no mapping, no
- * multicast binding, no array's tile, no descriptor that it was exported as. Until then it is
- * charged.
+ * binding to a multicast object or a logical endpoint, no array's tile, no descriptor that it was
+ * exported as. Until then it is charged.
  *
  * Handles of other kinds are here too, charged with nothing, where something depends on how long
  * they live: multicast objects, and imports. */
@@ -49,7 +49,7 @@ void hami_exports_forget(struct hami_physical *physical);
 struct hami_physical *hami_exports_next_closed(void);
 void hami_exports_reset(void);
 
-/* Multicast bindings (multicast.c): end those of an object that goes. */
+/* Bindings to multicast objects (multicast.c): end those of one that goes. */
 void hami_multicast_gone(struct hami_physical *multicast);
 void hami_multicast_reset(void);
 void hami_tiles_reset(void); /* tiles.c */

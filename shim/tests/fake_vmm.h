@@ -269,6 +269,39 @@ static CUresult fake_cuMulticastUnbind(CUmemGenericAllocationHandle multicast, C
     return CUDA_SUCCESS;
 }
 
+/* An endpoint's bindings, beside those of multicast objects. */
+#define FAKE_ENDPOINT(id) (UINT64_C(0x10000) + (id))
+
+static CUresult fake_cuLogicalEndpointBindMem(CUlogicalEndpointId id, CUdevice device,
+                                              cuuint64_t start, CUmemGenericAllocationHandle memory,
+                                              cuuint64_t memory_offset, cuuint64_t size,
+                                              unsigned long long flags)
+{
+    (void)device;
+    return fake_cuMulticastBindMem(FAKE_ENDPOINT(id), start, memory, memory_offset, size, flags);
+}
+
+static CUresult fake_cuLogicalEndpointBindAddr(CUlogicalEndpointId id, CUdevice device,
+                                               cuuint64_t start, void *address, cuuint64_t size,
+                                               unsigned long long flags)
+{
+    return fake_cuMulticastBindAddr_v2(FAKE_ENDPOINT(id), device, start, (uintptr_t)address, size,
+                                       flags);
+}
+
+static CUresult fake_cuLogicalEndpointUnbind(CUlogicalEndpointId id, CUdevice device,
+                                             cuuint64_t start, cuuint64_t size)
+{
+    if (taken_or(CUDA_SUCCESS) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    return fake_cuMulticastUnbind(FAKE_ENDPOINT(id), device, start, size);
+}
+
+static CUresult fake_cuLogicalEndpointDestroy(CUlogicalEndpointId id)
+{
+    return fake_cuLogicalEndpointUnbind(id, 0, 0, SIZE_MAX);
+}
+
 static CUresult fake_cuMemMapArrayAsync(CUarrayMapInfo *maps, unsigned int count, CUstream stream)
 {
     (void)maps;
@@ -297,6 +330,10 @@ static inline void fake_vmm_start(uint64_t limit)
     fake_real.cuMulticastBindMem = fake_cuMulticastBindMem;
     fake_real.cuMulticastBindAddr_v2 = fake_cuMulticastBindAddr_v2;
     fake_real.cuMulticastUnbind = fake_cuMulticastUnbind;
+    fake_real.cuLogicalEndpointBindMem = fake_cuLogicalEndpointBindMem;
+    fake_real.cuLogicalEndpointBindAddr = fake_cuLogicalEndpointBindAddr;
+    fake_real.cuLogicalEndpointUnbind = fake_cuLogicalEndpointUnbind;
+    fake_real.cuLogicalEndpointDestroy = fake_cuLogicalEndpointDestroy;
     fake_real.cuMemMapArrayAsync = fake_cuMemMapArrayAsync;
     fake_real.cuMemMapArrayAsync_ptsz = fake_cuMemMapArrayAsync;
 }

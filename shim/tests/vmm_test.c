@@ -427,6 +427,39 @@ static void binding_an_address_holds_what_is_mapped_there(void)
     EXPECT(fake_charged[0] == 0 && charged_is_given());
 }
 
+static void what_is_bound_to_a_logical_endpoint_is_held(void)
+{
+    CUmemGenericAllocationHandle one, two;
+    void *address = (void *)(uintptr_t)0x40000000;
+
+    fake_vmm_start(100 * MIB);
+    one = create(10 * MIB);
+    two = create(20 * MIB);
+    EXPECT(cuMemMap((uintptr_t)address, 20 * MIB, 0, two, 0) == CUDA_SUCCESS);
+    EXPECT(cuLogicalEndpointBindMem(7, 0, 0, one, 0, 10 * MIB, 0) == CUDA_SUCCESS);
+    EXPECT(cuLogicalEndpointBindAddr(8, 0, 0, address, 20 * MIB, 0) == CUDA_SUCCESS);
+    EXPECT(cuMemRelease(one) == CUDA_SUCCESS && cuMemRelease(two) == CUDA_SUCCESS);
+    EXPECT(cuMemUnmap((uintptr_t)address, 20 * MIB) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 30 * MIB && charged_is_given());
+    EXPECT(cuLogicalEndpointDestroy(9) == CUDA_SUCCESS && fake_charged[0] == 30 * MIB);
+    EXPECT(cuLogicalEndpointUnbind(7, 1, 0, 10 * MIB) == CUDA_SUCCESS); /* not that device's */
+    EXPECT(fake_charged[0] == 30 * MIB);
+    refuse_next = true;
+    EXPECT(cuLogicalEndpointUnbind(7, 0, 0, 10 * MIB) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(fake_charged[0] == 30 * MIB);
+    EXPECT(cuLogicalEndpointUnbind(7, 0, 0, 10 * MIB) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 20 * MIB);
+    refuse_next = true;
+    EXPECT(cuLogicalEndpointDestroy(8) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(fake_charged[0] == 20 * MIB);
+    EXPECT(cuLogicalEndpointDestroy(8) == CUDA_SUCCESS);
+    EXPECT(fake_charged[0] == 0 && charged_is_given());
+    one = create(4 * MIB);
+    refuse_next = true;
+    EXPECT(cuLogicalEndpointBindMem(7, 0, 0, one, 0, 4 * MIB, 0) == CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemRelease(one) == CUDA_SUCCESS && fake_charged[0] == 0);
+}
+
 static CUarrayMapInfo tile(uintptr_t array, unsigned int x, CUmemGenericAllocationHandle memory)
 {
     CUarrayMapInfo map = {
@@ -600,6 +633,7 @@ int main(void)
     an_export_to_a_fabric_is_no_reference_but_its_import_is();
     what_is_bound_to_a_multicast_object_is_held();
     binding_an_address_holds_what_is_mapped_there();
+    what_is_bound_to_a_logical_endpoint_is_held();
     memory_in_a_sparse_array_is_held_until_unmapped_replaced_or_the_array_goes();
     memory_in_the_next_array_of_the_same_handle_is_held();
     any_order_of_calls_charges_what_the_device_gave();

@@ -354,6 +354,27 @@ def test_bound_memory_is_held(tenant: MakesTenant):
         assert a.charged_and_granted() == (0, 0)
 
 
+def test_memory_bound_to_a_logical_endpoint_is_held(tenant: MakesTenant):
+    a = tenant(100 * MIB)
+    with a.runs() as program:
+        program.does("endpoint", "e", 32 * MIB)
+        program.does("create", "h", 0, 32 * MIB)
+        program.does("endpoint_bind", "e", "h", 32 * MIB)
+        program.does("release", "h")
+        assert a.charged_and_granted() == (32 * MIB, 32 * MIB)
+        program.does("endpoint_unbind", "e", 32 * MIB)
+        assert a.charged_and_granted() == (0, 0)
+        program.does("create", "h", 0, 32 * MIB)
+        program.does("reserve", "x", 32 * MIB)
+        program.does("map", "x", 0, 32 * MIB, "h")
+        program.does("endpoint_bind_address", "e", "x", 32 * MIB)
+        program.does("release", "h")
+        program.does("unmap", "x", 0, 32 * MIB)
+        assert a.charged_and_granted() == (32 * MIB, 32 * MIB)
+        program.does("endpoint_destroy", "e")
+        assert a.charged_and_granted() == (0, 0)
+
+
 def test_memory_in_a_sparse_array_is_held(tenant: MakesTenant):
     a = tenant(100 * MIB)
     with a.runs() as program:

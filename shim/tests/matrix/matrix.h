@@ -79,6 +79,7 @@ struct stage {
     CUgreenCtx green;
     CUmemoryPool pool;
     CUmemGenericAllocationHandle handle, team;
+    CUlogicalEndpointId endpoint;
     CUexternalMemory external;
     CUarray array;
     CUmipmappedArray mipmap;

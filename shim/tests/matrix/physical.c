@@ -234,7 +234,82 @@ static int unbind_and_dissolve(struct stage *s)
     return result ? result : dissolve(s);
 }
 
+/* ---- At logical endpoints ---- */
+
+static int an_endpoint(struct stage *s)
+{
+    CUlogicalEndpointProp properties = {.type = CU_LOGICAL_ENDPOINT_TYPE_UNICAST, .size = GRANULE};
+    CUresult result = cuLogicalEndpointIdReserve(&s->endpoint, 1);
+    int ready = 0;
+
+    properties.unicast.device = s->device;
+    if (result == CUDA_SUCCESS)
+        result = cuLogicalEndpointCreate(s->endpoint, &properties);
+    if (result == CUDA_SUCCESS)
+        result = cuLogicalEndpointQuery(s->endpoint, 1, &ready);
+    return result == CUDA_SUCCESS && !ready ? NOT_SO : (int)result;
+}
+
+static int an_endpoint_and_mapped(struct stage *s)
+{
+    int result = an_endpoint(s);
+
+    return result ? result : mapped(s);
+}
+
+CALL(cuLogicalEndpointBindMem)
+{
+    return (int)s->api->cuLogicalEndpointBindMem(s->endpoint, s->device, 0, s->handle, 0, GRANULE,
+                                                 0);
+}
+
+CALL(cuLogicalEndpointBindAddr)
+{
+    return (int)s->api->cuLogicalEndpointBindAddr(s->endpoint, s->device, 0,
+                                                  (void *)(uintptr_t)s->reserved, GRANULE, 0);
+}
+
+CALL(cuLogicalEndpointUnbind)
+{
+    return (int)s->api->cuLogicalEndpointUnbind(s->endpoint, s->device, 0, GRANULE);
+}
+
+CALL(cuLogicalEndpointDestroy)
+{
+    return (int)s->api->cuLogicalEndpointDestroy(s->endpoint);
+}
+
+static int release_number(struct stage *s)
+{
+    return (int)cuLogicalEndpointIdRelease(s->endpoint, 1);
+}
+
+static int bound_at_endpoint(struct stage *s)
+{
+    int result = an_endpoint_and_mapped(s);
+
+    return result ? result : call_cuLogicalEndpointBindMem(s);
+}
+
+static int end_endpoint(struct stage *s)
+{
+    int result = call_cuLogicalEndpointDestroy(s);
+
+    return result ? result : release_number(s);
+}
+
+static int end_endpoint_and_unmap(struct stage *s)
+{
+    int result = end_endpoint(s);
+
+    return result ? result : unmap_all(s);
+}
+
 static const struct snippet all[] = {
+    SNIPPET(cuLogicalEndpointBindAddr, an_endpoint_and_mapped, end_endpoint_and_unmap),
+    SNIPPET(cuLogicalEndpointBindMem, an_endpoint_and_mapped, end_endpoint_and_unmap),
+    SNIPPET(cuLogicalEndpointDestroy, an_endpoint, release_number),
+    SNIPPET(cuLogicalEndpointUnbind, bound_at_endpoint, end_endpoint_and_unmap),
     SNIPPET(cuMemCreate, nothing, call_cuMemRelease),
     SNIPPET(cuMemExportToShareableHandle, call_cuMemCreate, close_and_release),
     SNIPPET(cuMemImportFromShareableHandle, nothing, call_cuMemRelease),

@@ -17,6 +17,7 @@ static CUdeviceptr addresses[128];
 static CUmemoryPool pools[128];
 static CUstream streams[128];
 static CUmemGenericAllocationHandle handles[128];
+static CUlogicalEndpointId endpoints[128];
 static int descriptors[128];
 static CUgraph graphs[128];
 static CUgraphNode last_nodes[128]; /* of each graph */
@@ -214,6 +215,18 @@ static CUresult make_multicast(CUmemGenericAllocationHandle *handle, size_t size
     return result == CUDA_SUCCESS ? cuMulticastAddDevice(*handle, device) : result;
 }
 
+static CUresult make_endpoint(CUlogicalEndpointId *id, size_t size)
+{
+    CUlogicalEndpointProp properties = {.type = CU_LOGICAL_ENDPOINT_TYPE_UNICAST, .size = size};
+    CUresult result = cuLogicalEndpointIdReserve(id, 1);
+    int ready = 0;
+
+    properties.unicast.device = device;
+    if (result == CUDA_SUCCESS)
+        result = cuLogicalEndpointCreate(*id, &properties);
+    return result == CUDA_SUCCESS ? cuLogicalEndpointQuery(*id, 1, &ready) : result;
+}
+
 static CUresult map_tile(CUarray array, unsigned int x, CUmemGenericAllocationHandle memory)
 {
     CUarrayMapInfo map = {
@@ -254,6 +267,27 @@ static int do_bindings(const struct words *line)
                      line->count > 3 ? handles[name(line, 3)] : 0));
     else if (is(line, "array_destroy"))
         say(cuArrayDestroy(arrays[name(line, 1)]));
+    else
+        return 0;
+    return 1;
+}
+
+static int do_endpoints(const struct words *line)
+{
+    CUlogicalEndpointId *id = &endpoints[name(line, 1)];
+    void *address = (void *)(uintptr_t)addresses[name(line, 2)];
+
+    if (is(line, "endpoint"))
+        say(make_endpoint(id, number(line, 2)));
+    else if (is(line, "endpoint_bind")) /* endpoint handle size */
+        say(cuLogicalEndpointBindMem(*id, device, 0, handles[name(line, 2)], 0, number(line, 3),
+                                     0));
+    else if (is(line, "endpoint_bind_address"))
+        say(cuLogicalEndpointBindAddr(*id, device, 0, address, number(line, 3), 0));
+    else if (is(line, "endpoint_unbind"))
+        say(cuLogicalEndpointUnbind(*id, device, 0, number(line, 2)));
+    else if (is(line, "endpoint_destroy"))
+        say(cuLogicalEndpointDestroy(*id));
     else
         return 0;
     return 1;
@@ -569,8 +603,8 @@ int main(void)
         if (line.count == 0)
             continue;
         if (!do_process(&line) && !do_async(&line) && !do_pools(&line) && !do_streams(&line) &&
-            !do_physical(&line) && !do_bindings(&line) && !do_graphs(&line) && !do_modules(&line) &&
-            !do_others(&line))
+            !do_physical(&line) && !do_bindings(&line) && !do_endpoints(&line) &&
+            !do_graphs(&line) && !do_modules(&line) && !do_others(&line))
             return 2;
     }
     return 0;

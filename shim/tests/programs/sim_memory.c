@@ -126,6 +126,14 @@
     CALL(cuMulticastBindAddr_v2, (12345, 0, 0, 12345, 1, 0))                                       \
     CALL(cuMulticastUnbind, (12345, 0, 0, 1))                                                      \
     CALL(cuMulticastGetGranularity, (NULL, NULL, 0))                                               \
+    CALL(cuLogicalEndpointIdReserve, (NULL, 1))                                                    \
+    CALL(cuLogicalEndpointIdRelease, (12345, 1))                                                   \
+    CALL(cuLogicalEndpointCreate, (12345, NULL))                                                   \
+    CALL(cuLogicalEndpointDestroy, (12345))                                                        \
+    CALL(cuLogicalEndpointQuery, (12345, 1, NULL))                                                 \
+    CALL(cuLogicalEndpointBindMem, (12345, 0, 0, 12345, 0, 1, 0))                                  \
+    CALL(cuLogicalEndpointBindAddr, (12345, 0, 0, NULL, 1, 0))                                     \
+    CALL(cuLogicalEndpointUnbind, (12345, 0, 0, 1))                                                \
     CALL(cuArrayCreate, (NULL, NULL))                                                              \
     CALL(cuArrayCreate_v2, (NULL, NULL))                                                           \
     CALL(cuArrayGetDescriptor, (NULL, NULL))                                                       \
