@@ -9,7 +9,9 @@ import pytest
 from .world_process import until
 from .world_recount import Amount
 
-ALL = "nodes, pods, quotas, elastic quotas, composite quotas, quota trees, disruption budgets"
+ALL = (
+    "nodes, pods, quotas, elastic quotas, composite quotas, quota trees, disruption budgets, agents"
+)
 SOON = {"bind_timeout": "500ms"}
 
 
