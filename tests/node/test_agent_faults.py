@@ -350,7 +350,7 @@ class Watched(KubeClient):
         raise AssertionError("an agent binds nobody")
 
 
-async def test_the_agent_writes_statuses_and_events_and_nothing_else(monkeypatch):
+async def test_the_agent_writes_statuses_events_and_its_lease_and_nothing_else(monkeypatch):
     Watched.written = written = set()
     monkeypatch.setattr(agent, "KubeClient", Watched)
     async with World() as world:
@@ -369,6 +369,8 @@ async def test_the_agent_writes_statuses_and_events_and_nothing_else(monkeypatch
         ("patch", "nodes/status"),
         ("create", "events"),
         ("patch", "events"),
+        ("create", "leases"),
+        ("patch", "leases"),
     }
 
 
