@@ -144,7 +144,7 @@ def test_of_a_job_that_has_ended_nothing_is_left(node, agent):
     node.nothing_is_left()
 
 
-def test_the_agent_writes_nothing_but_status_and_events(node, agent):
+def test_the_agent_writes_nothing_but_status_events_and_its_lease(node, agent):
     names = ["a", "b", "c"]
     node.cluster.add_pods(*(a_running_pod(name, mock=1, mockmem=1000) for name in names))
     node.starts(*names)
@@ -158,6 +158,11 @@ def test_the_agent_writes_nothing_but_status_and_events(node, agent):
     writes = [w for w in node.cluster.plane.writes() if w.user == account and w.agent]
     assert {(w.verb, w.what) for w in writes} <= {
         ("patch", "pods/status"), ("patch", "nodes/status"), ("create", "events"), ("patch", "events"),
+        ("create", "leases"), ("patch", "leases"),
     }  # fmt: skip
-    assert {w.status for w in writes} <= {200, 201}
+    # It patches its Lease, and makes it where there is none yet.
+    absent = [w for w in writes if w.status == 404]
+    assert {(w.verb, w.what) for w in absent} <= {("patch", "leases")}
+    assert len(absent) <= 1
+    assert {w.status for w in writes if w not in absent} <= {200, 201}
     assert sorted(w.name for w in writes if w.what == "pods/status") == names
