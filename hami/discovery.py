@@ -25,18 +25,19 @@ _PROFILES = (".yaml", ".yml")
 class Plugin:
     """A plugin as it was found: its entry point's name, the object, and where it came from.
 
-    ``sections`` are the sections of the device configuration that are the plugin's.
+    ``section`` of the device configuration is the plugin's beside that of its name; empty: none.
     """
 
     name: str
     object: object
     distribution: str
     version: str = ""
+    section: str = ""
 
     @property
     def sections(self) -> tuple[str, ...]:
-        section: str = getattr(self.object, "config_section", "")
-        return (self.name, section) if section else (self.name,)
+        """Of the device configuration, those that it reads."""
+        return (self.name, self.section) if self.section else (self.name,)
 
 
 def refuse_broken(problem: PluginRejected) -> None:
@@ -95,9 +96,10 @@ def profile_plugins(folder: Path) -> list[Plugin]:
         raise ConfigError(
             f"profiles {folder}: {cause}; name a readable folder with vendor profiles in YAML"
         ) from error
+    found = [(file, ProfileVendor(text, str(file))) for file, text in texts]
     return [
-        Plugin(f"profile {file.name}", ProfileVendor(text, str(file)), str(file))
-        for file, text in texts
+        Plugin(f"profile {file.name}", vendor, str(file), section=vendor.config_section)
+        for file, vendor in found
     ]
 
 
