@@ -11,11 +11,21 @@ static struct hami_stream *stream_at(struct hami_compute *compute, uint64_t key,
     return &compute->streams[(hash + probe) & (HAMI_STREAMS - 1)];
 }
 
-/* The last few streams that were made are listed, for those who need to know of all. */
+/* A stream is listed for those who need to know of all: where one is that is gone by now, however
+ * many come and go; and where more are there at a time than are listed, in turn. */
 static void list(struct hami_compute *compute, struct hami_stream *stream)
 {
     uint32_t place = atomic_fetch_add_explicit(&compute->listed, 1, memory_order_relaxed);
 
+    for (uint32_t tries = 1; place >= HAMI_STREAMS_LISTED && tries < HAMI_STREAMS_LISTED; tries++) {
+        const struct hami_stream *there = atomic_load_explicit(
+            &compute->list[place % HAMI_STREAMS_LISTED], memory_order_relaxed);
+
+        if (there && (there == stream || atomic_load_explicit(&there->key, memory_order_relaxed) ==
+                                             STREAM_GONE))
+            break;
+        place++;
+    }
     atomic_store_explicit(&stream->end, 0, memory_order_relaxed);
     atomic_store_explicit(&stream->alone, 0, memory_order_relaxed);
     atomic_store_explicit(&compute->list[place % HAMI_STREAMS_LISTED], stream,
@@ -104,11 +114,22 @@ static int64_t last_end(struct hami_compute *compute, const struct hami_work *wo
     return last;
 }
 
+/* The last of all ends moves no further than any one of them. Beyond that it was other threads,
+ * which make and forget streams and launch meanwhile, and pay for that themselves. */
+static int64_t caused(int64_t moved, int64_t one, int64_t other)
+{
+    int64_t least = one < other ? one : other;
+    int64_t most = one < other ? other : one;
+
+    least = least < 0 ? least : 0;
+    most = most > 0 ? most : 0;
+    return moved < least ? least : moved > most ? most : moved;
+}
+
 int64_t hami_restate(struct hami_compute *compute, const struct hami_work *work, int64_t others,
                      int64_t later, int64_t unforeseen)
 {
     int64_t before = last_end(compute, work, others);
-    int64_t moved;
 
     if (hami_stream_lives(work)) {
         atomic_fetch_add_explicit(&work->stream->end, later, memory_order_relaxed);
@@ -117,13 +138,7 @@ int64_t hami_restate(struct hami_compute *compute, const struct hami_work *work,
     }
     atomic_fetch_add_explicit(&work->share->queue, unforeseen, memory_order_relaxed);
     atomic_fetch_add_explicit(&work->share->restated, unforeseen, memory_order_relaxed);
-    moved = last_end(compute, work, others) - before;
-    /* Other threads launch meanwhile, and pay for that themselves. */
-    if (later < 0 && unforeseen <= 0)
-        return moved > 0 ? 0 : moved < later ? later : moved;
-    if (later > 0 && unforeseen >= 0)
-        return moved < 0 ? 0 : moved > later ? later : moved;
-    return moved;
+    return caused(last_end(compute, work, others) - before, later, unforeseen);
 }
 
 static int64_t scaled(int64_t end, int64_t now, int64_t part, int64_t of)
@@ -149,7 +164,8 @@ int64_t hami_rescale(struct hami_compute *compute, const struct hami_work *work,
         alone = atomic_load_explicit(&stream->alone, memory_order_relaxed);
         atomic_store_explicit(&stream->end, end > alone ? end : alone, memory_order_relaxed);
     }
-    return last_end(compute, work, others) - before;
+    return caused(last_end(compute, work, others) - before,
+                  scaled(before, now, part, of) - before, 0);
 }
 
 static void put_off(_Atomic int64_t *end, int64_t now, int64_t later)

@@ -495,6 +495,22 @@ static void the_longest_of_streams_counts(void)
     }
 }
 
+/* However many streams come and go, one that stays is not lost sight of. */
+static void the_end_of_a_stream_counts_as_long_as_it_is_there(void)
+{
+    struct hami_launcher launcher = {0};
+    struct hami_work first;
+
+    with_function(7, 8 * MS);
+    side_by_side();
+    first = admitted(&launcher, 7, 100);
+    for (uint64_t i = 0; i < 3 * HAMI_STREAMS_LISTED; i++)
+        hami_compute_forget_stream(compute, admitted(&launcher, 7, 1000 + i).stream_key);
+    EXPECT(charged(&launcher) == 8 * MS * (3 * HAMI_STREAMS_LISTED + 1) / 64);
+    hami_settle(compute, &first, S, 0, 8 * MS, 48 * MS, true);
+    EXPECT(charged(&launcher) == 48 * MS);
+}
+
 static void the_first_measurement_settles_what_went_before(void)
 {
     struct hami_launcher launcher = {0};
@@ -709,6 +725,7 @@ int main(void)
     a_refused_launch_is_not_charged();
     what_took_longer_is_charged_longer();
     the_longest_of_streams_counts();
+    the_end_of_a_stream_counts_as_long_as_it_is_there();
     the_first_measurement_settles_what_went_before();
     what_cannot_be_measured_is_like_the_rest();
     charges_are_corrected_by_what_the_monitor_sees();
