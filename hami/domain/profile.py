@@ -124,6 +124,8 @@ class VendorProfile:
     ``type_match``: a model named by ``use_type`` matches as a substring, as HAMi does it, or
     exactly; always without regard to case.
     ``hidden_env``: variables that make a runtime show no device, until a slice's CDI spec does.
+    ``guarded_paths``: where containers have what limits them, or where a runtime takes devices
+    from: a pod with slices may mount no volume at, above or below one.
     """
 
     key: VendorKey
@@ -144,6 +146,7 @@ class VendorProfile:
     lock: Literal["mutex", "private", "none"] = "mutex"
     runtime_class: str = ""
     hidden_env: Mapping[str, str] = field(default_factory=_no_variables)
+    guarded_paths: tuple[str, ...] = ()
     modes: Mapping[str, ModeRules] = field(default_factory=_no_modes)
 
     def rules(self, mode: str) -> ModeRules:

@@ -29,7 +29,7 @@ from hami.domain.objects import (
     Volume,
     VolumeMount,
 )
-from hami.policy.escapes import may_cover_pages
+from hami.policy.escapes import may_cover
 
 
 class HasMetadata(Protocol):
@@ -155,7 +155,7 @@ class _ReadMount(VolumeMount, frozen=True):
 class _ReadContainer(Container, frozen=True):
     """Without its environment, which is most of a pod and matters at admission alone.
 
-    Of its mounts only those that may cover limits pages are kept: nobody asks for the others.
+    Of its mounts only those are kept that may lead out of a slice: nobody asks for the others.
     """
 
     env: list[EnvVar] | None = msgspec.field(default=None, name="-")
@@ -163,7 +163,7 @@ class _ReadContainer(Container, frozen=True):
 
     def __post_init__(self) -> None:
         if self.volume_mounts is not None:
-            kept = [mount for mount in self.volume_mounts if may_cover_pages(mount.mount_path)]
+            kept = [mount for mount in self.volume_mounts if may_cover(mount.mount_path)]
             msgspec.structs.force_setattr(self, "volume_mounts", kept or None)
 
 

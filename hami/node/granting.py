@@ -75,7 +75,7 @@ class Granting:
             return Refused(f"{who}: its pod asks for no device of a vendor that is known here")
         if account.problems:
             return Refused(f"{who}: {'; '.join(account.problems)}")
-        if (escape := escape_of(pod)) is not None:
+        if (escape := escape_of(pod, self._vendors)) is not None:
             return Refused(f"{who}: {escape}: its pod may have no slice")
         generation = self._generation(pod, account.allocation)
         if isinstance(generation, str):

@@ -37,7 +37,7 @@ def parse_pod(
     request = PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
     if not request.vendors:
         return request
-    if (escape := escape_of(pod)) is not None:
+    if (escape := escape_of(pod, vendors)) is not None:
         return Invalid(escape)
     policy = read_policy(pod, defaults)
     return policy if isinstance(policy, Invalid) else replace(request, policy=policy)

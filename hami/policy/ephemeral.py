@@ -36,7 +36,7 @@ def admit_ephemeral(pod: Pod, before: Pod, vendors: VendorRegistry) -> Pod | Den
         if container.name in known:
             containers.append(container)
             continue
-        if (problem := _problem(container, pod, hidden)) is not None:
+        if (problem := _problem(container, pod, vendors, hidden)) is not None:
             return Denied(problem)
         containers.append(_without_devices(container, hidden))
     spec = msgspec.structs.replace(pod.spec, ephemeral_containers=containers)
@@ -48,9 +48,11 @@ def _hidden(vendors: VendorRegistry) -> Mapping[str, str]:
     return {name: text for key in vendors for name, text in vendors[key].profile.hidden_env.items()}
 
 
-def _problem(container: Container, pod: Pod, hidden: Mapping[str, str]) -> str | None:
+def _problem(
+    container: Container, pod: Pod, vendors: VendorRegistry, hidden: Mapping[str, str]
+) -> str | None:
     who = f"ephemeral container {container.name}"
-    if (escape := container_escape(container)) is not None:
+    if (escape := container_escape(container, vendors)) is not None:
         return f"ephemeral {escape}: its pod has slices of devices"
     if container.volume_devices:
         path = container.volume_devices[0].device_path

@@ -2,8 +2,9 @@
 
 A privileged container may use every device of its node. A volume at the slice's limits page lies
 over the page; one above or beside it lets another container of the pod put a file of its own in
-the page's place. Whoever hands out slices asks here: admission, and whoever decides or serves,
-because a pod may have gone past admission.
+the page's place. Other places like it are the vendors' to name (``guarded_paths``). Whoever hands
+out slices asks here: admission, and whoever decides or serves, because a pod may have gone past
+admission.
 """
 
 from __future__ import annotations
@@ -12,49 +13,67 @@ from collections.abc import Iterator
 
 from hami.domain.objects import Container, Pod
 from hami.domain.slices import SEEN_AT
+from hami.policy.ports import VendorRegistry
 
-_PAGES = tuple(SEEN_AT.strip("/").split("/"))
-_PLACES = (_PAGES, ("var", *_PAGES))
-"""Where containers find their limits pages; in nearly every image /var/run is a link to /run."""
-_ABOVE = frozenset(place[:n] for place in _PLACES for n in range(len(place))) - {("var",)}
-"""Folders that hold the pages' own. Not /var, where only the link is."""
+_Parts = tuple[str, ...]
 
 
-def escape_of(pod: Pod) -> str | None:
+def escape_of(pod: Pod, vendors: VendorRegistry) -> str | None:
     """Why this pod may not have a slice, naming the container; None when it may."""
     for container in _containers(pod):
-        if (problem := container_escape(container)) is not None:
+        if (problem := container_escape(container, vendors)) is not None:
             return problem
     return None
 
 
-def container_escape(container: Container) -> str | None:
+def container_escape(container: Container, vendors: VendorRegistry) -> str | None:
     """What is wrong with one container of a pod that has slices."""
     if container.privileged:
         return f"container {container.name} is privileged"
     for path in _paths(container):
-        if not may_cover_pages(path):
+        if not may_cover(path):
             continue
+        mounts = f"container {container.name} mounts a volume at {path}"
         if ".." in path.split("/"):
-            return f"container {container.name} mounts a volume at {path}: write it without '..'"
-        if covers_pages(path):
-            return (
-                f"container {container.name} mounts a volume at {path}, over the limits of its "
-                f"slice at {SEEN_AT}; mount it elsewhere"
-            )
+            return f"{mounts}: write it without '..'"
+        if covers(path, SEEN_AT):
+            return f"{mounts}, over the limits of its slice at {SEEN_AT}; mount it elsewhere"
+        for key in vendors:
+            for place in vendors[key].profile.guarded_paths:
+                if covers(path, place):
+                    return f"{mounts}, over {place}, which is {key}'s; mount it elsewhere"
     return None
 
 
-def may_cover_pages(path: str) -> bool:
-    """A first look, for the many paths that have nothing to do with it."""
-    return "run" in path or ".." in path or not path.strip("/.")
+def may_cover(path: str) -> bool:
+    """A first look, for the many paths that have nothing to do with it: what may be guarded is
+    below /run, /var/run, /etc or /usr.
+    """
+    return any(word in path for word in ("run", "etc", "usr", "..")) or not path.strip("/.")
 
 
-def covers_pages(path: str) -> bool:
-    """A path in a container, without ``..``, is at, above or below the limits pages."""
-    # As kubelet and the runtimes read it: relative to the root, repeated slashes are one.
-    parts = tuple(part for part in path.split("/") if part not in ("", "."))
-    return parts in _ABOVE or any(parts[: len(place)] == place for place in _PLACES)
+def covers(path: str, place: str) -> bool:
+    """A path in a container, without ``..``, is at, above or below ``place``."""
+    parts = _parts(path)
+    return any(_touches(parts, spelled) for spelled in _spelled(_parts(place)))
+
+
+def _parts(path: str) -> _Parts:
+    """As kubelet and the runtimes read it: relative to the root, repeated slashes are one."""
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+def _spelled(place: _Parts) -> tuple[_Parts, ...]:
+    """In nearly every image /var/run is a link to /run."""
+    bare = place[1:] if place[:2] == ("var", "run") else place
+    return (bare, ("var", *bare)) if bare[:1] == ("run",) else (place,)
+
+
+def _touches(parts: _Parts, place: _Parts) -> bool:
+    if parts == ("var",):
+        return False  # Only the link is there.
+    shorter = min(len(parts), len(place))
+    return parts[:shorter] == place[:shorter]
 
 
 def _containers(pod: Pod) -> Iterator[Container]:

@@ -5,6 +5,7 @@ The registry refuses a vendor for each of these rules, and the conformance kit s
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -20,6 +21,7 @@ _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _LONGEST_DOMAIN = 253
 _LONGEST_WORD = 63
+_GUARDED = ("/run/", "/var/run/", "/etc/", "/usr/")
 _QUOTA = "requests."
 """A ResourceQuota writes it before the name of a resource."""
 
@@ -40,9 +42,8 @@ def profile_problems(profile: VendorProfile) -> tuple[str, ...]:
             _wrong_kinds("pod_annotations.", profile.pod_annotations, PodAnnotations),
         )
     )
-    return wrong or tuple(
-        chain(_of_key(profile), _of_resources(profile), _of_annotations(profile), _ranges(profile))
-    )
+    rules = (_of_key, _of_resources, _of_annotations, _of_paths, _ranges)
+    return wrong or tuple(chain.from_iterable(rule(profile) for rule in rules))
 
 
 def annotation_key_problem(key: str) -> str:
@@ -160,6 +161,14 @@ def _of_annotations(profile: VendorProfile) -> Iterator[str]:
     # Two choices may share a key; what is written may be nothing else as well.
     distinct = {key: field for field, key in chosen}
     yield from _shared((*written, *((field, key) for key, field in distinct.items())))
+
+
+def _of_paths(profile: VendorProfile) -> Iterator[str]:
+    """Of a pod's mounts none but those below the same folders are kept in memory."""
+    for path in profile.guarded_paths:
+        if not path.startswith(_GUARDED) or posixpath.normpath(path) != path:
+            folders = ", ".join(_GUARDED)
+            yield f"guarded_paths has {shortened(path)!r}, not a plain path below {folders}"
 
 
 def _shared(named: Iterable[_Named]) -> Iterator[str]:

@@ -175,7 +175,7 @@ class Binder:
             if not isinstance(outcome, PodAllocation):
                 return Bound("refused", f"node {node}: {answers.summary(outcome)}")
             reservation = state.reservations[pod.uid]
-        elif (escape := escape_of(pod)) is not None:
+        elif (escape := escape_of(pod, state.vendors)) is not None:
             state.give_up(pod.uid)  # A container was added since it was filtered.
             return Bound("refused", escape)
         reservation.phase = Phase.BINDING

@@ -123,6 +123,7 @@ class KindKeys:
     """Says of which kind a pod is."""
 
     def __init__(self, vendors: VendorRegistry) -> None:
+        self._vendors = vendors
         self._domains = frozenset(
             name.partition("/")[0] for key in vendors for name in _names(vendors[key].profile)
         )
@@ -139,7 +140,7 @@ class KindKeys:
             spec.priority_class_name,
             spec.active_deadline_seconds,
             spec.affinity,
-            escape_of(pod),
+            escape_of(pod, self._vendors),
         )
         return msgspec.json.encode(parts)
 

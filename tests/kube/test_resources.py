@@ -7,8 +7,8 @@ import json
 from hami.kube.resources import PODS
 
 
-def test_of_a_pod_s_mounts_those_are_kept_that_may_cover_limits_pages() -> None:
-    paths = ["/data", "/run/hami", "/var/run/hami/x", "/", "/./.", "/a/../run", "/srv"]
+def test_of_a_pod_s_mounts_those_are_kept_that_may_lead_out_of_a_slice() -> None:
+    paths = ["/data", "/run/hami", "/var/run/hami/x", "/", "/./.", "/a/../run", "/etc/x", "/srv"]
     mounts = [{"name": "v", "mountPath": path} for path in paths]
     container = {"name": "c", "volumeMounts": mounts, "env": [{"name": "A", "value": "1"}]}
     spec = {

@@ -24,7 +24,7 @@ from hami.policy.profile_vendor import ProfileVendor
 
 from .builders import ACME_YAML, BOLT_YAML, a_container, a_pod
 
-HIDING = f"{ACME_YAML}  hidden_env: {{ACME_SHOWN: nothing}}\n"
+HIDING = f"{ACME_YAML}  hidden_env: {{ACME_SHOWN: nothing}}\n  guarded_paths: [/etc/acme]\n"
 VENDORS = Vendors.of({"acme": ProfileVendor(HIDING), "bolt": ProfileVendor(BOLT_YAML)})
 HIDDEN = [EnvVar(name="ACME_SHOWN", value="nothing")]
 PRIVILEGED = Container(name="d", security_context=SecurityContext(privileged=True))
@@ -81,6 +81,7 @@ def mounting(volume: str, path: str = "/data") -> Container:
     ("container", "text"),
     [
         pytest.param(PRIVILEGED, "ephemeral container d is privileged: its pod has slices of devices", id="privileged"),
+        pytest.param(mounting("empty", "/etc/acme"), "ephemeral container d mounts a volume at /etc/acme, over /etc/acme, which is ACME's; mount it elsewhere: its pod has slices of devices", id="over what the vendor guards"),
         pytest.param(mounting("empty", "/run/hami/acme"), "ephemeral container d mounts a volume at /run/hami/acme, over the limits of its slice at /run/hami; mount it elsewhere: its pod has slices of devices", id="over the limits"),
         pytest.param(Container(name="d", volume_devices=[VolumeDevice(device_path="/dev/x")]), "ephemeral container d has a device at /dev/x: its pod has slices of devices; leave volumeDevices out", id="a block device"),
         pytest.param(mounting("dev"), "ephemeral container d mounts /dev of the node (volume dev): its pod has slices of devices; leave that volume out", id="the node's device files"),

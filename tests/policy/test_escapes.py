@@ -18,10 +18,13 @@ from hami.domain.objects import (
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.slices import SEEN_AT
+from hami.kube.resources import PODS
+from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
-from hami.policy.escapes import covers_pages, escape_of
+from hami.policy.escapes import covers, escape_of
+from hami.policy.profile_vendor import ProfileVendor
 
-from .builders import a_container, a_pod, the_vendors
+from .builders import ACME_YAML, a_container, a_pod, the_vendors
 
 PRIVILEGED = SecurityContext(privileged=True)
 
@@ -32,6 +35,10 @@ def a_mount(path: str) -> Container:
 
 def a_block_device(path: str) -> Container:
     return Container(name="c", volume_devices=[VolumeDevice(device_path=path)])
+
+
+def refusal(container: Container, vendors: Vendors | None = None) -> str | None:
+    return escape_of(Pod(spec=PodSpec(containers=[container])), vendors or the_vendors())
 
 
 @pytest.mark.parametrize(
@@ -59,15 +66,13 @@ def a_block_device(path: str) -> Container:
 )  # fmt: skip
 @pytest.mark.parametrize("of", [a_mount, a_block_device])
 def test_what_covers_the_limits_page(of, path, covers):
-    assert covers_pages(path) is covers
-    assert (escape_of(Pod(spec=PodSpec(containers=[of(path)]))) is not None) is covers
+    assert (refusal(of(path)) is not None) is covers
 
 
 @pytest.mark.parametrize("path", ["/data/../run/hami", "/run/hami/..", "..", "/a/../b"])
 def test_nobody_needs_two_dots(path):
     """What they mean depends on links in the image."""
-    text = escape_of(Pod(spec=PodSpec(containers=[a_mount(path)])))
-    assert text == f"container c mounts a volume at {path}: write it without '..'"
+    assert refusal(a_mount(path)) == f"container c mounts a volume at {path}: write it without '..'"
 
 
 parts = st.sampled_from(["", ".", "run", "hami", "var", "nvidia", "x"])
@@ -76,9 +81,42 @@ parts = st.sampled_from(["", ".", "run", "hami", "var", "nvidia", "x"])
 @given(path=st.lists(parts, max_size=6).map("/".join), end=st.sampled_from(["", "/", "/.", "//"]))
 def test_a_path_covers_the_page_however_it_is_written(path, end):
     written = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
-    assert covers_pages(path + end) == covers_pages(written)
+    assert covers(path + end, SEEN_AT) == covers(written, SEEN_AT)
     if (written + "/").startswith((SEEN_AT + "/", f"/var{SEEN_AT}/")):
-        assert covers_pages(path + end)
+        assert covers(path + end, SEEN_AT)
+
+
+GUARDED = "  guarded_paths: [/var/run/acme-devices, /etc/acme.preload, /run/acme, /usr/lib/acme]\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "over"),
+    [
+        pytest.param("/etc/acme.preload", "/etc/acme.preload", id="the file itself"),
+        pytest.param("/etc//./acme.preload/", "/etc/acme.preload", id="however it is written"),
+        pytest.param("/etc", "/etc/acme.preload", id="its folder, for a helper that renames"),
+        pytest.param("/etc/acme.preload/x", "/etc/acme.preload", id="below it"),
+        pytest.param("/etc/acme.preload.d", None, id="a name that begins alike"),
+        pytest.param("/etc/acme", None, id="another folder of /etc"),
+        pytest.param("/etc/ssl/certs", None, id="what many mount"),
+        pytest.param("/var/run/acme-devices/all", "/var/run/acme-devices", id="a device by a mount"),
+        pytest.param("/run/acme-devices/0", "/var/run/acme-devices", id="through /run"),
+        pytest.param("/var/run/acme", "/run/acme", id="through /var/run"),
+        pytest.param("/var", None, id="where only the link is"),
+        pytest.param("/usr/lib", "/usr/lib/acme", id="above the library"),
+        pytest.param("/usr/lib/python3", None, id="beside the library"),
+        pytest.param("/data/etc/acme.preload", None, id="the same names elsewhere"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("of", [a_mount, a_block_device])
+def test_what_a_vendor_guards_is_covered_by_no_volume(of, path, over):
+    vendors = Vendors.of({"acme": ProfileVendor(ACME_YAML + GUARDED)})
+    text = (
+        f"container c mounts a volume at {path}, over {over}, which is ACME's; mount it elsewhere"
+    )
+    assert refusal(of(path), vendors) == (text if over else None)
+    kept = PODS.decoder.decode(msgspec.json.encode(Pod(spec=PodSpec(containers=[a_mount(path)]))))
+    assert (escape_of(kept, vendors) is not None) is (over is not None), "as it is kept in memory"
 
 
 @pytest.mark.parametrize("kind", ["containers", "init_containers", "ephemeral_containers"])

@@ -50,6 +50,7 @@ def with_node_keys(**keys: object) -> VendorProfile:
             a_profile(default_memory_mib=MAX_DEVICE_MEMORY, default_cores=100),
             id="the largest defaults",
         ),
+        pytest.param(a_profile(guarded_paths=("/etc/acme", "/run/a/b")), id="guarded paths"),
         pytest.param(a_profile(modes={"mig": ModeRules(placements=True)}), id="a mode"),
         pytest.param(
             replace(with_node_keys(lock="acme.com/own.lock"), lock="private"), id="its own lock"
@@ -87,6 +88,14 @@ def test_a_profile_that_may_be_has_no_problem(profile):
             replace(a_profile(), key="A" * 41),
             f"key is {'A' * 41!r}, not 1 to 40 letters, digits, '-' and '.'",
             id="a key of 41 letters",
+        ),
+        *(
+            pytest.param(
+                a_profile(guarded_paths=("/etc/acme", path)),
+                f"guarded_paths has {path!r}, not a plain path below /run/, /var/run/, /etc/, /usr/",
+                id=f"guarded: {path!r}",
+            )
+            for path in ("", "/", "/etc/", "/etc//acme", "/etc/../lib", "etc/acme", "/opt/acme")
         ),
         pytest.param(
             with_names(count=""),

@@ -17,6 +17,7 @@ from hami.domain.slices import ContainerEdits, DeviceNode, Mount
 from hami.domain.units import DeviceId
 from hami_nvidia.node_config import NodeSettings
 from hami_nvidia.places import Places, place_of
+from hami_nvidia.profile import MOUNTED
 
 VENDOR = "k8s.device-plugin.nvidia.com"
 GPU_KIND = f"{VENDOR}/gpu"
@@ -32,7 +33,6 @@ CONTROL_FILES = (
 )
 """What every program needs beside its GPU's file, as far as the node has it."""
 
-_MOUNTED = "/var/run/nvidia-container-devices"
 _CDI = frozenset({"cdi-annotations", "cdi-cri"})
 
 
@@ -169,10 +169,10 @@ def _environment(
         if channels:
             env["NVIDIA_IMEX_CHANNELS"] = ",".join(map(str, channels))
     if "volume-mounts" in settings.list_strategies:
-        env[VISIBLE_DEVICES] = _MOUNTED
+        env[VISIBLE_DEVICES] = MOUNTED
     return env | mode_environment(settings)
 
 
 def _null_mounts(names: Sequence[str], channels: Sequence[int]) -> Iterator[Mount]:
     for name in (*names, *(f"imex/{channel}" for channel in channels)):
-        yield Mount(host_path="/dev/null", container_path=f"{_MOUNTED}/{name}", read_only=False)
+        yield Mount(host_path="/dev/null", container_path=f"{MOUNTED}/{name}", read_only=False)

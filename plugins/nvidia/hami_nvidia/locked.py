@@ -13,6 +13,7 @@ from hami_nvidia.handed import stable_uuid
 from hami_nvidia.library import NAME, Library
 from hami_nvidia.limits import control_disabled, limits_environment
 from hami_nvidia.node_config import NodeSettings
+from hami_nvidia.profile import PRELOADED_AT
 
 _SHARED_WITH_ALL = 0o777
 """HAMi's library writes as the container's user, whoever that is."""
@@ -46,7 +47,7 @@ def with_limits(
         Mount(host_path=str(settings.lock_dir), container_path=_LOCKS_SEEN_AT, read_only=False),
     ]
     if not control_disabled(slice):
-        mounts.append(Mount(host_path=str(library.preload), container_path="/etc/ld.so.preload"))
+        mounts.append(Mount(host_path=str(library.preload), container_path=PRELOADED_AT))
     if (directory / _LICENSE).exists():
         for name, seen_at in _LICENSED:
             mounts.append(Mount(host_path=str(directory / name), container_path=seen_at))

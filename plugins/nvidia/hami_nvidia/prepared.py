@@ -31,6 +31,7 @@ from hami_nvidia.limits import (
 )
 from hami_nvidia.node_cdi import node_spec
 from hami_nvidia.node_specs import write_gpu_spec
+from hami_nvidia.profile import PRELOADED_AT
 
 
 def device_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
@@ -92,7 +93,7 @@ def with_limits(
     if not control_disabled(slice):
         if problem := too_small(slice, reserves):
             hardware.report(problem)
-        mounts.append(Mount(host_path=str(library.preload), container_path="/etc/ld.so.preload"))
+        mounts.append(Mount(host_path=str(library.preload), container_path=PRELOADED_AT))
     return replace(
         base,
         env={**base.env, **env},

@@ -21,6 +21,13 @@ from hami_nvidia.mig import MIG_MODE
 
 VENDOR = VendorKey("NVIDIA")
 
+MOUNTED = "/var/run/nvidia-container-devices"
+"""A runtime that takes devices from mounts shows each one that has a mount of /dev/null here."""
+PRELOADED_AT = "/etc/ld.so.preload"
+"""What brings the library into every program of a container."""
+LIBRARY_SEEN_IN = "/usr/local/vgpu"
+"""Where a container has the library, unless a node's ``hookPath`` says otherwise."""
+
 MODES = MappingProxyType(
     {
         "": ModeRules(prefilter=ALL_COLUMNS),
@@ -81,6 +88,7 @@ def profile_of(config: NvidiaConfig) -> NvidiaProfile:
         runtime_class=config.runtime_class,
         # NVIDIA's runtime shows no GPU at all, not even to images that ask for every one.
         hidden_env={"NVIDIA_VISIBLE_DEVICES": "void"},
+        guarded_paths=(MOUNTED, PRELOADED_AT, LIBRARY_SEEN_IN),
         modes=MODES,
         core_policy="" if config.core_policy == "default" else config.core_policy,
         overwrite_env=config.overwrite_env,
