@@ -174,7 +174,7 @@ class SchedulerConfig(ServiceSettings):
         Positive, Setting(live=True, environment=("HAMI_NODELOCK_EXPIRE",))
     ] = Field(300.0, description="When another one's lock on a node has expired.")
     node_lock_retry_timeout: Annotated[Duration, LIVE] = Field(
-        28.0, description="How long a bind waits for a lock of the pod's own PodGroup; 0: not."
+        28.0, description="How long the bind of a gang's pod waits for the node's lock; 0: not."
     )
 
     # Leadership.

@@ -10,6 +10,7 @@ from hami.domain.requests import PodRequest
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, over_quota
 from hami.policy.quota import ElasticLedger
+from hami.scheduler.groups import Groups
 from hami.scheduler.lock_book import Locks, decide_unlocked
 
 
@@ -19,6 +20,7 @@ class Books(Protocol):
     locks: Locks
     table: ClusterTable
     ledger: ElasticLedger
+    groups: Groups
 
 
 def decided(
@@ -32,7 +34,8 @@ def decided(
         # Nobody fits a pod into thousands of nodes to find its quota used up on each.
         if hopeless := elastic.refusals(claim):
             return over_quota(candidates, hopeless)
-    outcome = decide_unlocked(books.locks, books.table, ledger, request, candidates)
+    siblings = books.groups.siblings(request.pod.uid)
+    outcome = decide_unlocked(books.locks, books.table, ledger, request, candidates, siblings)
     if not isinstance(outcome, Placed):
         return outcome
     refusals = ledger.reserve(request.pod, outcome.allocation)

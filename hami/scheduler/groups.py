@@ -46,6 +46,11 @@ class Groups:
         name = self._of.get(uid)
         return None if name is None or self._least.get(name, 2) < 2 else name
 
+    def siblings(self, uid: PodUid) -> Collection[PodUid]:
+        """Who runs together with this pod, itself among them; nobody of one that runs alone."""
+        gang = self.gang_of(uid)
+        return () if gang is None else self.members(gang)
+
     def members(self, name: GroupName) -> Collection[PodUid]:
         """Every pod that names it, whatever has become of it."""
         return self._members.get(name, {}).keys()

@@ -23,7 +23,6 @@ from hami.kube.informer import is_older
 from hami.kube.node_lock import PRIVATE_EXPIRY, utc_now
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
-from hami.policy.gangs import group_of
 from hami.policy.quota import ElasticLedger
 from hami.wire import keys
 from hami.wire.codecs import NodeLock, decode_node_lock
@@ -31,6 +30,9 @@ from hami.wire.node_identity import lock_of
 
 NeedsLock = Callable[[Node, VendorProfile], str]
 """The annotation of the lock that a pod with devices of this vendor needs there; empty: none."""
+
+PodOn = Callable[[str, NodeLock], PodUid | None]
+"""The pod with devices on this node that this lock names."""
 
 
 class Locks(Protocol):
@@ -41,9 +43,16 @@ class Locks(Protocol):
     def node_gone(self, name: str) -> None: ...
 
     def busy(
-        self, pod: Pod, vendors: Collection[VendorKey], coming: Iterable[PodAllocation] = ()
+        self,
+        pod: Pod,
+        vendors: Collection[VendorKey],
+        coming: Iterable[PodAllocation] = (),
+        *,
+        siblings: Collection[PodUid] = (),
     ) -> Collection[str]:
-        """Nodes where this pod would have to wait for the lock; ``coming``: who is on the way."""
+        """Nodes where this pod would have to wait for the lock; not those where only ``siblings``
+        were before it. ``coming``: who is on the way.
+        """
         ...
 
 
@@ -55,9 +64,14 @@ class NoLocks:
     def node_gone(self, name: str) -> None: ...
 
     def busy(
-        self, pod: Pod, vendors: Collection[VendorKey], coming: Iterable[PodAllocation] = ()
+        self,
+        pod: Pod,
+        vendors: Collection[VendorKey],
+        coming: Iterable[PodAllocation] = (),
+        *,
+        siblings: Collection[PodUid] = (),
     ) -> Collection[str]:
-        del pod, vendors, coming
+        del pod, vendors, coming, siblings
         return ()
 
 
@@ -67,15 +81,18 @@ def decide_unlocked(
     ledger: ElasticLedger,
     request: PodRequest,
     candidates: Sequence[str],
+    siblings: Collection[PodUid],
 ) -> Placed | Refused:
-    """The best candidate that is free. A member of a group may have to wait for its lock too:
-    others may wait for its reservation, and its bind has the patience.
+    """The best candidate that is free; for want of one, the best where only ``siblings`` are before
+    it: all of a gang are promised devices before one is bound, and its binds wait for each other.
     """
-    gate, busy = ledger.gate(request.pod), locks.busy(request.pod, request.vendors)
+    pod, vendors, gate = request.pod, request.vendors, ledger.gate(request.pod)
+    busy = locks.busy(pod, vendors)
     outcome = decide(table, request, gate, candidates, locked=busy)
-    if busy and isinstance(outcome, Refused) and group_of(request.pod) is not None:
-        return decide(table, request, gate, candidates)
-    return outcome
+    if not (busy and siblings) or isinstance(outcome, Placed):
+        return outcome
+    others = locks.busy(pod, vendors, siblings=siblings)
+    return decide(table, request, gate, candidates, locked=others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +117,7 @@ class LockBook:
         self,
         needs: NeedsLock,
         expiry: Callable[[], float],
+        pod_on: PodOn,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
@@ -107,6 +125,7 @@ class LockBook:
         """``expiry`` in seconds: when another's lock is nobody's any more."""
         self._needs_lock = needs
         self._expiry = expiry
+        self._pod_on = pod_on
         self._clock = clock
         self._now = now
         self._needs: dict[str, Mapping[VendorKey, str]] = {}
@@ -183,40 +202,49 @@ class LockBook:
         pod: Pod,
         vendors: Collection[VendorKey],
         promises: Iterable[tuple[PodUid, PodAllocation]],
+        siblings: Collection[PodUid] = (),
     ) -> Collection[str]:
-        """The nodes that another pod has, or is promised, so that this one had to wait there."""
+        """The nodes that another pod has, or is promised, so that this one had to wait there.
+
+        ``siblings`` are no others.
+        """
         if not self._needs:
             return ()
-        busy = {name for name in self._shown if self._is_held(name, pod, vendors)}
+        own = siblings or (pod.uid,)
+        busy = {name for name in self._shown if self._is_held(name, pod, vendors, siblings)}
         busy |= {
             name
             for (name, key), ours in self._ours.items()
-            if ours.pod != pod.uid and key in self.needed(name, vendors)
+            if ours.pod not in own and key in self.needed(name, vendors)
         }
         for uid, allocation in promises:
-            if uid == pod.uid or allocation.node in busy:
+            if uid in own or allocation.node in busy:
                 continue
             theirs = self.needed(allocation.node, [grant.vendor for grant in allocation.grants])
             if not theirs.isdisjoint(self.needed(allocation.node, vendors)):
                 busy.add(allocation.node)
         return busy
 
-    def _is_held(self, node: str, pod: Pod, vendors: Collection[VendorKey]) -> bool:
-        locks = self._shown[node]
+    def _is_held(
+        self, node: str, pod: Pod, vendors: Collection[VendorKey], siblings: Collection[PodUid]
+    ) -> bool:
         return any(
-            self._is_anothers(locks[key], key, pod)
+            self._is_anothers(node, key, pod, siblings)
             for key in self.needed(node, vendors)
-            if key in locks
+            if key in self._shown[node]
         )
 
-    def _is_anothers(self, shown: Shown, key: str, pod: Pod) -> bool:
-        lock = shown.lock
+    def _is_anothers(self, node: str, key: str, pod: Pod, siblings: Collection[PodUid]) -> bool:
+        """Of a vendor's own lock nobody knows whose it is."""
+        lock = self._shown[node][key].lock
         if isinstance(lock, Malformed):
             return True
         if (lock.namespace, lock.pod) == (pod.namespace, pod.name):
             return False
         expiry = self._expiry() if key == keys.NODE_LOCK else PRIVATE_EXPIRY
-        return self._now() - lock.at <= timedelta(seconds=expiry)
+        if self._now() - lock.at > timedelta(seconds=expiry):
+            return False
+        return not siblings or self._pod_on(node, lock) not in siblings
 
 
 def needs_lock(node: Node, profile: VendorProfile, *, silent: bool = False) -> str:

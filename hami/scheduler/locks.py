@@ -34,12 +34,12 @@ from hami.kube.node_lock import (
     utc_now,
 )
 from hami.kube.resources import PODS
-from hami.policy.gangs import group_of
 from hami.scheduler.decision import label_of
 from hami.scheduler.lock_book import LockBook, needs_lock
 from hami.scheduler.reservations import Phase
 from hami.scheduler.state import ClusterState
 from hami.wire import keys
+from hami.wire.codecs import NodeLock
 
 BINDING_LABELS_SINCE = (1, 35)
 """Servers from this version on keep a Binding's labels."""
@@ -58,7 +58,7 @@ releases it at once, and nothing is asked."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockSettings:
-    """Seconds: when another one's lock has expired; how long members of a PodGroup wait for it."""
+    """Seconds: when another one's lock has expired; how long the pods of a gang wait for it."""
 
     expiry: float = 300.0
     group_patience: float = 28.0
@@ -93,7 +93,7 @@ class NodeLocks:
         self._client = client
         self._settings = settings
         self._silent = silent
-        self._book = LockBook(self._lock_on, lambda: settings().expiry)
+        self._book = LockBook(self._lock_on, lambda: settings().expiry, self._pod_on)
         self._busy: Collection[str] = ()
         self._version: tuple[int, int] | None = None
         self._taken: dict[tuple[PodUid, str], _Taken] = {}
@@ -117,10 +117,15 @@ class NodeLocks:
         self._book.node_gone(name)
 
     def busy(
-        self, pod: Pod, vendors: Collection[VendorKey], coming: Iterable[PodAllocation] = ()
+        self,
+        pod: Pod,
+        vendors: Collection[VendorKey],
+        coming: Iterable[PodAllocation] = (),
+        *,
+        siblings: Collection[PodUid] = (),
     ) -> Collection[str]:
-        """Nodes where this pod would have to wait for the lock; ``coming``: who is on the way."""
-        return self._book.busy(pod, vendors, self._promises(coming))
+        """As :meth:`hami.scheduler.lock_book.Locks.busy`."""
+        return self._book.busy(pod, vendors, self._promises(coming), siblings)
 
     async def take(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> str:
         """Why the node cannot be had now; empty when it can. All its locks are taken, or none."""
@@ -189,7 +194,8 @@ class NodeLocks:
             values.add(private_value(at))
             return await take_private_lock(self._client, node, key, at, ours=ours)
         settings = self._settings()
-        patience = settings.group_patience if group_of(pod) is not None else 0.0
+        gang = self._state.groups.gang_of(pod.uid)
+        patience = 0.0 if gang is None else settings.group_patience
         return await take_node_lock(
             self._client,
             node,
@@ -220,7 +226,7 @@ class NodeLocks:
         return needs_lock(node, profile, silent=self._silent(node.name, profile.key))
 
     def _promises(self, coming: Iterable[PodAllocation]) -> Iterator[tuple[PodUid, PodAllocation]]:
-        since = time.monotonic() - PROMISED
+        since = self._state.reservations.now() - PROMISED
         for uid, reservation in self._state.reservations.items():
             match reservation.phase:
                 case Phase.RESERVED if reservation.since > since:
@@ -231,6 +237,14 @@ class NodeLocks:
                     pass  # Who is bound has the lock, as the node says.
         for allocation in coming:
             yield PodUid(""), allocation
+
+    def _pod_on(self, node: str, lock: NodeLock) -> PodUid | None:
+        """By what the lock says: after a restart nobody else knows who took it."""
+        for uid in self._state.table.charged_on(node):
+            pod = self._state.pods.get(uid)
+            if pod is not None and (pod.namespace, pod.name) == (lock.namespace, lock.pod):
+                return uid
+        return None
 
     async def _free(self, node: str, value: str) -> None:
         try:

@@ -26,7 +26,6 @@ from hami.scheduler import gangs
 from hami.scheduler.endings import expire
 from hami.scheduler.feeds import PodFeed
 from hami.scheduler.giving_way import make_way, reserve, rest_of
-from hami.scheduler.lock_book import NoLocks
 from hami.scheduler.reservations import Phase
 from hami.scheduler.waiting import Refusal
 
@@ -222,18 +221,6 @@ class TestTogether:
         assert world.filter(pods[0]) == "n1"
         assert len(world.held) == 2
         assert [world.filter(pod) for pod in pods] == ["n1", "n1", "n1"]
-
-    def test_on_a_node_whose_agent_serves_one_at_a_time_the_others_wait_in_their_bind(self) -> None:
-        world = Gangs(a_node(memory=9000))
-        world.state.locks = _Busy()
-        assert [world.filter(pod) for pod in three(world)] == ["n1", "n1", "n1"]
-        world.sees(single := a_pod("single", mem=100))
-        assert world.filter(single) == ""
-
-
-class _Busy(NoLocks):
-    def busy(self, *_: object) -> list[str]:
-        return ["n1"]
 
 
 class TestHowMany:

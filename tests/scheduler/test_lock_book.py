@@ -13,6 +13,7 @@ from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
 from hami.scheduler.lock_book import LockBook, needs_lock
+from hami.wire.codecs import NodeLock
 
 from .builders import PROFILE, Clock, a_node, a_pod
 
@@ -33,15 +34,19 @@ POD = a_pod("p", namespace="ns")
 class Book(LockBook):
     def __init__(self) -> None:
         self.clock = Clock()
-        super().__init__(needs_lock, lambda: 300.0, clock=self.clock, now=lambda: NOW)
+        self.there: dict[str, PodUid] = {}
+        super().__init__(needs_lock, lambda: 300.0, self._on, clock=self.clock, now=lambda: NOW)
+
+    def _on(self, node: str, lock: NodeLock) -> PodUid | None:
+        return self.there.get(f"{node}: {lock.namespace}/{lock.pod}")
 
     def sees(self, version: str = "1", **annotations: str) -> bool:
         node = a_node(**annotations, **{"bolt.io/register": "x"})
         metadata = msgspec.structs.replace(node.metadata, resource_version=version)
         return self.node_seen(msgspec.structs.replace(node, metadata=metadata), PROFILES)
 
-    def for_pod(self, pod=POD, vendors=(ACME,), promises=()) -> set[str]:
-        return set(self.busy(pod, vendors, promises))
+    def for_pod(self, pod=POD, vendors=(ACME,), promises=(), siblings=()) -> set[str]:
+        return set(self.busy(pod, vendors, promises, siblings))
 
 
 def promised(vendor: str = "ACME") -> PodAllocation:
@@ -82,6 +87,39 @@ def test_a_promise_is_worth_a_lock_but_for_the_pod_itself():
     assert book.for_pod(promises=[(PodUid("other"), promised())]) == {"n1"}
     assert book.for_pod(promises=[(PodUid("other"), promised("BOLT"))]) == set()
     assert book.for_pod(promises=[(POD.uid, promised())]) == set()
+
+
+SIBLINGS = [POD.uid, PodUid("sibling")]
+
+
+@pytest.mark.parametrize(
+    ("lock", "busy"),
+    [
+        pytest.param("2026-01-01T11:59:00Z,ns,sibling", False, id="a sibling's"),
+        pytest.param("2026-01-01T11:59:00Z,ns,p", False, id="its own"),
+        pytest.param("2026-01-01T11:59:00Z,ns,other", True, id="another pod's"),
+        pytest.param("2026-01-01T11:59:00Z,elsewhere,sibling", True, id="one of another namespace"),
+        pytest.param("2026-01-01T11:59:00Z,ns,nobody", True, id="one of a pod without devices there"),
+        pytest.param("2026-01-01T11:59:00Z", True, id="one without an owner"),
+        pytest.param("x", True, id="one that cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_siblings_lock_is_no_others(lock, busy):
+    book = Book()
+    book.there = {"n1: ns/sibling": PodUid("sibling"), "n1: ns/other": PodUid("other")}
+    book.there["n1: elsewhere/sibling"] = PodUid("namesake")
+    book.sees(**{LOCK: lock})
+    assert book.for_pod(siblings=SIBLINGS) == ({"n1"} if busy else set())
+
+
+@pytest.mark.parametrize(("owner", "busy"), [("sibling", False), ("p", False), ("other", True)])
+def test_nor_is_what_a_sibling_was_promised_or_took(owner, busy):
+    uid = POD.uid if owner == "p" else PodUid(owner)
+    book = Book()
+    book.sees("5")
+    assert bool(book.for_pod(promises=[(uid, promised())], siblings=SIBLINGS)) is busy
+    book.taken("n1", LOCK, uid, "7")
+    assert bool(book.for_pod(siblings=SIBLINGS)) is busy
 
 
 def test_what_was_taken_counts_until_the_informer_shows_it():

@@ -5,7 +5,6 @@ nobody has.
 from __future__ import annotations
 
 import asyncio
-import re
 
 import pytest
 
@@ -191,8 +190,9 @@ async def test_two_binds_of_one_pod_at_once_make_one_binding(world):
     assert world.writes() == [(*BOUND, 1)]
 
 
-async def test_a_pod_that_somebody_else_has_bound_elsewhere(world):
-    """Without our annotations: its devices are not known, and what it asks for is kept free."""
+@pytest.fixture
+async def bound_past_us(world):
+    """A pod that was filtered to n1 and that somebody else binds to n2, without our annotations."""
     await world.add_nodes("n1", "n2")
     service = await world.service()
     pod = await filtered(world, service, "p")
@@ -201,22 +201,62 @@ async def test_a_pod_that_somebody_else_has_bound_elsewhere(world):
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n2"},
     }  # fmt: skip
     url = f"{world.server.url}/api/v1/namespaces/default/pods/p/binding"
-    world.books.following = False
-    async with world.session.post(url, json=body) as answer:
-        assert answer.status == 201
+
+    async def bind():
+        world.books.following = False
+        async with world.session.post(url, json=body) as answer:
+            assert answer.status == 201
+
+    return service, pod, bind
+
+
+async def gave_n1_back(service):
+    return {d["node"]: d["usedSlots"] for d in await service.each("devices")}["n1"] == 0
+
+
+async def test_what_somebody_else_has_bound_elsewhere_is_told_from_what_the_watch_showed(
+    world, bound_past_us
+):
+    service, pod, bind = bound_past_us
+    await bind()
+    await until("it is seen", lambda: gave_n1_back(service), story=service.last_lines)
+    assert await world.bind(service, pod, "n1") == "pod default/p is bound to n2 already"
+    assert world.writes() == []
+
+
+async def test_what_somebody_else_has_bound_elsewhere_is_told_by_the_api_server_before(
+    world, bound_past_us
+):
+    service, pod, bind = bound_past_us
+    silence = world.fault(verb="watch", resource="pods", status=503)
+    world.faults.cut_watches("pods")
+    await until("no watch is open", lambda: silence.hits)
+    await bind()
+    assert 'already assigned to node "n2"' in await world.bind(service, pod, "n1")
+    assert await gave_n1_back(service)
+
+
+async def test_of_a_pod_that_somebody_else_has_bound_what_it_asks_for_is_kept_free(
+    world, bound_past_us
+):
+    """On each device of its node, as soon as it may have started; it asks for 9000 of 16000 MiB."""
+    service, pod, bind = bound_past_us
+    await bind()
     await world.set_status(pod, phase="Running")
-    # In the service's words or the API server's: whichever of watch and answer comes first.
-    problem = await world.bind(service, pod, "n1")
-    assert re.search(r'bound to n2 already|already assigned to node "n2"', problem)
 
     async def unknown():
-        devices = {d["node"]: d for d in await service.each("devices")}
-        return not devices["n2"]["known"] and devices["n1"]["usedSlots"] == 0
+        return {d["node"]: d["known"] for d in await service.each("devices")} == {
+            "n1": True,
+            "n2": False,
+        }
 
-    await until("n2 is not known, n1 is free", unknown)
-    other = await world.add_pod("other", gpu=1)
-    answer = await world.filter(service, other, "n2")
-    assert "n2" in answer.reasons
+    await until("what n2 has in use is not known", unknown, story=service.last_lines)
+    larger = await world.add_pod("larger", gpu=1, mem=7001)
+    refused = await world.filter(service, larger, "n2")
+    assert (refused.node, refused.reasons) == ("", {"n2": "1/1 CardInsufficientMemory"})
+    beside = await world.add_pod("beside", gpu=1, mem=7000)
+    assert (await world.filter(service, beside, "n2")).node == "n2"
+    assert await gave_n1_back(service)
 
 
 async def test_one_write_for_each_bound_pod_and_none_for_a_refused_one(world):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from .test_faults_locks import LOCK, lock_of, refused
 from .test_watch_waking import add_priority, asleep, bound, waiting, woken
 from .world_process import until
 
@@ -100,6 +103,40 @@ async def test_what_a_gang_held_is_for_others_when_one_of_it_goes(world):
     await world.remove(gang[1])
     await woken(world, service, waits)
     await bound(world, service, waits)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        pytest.param({"spec": {"schedulingGroup": {"podGroupName": "g"}}}, id="Kubernetes' own"),
+        pytest.param({"labels": {GROUP: "g"}}, id="scheduler-plugins'"),
+        pytest.param({"annotations": {"scheduling.k8s.io/group-name": "g"}}, id="Volcano's"),
+    ],
+)
+async def test_on_a_node_that_takes_one_at_a_time_a_gang_is_bound_one_by_one(world, mark):
+    """It does not wait for itself, nobody comes in between, and the lock is one pod's at a time."""
+    await world.add_nodes("n1", locked=True)
+    service = await world.service()
+    gang = await a_gang(world, service, 3, mem=1000, **{"labels": {}, **mark})
+    assert await filtered(world, service, *gang) == ["n1"] * 3
+    stranger = await world.add_pod("stranger", gpu=1, mem=1000)
+    await refused(world, service, stranger)
+    binds = [world.ask(world.bind(service, pod, "n1")) for pod in gang]
+    served = []
+    for _ in gang:
+        await until("the lock is taken", lambda: lock_of(world), story=service.last_lines)
+        served.append(lock_of(world).rpartition(",")[2])
+        await until("its pod is bound", lambda: world.node_of(world.pod(served[-1])))
+        await asyncio.sleep(0.3)  # For what should not come: who waits looks every 100 ms.
+        assert sorted(pod["metadata"]["name"] for pod in gang if world.node_of(pod)) == sorted(
+            served
+        )
+        assert lock_of(world).endswith(f",{served[-1]}")
+        await refused(world, service, stranger)
+        await world.server.patch("nodes", "n1", {"metadata": {"annotations": {LOCK: None}}})
+    assert await asyncio.gather(*binds) == [""] * 3
+    await bound(world, service, stranger)
+    await world.agree(service)
 
 
 async def asked_until(world, service, pods, condition):

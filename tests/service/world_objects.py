@@ -55,8 +55,10 @@ def a_container(name: str = "main", *, policy: str = "", **asks: object) -> Json
 
 def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
           annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None,
-          priority: str = "", **asks: object) -> Json:  # fmt: skip
-    """``priority``: a PriorityClass; ``asks``: what its one container does, by the short names."""
+          priority: str = "", spec: Json | None = None, **asks: object) -> Json:  # fmt: skip
+    """``priority``: a PriorityClass; ``asks``: what its one container does, by the short names;
+    ``spec``: more of it.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -71,6 +73,7 @@ def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
             "containers": [a_container(**asks)],
             "initContainers": list(inits),
             **({"priorityClassName": priority} if priority else {}),
+            **(spec or {}),
         },
     }
 
