@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from .client import pods_path
+from .client import node_path, pods_path
 from .cluster import Cluster
 from .objects import a_container, a_pod
 from .plane import ControlPlane
@@ -19,6 +19,7 @@ from .processes import until
 GATES = ("GenericWorkload", "GangScheduling")
 API = "scheduling.k8s.io/v1alpha2"
 T4 = 15360
+LOCK = "hami.io/mutex.lock"
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,10 @@ def waits(cluster, names, seconds=3):
         cluster.refused(name)
     time.sleep(seconds)
     assert bound(cluster, names) == []
+
+
+def lock_of(cluster, node):
+    return cluster.admin.get(node_path(node))["metadata"]["annotations"].get(LOCK, "")
 
 
 def reserved(service):
@@ -143,6 +148,22 @@ class TestOurs:
         waits(cluster, names, seconds=1)
         cluster.add_nodes("n2", devices="t4x1")
         cluster.bound(*names, seconds=60)
+        cluster.agrees(service)
+
+    def test_where_agents_serve_one_pod_at_a_time_it_runs_and_each_has_the_lock_alone(
+        self, cluster
+    ):
+        cluster.add_nodes("n1", devices="t4x1", node_identity="NVIDIA=lock")
+        service = cluster.scheduled()
+        names, served = a_gang(cluster, "g", 3, gpu=1, mem=5000), []
+        for _ in names:
+            lock = until("the lock is taken", lambda: lock_of(cluster, "n1"), seconds=60)
+            served.append(lock.rpartition(",")[2])
+            cluster.bound(served[-1])
+            time.sleep(0.5)  # For what should not come: who waits looks every 100 ms.
+            assert sorted(bound(cluster, names)) == sorted(served)
+            assert lock_of(cluster, "n1") == lock
+            cluster.admin.merge(node_path("n1"), {"metadata": {"annotations": {LOCK: None}}})
         cluster.agrees(service)
 
     def test_what_it_lacks_of_cpu_makes_it_give_its_devices_away(self, cluster):
