@@ -94,7 +94,7 @@ def locking(cluster: Cluster) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-    _announce(cluster, "kubelet")
+    _announce(cluster, "simulated")
 
 
 def _announce(cluster: Cluster, identity: str) -> None:

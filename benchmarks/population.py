@@ -71,7 +71,7 @@ class Population:
         for number in range(self.size.nodes):
             devices = [_device(number, index) for index in range(DEVICES_PER_NODE)]
             annotations = dict(self._vendors[NVIDIA].node_annotations(devices))
-            annotations[keys.NODE_IDENTITY] = "NVIDIA=kubelet"
+            annotations[keys.NODE_IDENTITY] = "NVIDIA=simulated"
             node = a_node(node_name(number), annotations)
             self._table.set_node(msgspec.convert(node, Node))
             yield node

@@ -25,7 +25,7 @@ from hami.kube.resources import NODES
 from hami.vendor import Vendor, VendorFailed
 from hami.wire import keys
 from hami.wire.codecs import Reported, decode_handshake, encode_reported
-from hami.wire.node_identity import merged_identity, without_identity
+from hami.wire.node_identity import marked, merged_identity, without_identity
 
 EVERY = 30.0
 """Seconds between two writes that nothing of ours is the reason of; HAMi's figure."""
@@ -101,7 +101,10 @@ class Advertiser:
             return
         # What was ours and is not wanted any more is removed.
         dropped = dict.fromkeys(key for key in self._wanted or () if key not in annotations)
-        wanted: Mapping[str, str | None] = {**dropped, **annotations}
+        wanted: dict[str, str | None] = {**dropped, **annotations}
+        profile = self._vendor.profile
+        if register := wanted.get(profile.node_annotations.register):
+            wanted[profile.node_annotations.register] = marked(register, profile)
         if wanted != self._wanted:
             self._wanted = wanted
             self._ours_is_new = True

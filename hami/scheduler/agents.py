@@ -4,15 +4,14 @@
 outlives its agent, and the next one may be HAMi's device plugin, which gives a pod another one's
 devices where nobody takes the lock. So an agent renews a Lease, and while it does not, its node is
 as one whose agent said nothing: the lock is taken. That is safe whoever serves there, and a node
-that went back to HAMi's plugin works on. An agent without any Lease (one of before, or a mock
-node's) is believed.
+that went back to HAMi's plugin works on. Who has no Lease at all is as silent as who lets it lapse.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -41,13 +40,11 @@ class Agents:
 
     def __init__(
         self,
-        nodes: Mapping[str, object],
         changed: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._nodes = nodes
         self._tell = changed
         self._clock = clock
         self._now = now
@@ -56,7 +53,7 @@ class Agents:
 
     def silent(self, node: str, vendor: VendorKey) -> bool:
         heard = self._heard.get((node, vendor))
-        return heard is not None and self._clock() - heard.at > SILENCE
+        return heard is None or self._clock() - heard.at > SILENCE
 
     async def run(self) -> None:
         """Until cancelled: nothing in the cluster says that time has passed."""
@@ -66,9 +63,6 @@ class Agents:
 
     def look(self) -> None:
         """Tell of those who have fallen silent since the last look, and of those who are back."""
-        for agent in [a for a, heard in self._heard.items() if not heard.renewed]:
-            if agent[0] not in self._nodes:
-                del self._heard[agent]
         silent = {agent for agent in self._heard if self.silent(agent[0], VendorKey(agent[1]))}
         before, self._silent = self._silent, silent
         for node in {node for node, _ in before ^ silent}:
@@ -87,20 +81,20 @@ class Agents:
         # Seen for the first time it may be of any age: then its time is all there is to go by, and
         # a clock that is wrong costs locks until it is renewed.
         fresh = heard is not None or self._is_recent(renewed)
-        at = self._clock() if fresh else self._long_ago()
+        at = self._clock() if fresh else self._clock() - SILENCE - 1
         self._heard[agent] = _Heard(renewed, at)
-        if not fresh or agent in self._silent:
-            self.look()
+        if not fresh:
+            self._silent.add(agent)
+        elif heard is None or agent in self._silent:
+            self._silent.discard(agent)
+            self._tell(agent[0])
 
     def gone(self, last: Lease) -> None:
         """Its node is gone, or somebody took the Lease away: an agent that lives makes it anew."""
         agent = self._agent(last)
-        if agent is not None:
-            self._heard[agent] = _Heard("", self._long_ago())
-            self.look()
-
-    def _long_ago(self) -> float:
-        return self._clock() - SILENCE - 1
+        if agent is not None and self._heard.pop(agent, None) is not None:
+            self._silent.discard(agent)
+            self._tell(agent[0])
 
     @staticmethod
     def _agent(lease: Lease) -> tuple[str, str] | None:

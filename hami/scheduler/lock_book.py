@@ -249,7 +249,7 @@ class LockBook:
 
 def needs_lock(node: Node, profile: VendorProfile, *, silent: bool = False) -> str:
     """``silent``: what the agent said on the node counts no more."""
-    match profile.lock if silent else lock_of(node, profile):
+    match lock_of(node, profile, silent=silent):
         case "mutex":
             return keys.NODE_LOCK
         case "private":

@@ -125,7 +125,7 @@ class Service:
         self._state = ClusterState(self._load_vendors(config), around, config.elastic)
         self._state.scheduler_name = config.scheduler_name
         self._budgets = Budgets(self._state.pods.get)
-        self._agents = Agents(self._state.nodes, self._agent_changed)
+        self._agents = Agents(self._agent_changed)
         self._followings = self._informers()
         self._lease = lease_of(config, client, self._problem)
         self._leadership = Takeover(

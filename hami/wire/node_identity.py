@@ -20,11 +20,38 @@ MOST_NAME: Final = 253
 """Characters of an object's name."""
 
 
-def lock_of(node: Node, profile: VendorProfile) -> Literal["mutex", "private", "none"]:
-    """Which lock a pod needs there before it is bound with devices of this vendor."""
+SIMULATED: Final = "simulated"
+"""Of a node without a machine: nobody serves pods there, and no agent has to be heard."""
+
+_OURS = "\n"
+
+
+def marked(register: str, profile: VendorProfile) -> str:
+    """A device list as agents of ours publish it.
+
+    HAMi's plugins may write the very same one; a blank at the end, which readers of JSON skip,
+    tells whose it is.
+    """
+    return register + _OURS if profile.register_codec == "json" else register
+
+
+def lock_of(
+    node: Node, profile: VendorProfile, *, silent: bool = False
+) -> Literal["mutex", "private", "none"]:
+    """Which lock a pod needs there before it is bound with devices of this vendor.
+
+    An agent that says ``kubelet`` is not believed when it is ``silent``, or when somebody else has
+    published the node's devices since.
+    """
     for entry in node.annotations.get(keys.NODE_IDENTITY, "").split(","):
-        vendor, _, identity = entry.partition("=")
-        if vendor.strip() == profile.key and identity.strip() == "kubelet":
+        vendor, _, identity = (part.strip() for part in entry.partition("="))
+        if vendor != profile.key:
+            continue
+        if identity == SIMULATED:
+            return "none"
+        register = node.annotations.get(profile.node_annotations.register, "")
+        replaced = profile.register_codec == "json" and not register.endswith(_OURS)
+        if identity == "kubelet" and not silent and not replaced:
             return "none"
     return profile.lock
 

@@ -235,7 +235,7 @@ class Cluster:
         asked = Node(metadata=Metadata(name=name, annotations={"mock.hami.io/devices": devices}))
         annotations = {
             **self._vendors.simulated_annotations(asked, {}),
-            "hami.io/node-identity": "NVIDIA=kubelet,DCU=kubelet",
+            "hami.io/node-identity": "NVIDIA=simulated,DCU=simulated",
             **more,
         }
         metadata = {"name": name, "annotations": annotations, "labels": {"name": name}}

@@ -10,7 +10,13 @@ from hami.domain.objects import Metadata, Node
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
 from hami.node.identity import choose_identity
-from hami.wire.node_identity import lease_name, lock_of, merged_identity, without_identity
+from hami.wire.node_identity import (
+    lease_name,
+    lock_of,
+    marked,
+    merged_identity,
+    without_identity,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +93,30 @@ def test_each_vendor_is_read_as_it_was_last_written(written):
     text, last = "", dict(written)
     for vendor, identity in written:
         text = merged_identity(text, VendorKey(vendor), identity)
-    node = Node(metadata=Metadata(annotations={"hami.io/node-identity": text}))
+    annotations = {"hami.io/node-identity": text, "x/r": marked("[]", a_profile("A"))}
+    node = Node(metadata=Metadata(annotations=annotations))
     for vendor in "ABC":
         needed = "none" if last.get(vendor) == "kubelet" else "mutex"
         assert lock_of(node, a_profile(vendor)) == needed
+
+
+@pytest.mark.parametrize(
+    ("said", "register", "silent", "lock"),
+    [
+        pytest.param("A=kubelet", "[]\n", False, "none", id="one of ours that lives"),
+        pytest.param("A=kubelet", "[]\n", True, "mutex", id="one that is silent"),
+        pytest.param("A=kubelet", "[]", False, "mutex", id="another plugin has the devices by now"),
+        pytest.param("A=kubelet", "", False, "mutex", id="nobody has published any"),
+        pytest.param("A=simulated", "[]", True, "none", id="a node without a machine"),
+        pytest.param("A=lock", "[]\n", False, "mutex", id="one that needs the lock"),
+        pytest.param("", "[]\n", False, "mutex", id="one that says nothing"),
+        pytest.param("B=kubelet", "[]\n", False, "mutex", id="another vendor's"),
+    ],
+)
+def test_whose_word_spares_the_lock(said, register, silent, lock):
+    annotations = {"hami.io/node-identity": said, "x/r": register}
+    node = Node(metadata=Metadata(annotations=annotations))
+    assert lock_of(node, a_profile("A"), silent=silent) == lock
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,7 @@ async def test_of_two_vendors_at_once_one_is_last(world):
 )
 async def test_a_vendor_whose_agent_needs_no_lock_is_not_waited_for(world, identities, waits):
     await world.lock(identities, key="hami.io/node-identity")
+    await world.lock("[]\n", key="bolt.com/register")
     await world.add("p", acme=["A"], bolt=["B"])
     await world.allocate("x")
     assert bool(await world.locked()) is waits

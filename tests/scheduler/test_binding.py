@@ -21,7 +21,7 @@ from hami.wire.extender import ExtenderBindingArgs
 
 from .builders import Cluster, a_node, a_pod, bound, debugged, privileged
 
-KUBELET = {"hami.io/node-identity": "ACME=kubelet"}
+KUBELET = {"hami.io/node-identity": "ACME=simulated"}
 
 
 class Leads:

@@ -64,7 +64,7 @@ def promised(vendor: str = "ACME") -> PodAllocation:
         pytest.param({LOCK: "2026-01-01T11:54:00Z,ns,other"}, False, id="an expired one"),
         pytest.param({LOCK: "2026-01-01T11:59:00Z"}, True, id="one without an owner"),
         pytest.param({LOCK: "x"}, True, id="one that cannot be read"),
-        pytest.param({LOCK: "x", "hami.io/node-identity": "ACME=kubelet"}, False, id="one that nobody needs"),
+        pytest.param({LOCK: "x", "hami.io/node-identity": "ACME=simulated"}, False, id="one that nobody needs"),
         pytest.param({OWN: "2026-01-01T11:59:00Z"}, False, id="another vendor's"),
     ],
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_node_whose_agent_needs_none_any_more_is_free():
     book = Book()
     book.sees("5")
     book.taken("n1", LOCK, PodUid("other"), "7")
-    both = "ACME=kubelet,BOLT=kubelet"
+    both = "ACME=simulated,BOLT=simulated"
     book.sees("6", **{"hami.io/node-identity": both})
     assert book.for_pod() == set()
     book.sees("8")

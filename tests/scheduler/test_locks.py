@@ -84,7 +84,7 @@ async def test_every_lock_of_the_pods_vendors_is_taken_and_released(world):
 
 
 async def test_a_node_whose_agents_need_none_is_not_even_read(world):
-    identity = {"hami.io/node-identity": "ACME=kubelet,BOLT=kubelet"}
+    identity = {"hami.io/node-identity": "ACME=simulated,BOLT=simulated"}
     world.cluster.state.node_changed(a_node(**identity))
     assert await world.locks.take(POD, "n1", BOTH) == ""
     await world.locks.release(POD, "n1")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from .world_objects import REGISTER
 from .world_process import until
 from .world_recount import Amount
 
@@ -194,7 +195,7 @@ def a_lease(*, seconds_ago):
 
 async def test_what_a_dead_agent_said_of_its_node_spares_no_lock(world):
     """It says "kubelet" still; HAMi's plugin may be there by now, and needs the lock."""
-    await world.add_nodes("n1")
+    await world.add_nodes("n1", agent="kubelet")
     await world.server.create(a_lease(seconds_ago=600))
     service = await world.service()
     await world.place(service, "first", gpu=1, mem=1000)
@@ -212,11 +213,30 @@ async def test_what_a_dead_agent_said_of_its_node_spares_no_lock(world):
 
 
 async def test_a_live_agent_that_needs_no_lock_is_believed(world):
-    await world.add_nodes("n1")
+    await world.add_nodes("n1", agent="kubelet")
     await world.server.create(a_lease(seconds_ago=5))
     service = await world.service()
     await world.place(service, "p", gpu=1, mem=1000)
     assert lock_of(world) == ""
+
+
+async def test_an_agent_without_any_lease_is_not_believed(world):
+    """One from before, or one whose Lease went with a node of the same name."""
+    await world.add_nodes("n1", agent="kubelet")
+    service = await world.service()
+    await world.place(service, "p", gpu=1, mem=1000)
+    assert lock_of(world).endswith(",default,p")
+
+
+async def test_who_publishes_the_same_devices_is_seen_at_once_and_not_when_the_lease_ends(world):
+    await world.add_nodes("n1", agent="kubelet")
+    await world.server.create(a_lease(seconds_ago=5))
+    service = await world.service()
+    node = world.server.get("nodes", "n1")
+    theirs = node["metadata"]["annotations"][REGISTER].strip()
+    await world.server.patch("nodes", "n1", {"metadata": {"annotations": {REGISTER: theirs}}})
+    await world.place(service, "p", gpu=1, mem=1000)
+    assert lock_of(world).endswith(",default,p")
 
 
 async def test_an_agent_that_needs_no_lock_costs_none(world):

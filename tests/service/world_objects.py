@@ -17,8 +17,11 @@ REGISTER = "hami.io/node-nvidia-register"
 
 
 def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10, locked: bool = False,
-           model: str = "NVIDIA-T4", without: Sequence[int] = (), ill: Sequence[int] = (), **annotations: str) -> Json:  # fmt: skip
+           agent: str = "simulated", model: str = "NVIDIA-T4", without: Sequence[int] = (), ill: Sequence[int] = (),
+           **annotations: str) -> Json:  # fmt: skip
     """Devices ``GPU-<name>-<index>``; ``locked``: its agent finds its pod by HAMi's lock.
+
+    ``agent``: what it says of itself; ``kubelet``: one of ours, whose Lease counts.
 
     ``without`` and ``ill`` are indexes of devices. ``annotations``' names are completed by
     ``hami.io/``, with ``-`` for ``_``.
@@ -28,7 +31,7 @@ def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10,
          "type": model, "numa": 0, "mode": "hami-core", "health": i not in ill}
         for i in range(devices) if i not in without
     ]  # fmt: skip
-    identity = {} if locked else {"hami.io/node-identity": "NVIDIA=kubelet"}
+    identity = {} if locked else {"hami.io/node-identity": f"NVIDIA={agent}"}
     more = {f"hami.io/{k.replace('_', '-')}": text for k, text in annotations.items()}
     capacity = {"nvidia.com/gpu": str(slots * devices), "pods": "200"}
     return {
@@ -36,7 +39,11 @@ def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10,
         "kind": "Node",
         "metadata": {
             "name": name,
-            "annotations": {REGISTER: json.dumps(register), **identity, **more},
+            "annotations": {
+                REGISTER: json.dumps(register) + "\n" * (agent == "kubelet"),
+                **identity,
+                **more,
+            },
         },
         "status": {
             "capacity": capacity,

@@ -87,7 +87,7 @@ async def test_a_new_node_reports_its_capacity_its_devices_and_that_it_is_ready(
         assert node.annotations["acme.com/register"] == register(
             "n1", devices=3, memory=1000, slots=4
         )
-        assert node.annotations[keys.NODE_IDENTITY] == "ACME=kubelet"
+        assert node.annotations[keys.NODE_IDENTITY] == "ACME=simulated"
         assert node.labels["kubernetes.io/hostname"] == "n1"
 
 

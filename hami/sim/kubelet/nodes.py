@@ -17,6 +17,7 @@ from hami.sim.kubelet.container import timestamp
 from hami.sim.kubelet.devices.devices import Counts
 from hami.sim.live import LiveCondition
 from hami.wire import keys
+from hami.wire.node_identity import SIMULATED
 
 CAPACITY: Mapping[str, str] = MappingProxyType(
     {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
@@ -106,7 +107,7 @@ class NodeReports:
         wanted = dict(self._vendors.simulated_annotations(bare, self._config))
         registers = (vendor.profile.node_annotations.register for vendor in self._vendors.values())
         identity = ",".join(
-            f"{key}=kubelet"
+            f"{key}={SIMULATED}"
             for key, register in zip(self._vendors, registers, strict=True)
             if register in wanted
         )
