@@ -51,6 +51,11 @@ class Entry:
 
 
 class _Data(msgspec.Struct, frozen=True):
+    """``registered``: the healthy ids of each resource, as the plugin of the moment lists them."""
+
+    registered: dict[str, list[str] | None] | None = msgspec.field(
+        default=None, name="RegisteredDevices"
+    )
     entries: list[msgspec.Raw] | None = msgspec.field(default=None, name="PodDeviceEntries")
 
 
@@ -74,6 +79,26 @@ def read_checkpoint(
     folder: Path, report: Report = lambda _problem: None
 ) -> tuple[Entry, ...] | Malformed:
     """The checkpoint in ``folder``; of a file that is not there (yet), no entries."""
+    match _content(folder):
+        case None:
+            return ()
+        case Malformed() as problem:
+            return problem
+        case data:
+            return parse_checkpoint(data, report)
+
+
+def registered_ids(folder: Path, resource: str) -> frozenset[str]:
+    """The healthy ids of ``resource`` that kubelet knows; none where its record says nothing."""
+    data = _content(folder)
+    file = _parsed(data) if isinstance(data, bytes) else None
+    if not isinstance(file, _File):
+        return frozenset()
+    return frozenset((file.data.registered or {}).get(resource) or ())
+
+
+def _content(folder: Path) -> bytes | Malformed | None:
+    """None: it is not there (yet)."""
     path = folder / CHECKPOINT
     try:
         with path.open("rb") as file:
@@ -81,12 +106,12 @@ def read_checkpoint(
             # Python sets aside as much as it may read.
             data = file.read(min(size, LARGEST) + 1)
     except FileNotFoundError:
-        return ()
+        return None
     except OSError as error:
         return _malformed("", str(path), f"cannot be read: {error.strerror}; let the agent read it")
     if len(data) > LARGEST:
         return _malformed("", str(path), f"{size} bytes, more than kubelet ever writes")
-    return parse_checkpoint(data, report)
+    return data
 
 
 def named_slices(folder: Path, cdi_kind: str) -> set[str] | Malformed:
@@ -105,11 +130,9 @@ def parse_checkpoint(
     An entry that cannot be read is left out and goes to ``report``. One whose answer alone cannot
     be read stays, with empty edits, and is reported too: its ids are taken all the same.
     """
-    try:
-        file = msgspec.json.decode(data, type=_File)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        begin = data[:80].decode(errors="replace")
-        return _malformed("", begin, f"not what kubelet writes: {error}")
+    file = _parsed(data)
+    if isinstance(file, Malformed):
+        return file
     decoder = msgspec.json.Decoder(_Entry)
     found = []
     for number, raw in enumerate(file.data.entries or ()):
@@ -134,6 +157,14 @@ def parse_checkpoint(
             )
         )
     return tuple(found)
+
+
+def _parsed(data: bytes) -> _File | Malformed:
+    try:
+        return msgspec.json.decode(data, type=_File)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        begin = data[:80].decode(errors="replace")
+        return _malformed("", begin, f"not what kubelet writes: {error}")
 
 
 def _edits(answer: str) -> ContainerEdits | str:

@@ -28,6 +28,11 @@ class DeviceList:
         """How many of the ids."""
         return sum(token.healthy for token in self._tokens)
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """Healthy or not."""
+        return frozenset(token.id for token in self._tokens)
+
     def publish(self, tokens: Sequence[Token]) -> None:
         """Every open stream gets it, unless it is what they have."""
         new = tuple(tokens)

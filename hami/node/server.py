@@ -78,6 +78,11 @@ class DevicePluginServer:
         """How many healthy ids kubelet may give away."""
         return self._devices.healthy
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """All ids that kubelet is told of."""
+        return self._devices.ids
+
     def publish(self, tokens: Sequence[Token]) -> None:
         """What kubelet may give away from now on; the first list lets the registration begin."""
         self._devices.publish(tokens)

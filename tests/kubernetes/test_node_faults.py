@@ -92,6 +92,31 @@ def test_another_plugin_takes_the_resource_and_goes(node, agent):
     assert [e["involvedObject"]["kind"] for e in told] == ["Node"]
 
 
+def test_another_plugin_takes_the_resource_and_stays(node, agent):
+    """It lists as many as the agent: only kubelet's record shows that they are others."""
+    before = int(allocatable(node))
+    others = [f"other-{n}" for n in range(before)]
+    path = f"{NAMESPACES}/default/events"
+
+    def told():
+        found = node.admin.get(path)["items"]
+        return [
+            e for e in found if e["reason"] == "DevicePluginDisplaced" and "ids" in e["message"]
+        ]
+
+    async def stays():
+        async with FakePlugin(DEVICE_PLUGINS, *others, resource=MOCK[0]):
+            await asyncio.to_thread(until, "it is told", told, seconds=90)
+            await asyncio.to_thread(serves)
+
+    def serves():
+        node.cluster.add_pod(a_running_pod("p", mock=1, mockmem=1000))
+        node.starts("p", seconds=120)
+        assert node.agrees() == 1
+
+    asyncio.run(stays())
+
+
 class Intruder(FakePlugin):
     """Gives every container a variable, and nothing that has to do with its allocation."""
 

@@ -22,7 +22,7 @@ from .world import RESOURCE, Wish, World
 class Server:
     """One that kubelet follows; it counts how often it is registered again."""
 
-    resource, healthy = "acme.com/gpu", 4
+    resource, healthy, ids = "acme.com/gpu", 4, frozenset({"a", "b"})
 
     def __init__(self, folder) -> None:
         self.folder = folder
@@ -82,7 +82,6 @@ async def test_a_resource_that_another_plugin_took_is_told_and_taken_back(quick)
 
         (event, *_) = await world.until("it is told", told)
         assert event.involved_object.kind == "Node"
-        assert f"kubelet has none of {RESOURCE} although" in event.message
         assert str(world.node.plugins) in event.message
 
 
@@ -102,6 +101,43 @@ async def test_where_the_node_has_it_or_nobody_can_say_nothing_is_done(
     async with watching(server, known=known, fresh=fresh) as said:
         await asyncio.sleep(0.3)
     assert (server.again, said) == ([], [])
+
+
+async def test_a_plugin_that_stays_is_told_and_the_name_taken_back(quick):
+    async with World() as world:
+        ours = world.slots()
+        others = [f"other-{n}" for n in range(ours)]
+        async with FakePlugin(world.node.plugins, *others, resource=RESOURCE) as other:
+
+            async def told():
+                return await events(world, "DevicePluginDisplaced")
+
+            (event, *_) = await world.until("it is told", told)
+            assert f"kubelet has {ours} ids of {RESOURCE} that are not listed here" in event.message
+            await world.until("the other one is let go", other.stream_ended.is_set)
+            assert world.slots() == ours
+            name = await world.pod(Wish("a"))
+            await all_started(world, name)
+            assert other.called("allocate") == []
+        assert world.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        pytest.param('{"Data": {"RegisteredDevices": {"acme.com/gpu": ["a"]}}}', False, id="ours"),
+        pytest.param('{"Data": {"RegisteredDevices": {"acme.com/gpu": ["a", "x"]}}}', True, id="others"),
+        pytest.param('{"Data": {"RegisteredDevices": {"other.com/gpu": ["x"]}}}', False, id="another name"),
+        pytest.param('{"Data": {"RegisteredDevices": null}}', False, id="none"),
+        pytest.param("{", False, id="damaged"),
+    ],
+)  # fmt: skip
+async def test_whose_ids_kubelet_has(quick, tmp_path, record, told):
+    (tmp_path / "kubelet_internal_checkpoint").write_text(record)
+    server = Server(tmp_path)
+    async with watching(server, known={"acme.com/gpu": "4"}) as said:
+        await asyncio.sleep(0.3)
+    assert (said != []) is told
 
 
 @pytest.mark.parametrize("state", ["nothing healthy", "not registered"])
@@ -126,3 +162,4 @@ async def test_of_two_that_fight_neither_is_fast(quick, tmp_path):
     waits = [later - sooner for sooner, later in pairwise(times)]
     assert all(wait >= 0.05 * 2**n / 2 for n, wait in enumerate(waits))
     assert len(said) == 4
+    assert "kubelet has none of acme.com/gpu although 4 are healthy here" in said[0][2]
