@@ -8,9 +8,12 @@ import signal
 
 import pytest
 
-from .world import RESOURCE, Wish, World
+from .world import Wish, World
 
 ROUNDS = 4
+
+# Each starts processes one after the other, each of which is waited for.
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -21,8 +24,7 @@ async def test_a_killed_agent_loses_nothing_and_starts_nothing_wrongly(seed):
         names = []
         for _ in range(ROUNDS):
             agent = await world.launch_agent()
-            async with asyncio.timeout(20):
-                await world.node.devices.healthy(RESOURCE)
+            await world.served_by(agent)
             names += [
                 await world.pod(Wish("a", memory=200 + len(names)), Wish("b")) for _ in range(3)
             ]
@@ -45,8 +47,7 @@ async def test_sigterm_ends_the_agent_and_leaves_what_containers_need():
     async with World() as world:
         await world.stop_agent()
         agent = await world.launch_agent()
-        async with asyncio.timeout(20):
-            await world.node.devices.healthy(RESOURCE)
+        await world.served_by(agent)
         name = await world.pod(Wish("a"))
         await world.until("it runs", lambda: world.came_to_something(name))
         before = sorted(world.left())

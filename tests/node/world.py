@@ -10,10 +10,11 @@ import itertools
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ from hami.wire.allocation import bind_annotations, decision_annotations, encode_
 NODE = "n1"
 VENDOR = VendorKey("MOCK")
 RESOURCE = "mock.hami.io/device"
-PATIENCE = 20.0
+PATIENCE = 60.0
+"""Seconds: an agent's process, which starts in one, was seen to take 20 where others compute."""
 
 MEMORY = 16384
 """MiB of a mock device."""
@@ -83,6 +85,8 @@ class World:
         self.faults = Faults()
         self.signer = Signer.from_pem(new_private_pem())
         self.problems: list[str] = []
+        self.hears: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0.05)
+        """Returns when kubelet, started again, has heard from the API server."""
         self._vendor = vendor
         self._flags = dict(flags or {})
         self._unhealthy = self.folder / "unhealthy"
@@ -123,7 +127,7 @@ class World:
             NODE,
             self.folder / NODE,
             PluginNodeSettings(
-                hear=lambda: asyncio.sleep(0.05),
+                hear=self._hears,
                 retry=(0.02, 0.05),
                 backoff=0.02,
                 on_problem=self.problems.append,
@@ -138,6 +142,9 @@ class World:
             self._stack.push_async_callback(_ended, task)
         await self.client.create(LIVE_NODES, {"metadata": {"name": NODE}})
         await self.start_agent()
+
+    async def _hears(self) -> None:
+        await self.hears()
 
     # The agent.
 
@@ -188,6 +195,16 @@ class World:
             process = await asyncio.create_subprocess_exec(*command, stderr=log)
         self._stack.push_async_callback(_killed, process)
         return process
+
+    async def served_by(self, agent: asyncio.subprocess.Process) -> None:
+        """Until this process has its devices on the node."""
+
+        def serves() -> bool:
+            said = (self.folder / "agent.log").read_text()
+            assert agent.returncode is None, f"the agent ended with {agent.returncode}: {said}"
+            return self.healthy_slots() > 0
+
+        await self.until("an agent's process serves", serves)
 
     def _write_config(self) -> Path:
         path = self.folder / "devices.json"

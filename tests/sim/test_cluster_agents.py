@@ -33,7 +33,8 @@ def a_pod(name: str, *, memory: int = 1000, about: dict[str, str] | None = None,
 @asynccontextmanager
 async def a_cluster(devices: str = "mockx2"):
     async with EmbeddedCluster(ClusterSettings()) as cluster:
-        settings = PluginNodeSettings(retry=(0.2, 0.3), hear=lambda: asyncio.sleep(0.5))
+        # Where kubelet is first, it rejects pods whose init container, which has ended, had devices.
+        settings = PluginNodeSettings(retry=(0.2, 0.3), hear=lambda: node.devices.healthy(DEVICE))
         node = await cluster.add_plugin_node("n1", settings)
         agent = await cluster.start_agent(node, "mock", f"--mock-devices={devices}")
         yield cluster, node, agent
