@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
 import platform
 import subprocess
 import sys
 import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +58,19 @@ def python(*arguments: str) -> str:
     return done.stdout
 
 
+@contextmanager
+def alone() -> Iterator[Path]:
+    """Of all test processes, where they keep sources: what one compiled of them, the next has.
+
+    The compiler keeps everything that it makes, and finds it by the path and content of the source.
+    """
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hami" / "sdist"
+    kept.mkdir(parents=True, exist_ok=True)
+    with (kept / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield kept
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     """The source distribution, unpacked elsewhere: there is no checkout around it."""
@@ -62,9 +81,13 @@ def source(tmp_path_factory) -> Path:
     command = f"import os, sys; os.chdir({str(PLUGIN)!r}); sys.path.insert(0, '.'); {made}"
     python("-c", command, str(folder))
     [packed] = folder.glob("*.tar.gz")
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder, filter="data")
-    [unpacked] = (path for path in folder.iterdir() if path.is_dir())
+    with alone() as kept:
+        unpacked = kept / hashlib.sha256(packed.read_bytes()).hexdigest()
+        if not unpacked.exists():
+            with tempfile.TemporaryDirectory(dir=kept) as scratch, tarfile.open(packed) as archive:
+                archive.extractall(scratch, filter="data")
+                [root] = Path(scratch).iterdir()
+                root.rename(unpacked)
     return unpacked
 
 
@@ -73,7 +96,10 @@ def wheel(source, tmp_path_factory) -> Path:
     """hami_nvidia as pip installs it, from a wheel made of the source distribution."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = ["-m", "pip", "--disable-pip-version-check"]
-    python(*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}", str(source))
+    with alone():
+        python(
+            *pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}", str(source)
+        )
     [made] = folder.glob("*.whl")
     installed = folder / "installed"
     python(*pip, "install", "--no-deps", "--no-index", f"--target={installed}", str(made))
