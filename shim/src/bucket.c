@@ -115,6 +115,16 @@ void hami_bucket_settle(struct hami_bucket *bucket, uint64_t correction, int64_t
     add(bucket, hami_corrected(found, ahead) - hami_corrected(correction, ahead) + time);
 }
 
+void hami_bucket_spend(struct hami_bucket *bucket, int64_t now, uint32_t percent)
+{
+    int64_t saved;
+
+    hami_bucket_refill(bucket, now, percent);
+    saved = hami_bucket_level(bucket) - HAMI_BUCKET_OPEN;
+    if (saved > 0)
+        add(bucket, -saved);
+}
+
 int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t percent)
 {
     int64_t missing = HAMI_BUCKET_OPEN - hami_bucket_level(bucket);

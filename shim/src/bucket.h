@@ -28,6 +28,11 @@
 #define HAMI_CORRECTION_MOST (HAMI_CORRECTION_ONE * 16)
 #define HAMI_CORRECTION_LEAST (HAMI_CORRECTION_ONE / 16)
 
+static inline uint64_t hami_between(uint64_t value, uint64_t low, uint64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
 /* Fill up to `now` at `percent` of the device's time. The first call ever fills it to the brim. */
 void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t percent);
 
@@ -51,6 +56,9 @@ bool hami_bucket_claim(struct hami_bucket *bucket, uint64_t heartbeat);
  * still, and give back (or take) `time` for what is done. */
 void hami_bucket_settle(struct hami_bucket *bucket, uint64_t correction, int64_t ahead,
                         int64_t time);
+
+/* Nothing was saved up until `now`: the level is HAMI_BUCKET_OPEN at most. */
+void hami_bucket_spend(struct hami_bucket *bucket, int64_t now, uint32_t percent);
 
 /* Nanoseconds until the level is HAMI_BUCKET_OPEN, at least 1. */
 int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t percent);

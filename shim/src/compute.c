@@ -10,9 +10,7 @@
  * clock, which for launches of less would be the greater part of what they cost. */
 #define UNTIMED (2 * HAMI_MICROSECOND)
 
-/* Where a monitor sees more use than the share allows, and so much more in all, the bucket is not
- * what it should be: all wait for the monitor's next words. */
-#define MOST_EXCESS (200 * HAMI_MILLISECOND)
+/* Beyond HAMI_MOST_EXCESS all wait for the monitor's next words. */
 #define NEXT_READING (10 * HAMI_MILLISECOND)
 
 /* ---- A thread's own view --------------------------------------------------------------------- */
@@ -73,14 +71,10 @@ static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
 
     hami_bucket_refill(bucket, now, terms->percent);
     hami_bucket_refill(&share->own, now, terms->percent);
-    level = hami_bucket_level(bucket);
-    /* What a monitor gives back or takes is in the container's alone. */
-    if (terms->watched)
-        atomic_store_explicit(&share->own.level, level, memory_order_relaxed);
-    else if (hami_bucket_level(&share->own) < level)
+    if (hami_bucket_level(&share->own) < hami_bucket_level(bucket))
         bucket = &share->own;
     if (terms->watched && terms->limited &&
-        atomic_load_explicit(&share->excess, memory_order_relaxed) > MOST_EXCESS)
+        atomic_load_explicit(&share->excess, memory_order_relaxed) > HAMI_MOST_EXCESS)
         return NEXT_READING;
     if (terms->limited) {
         level = hami_bucket_level(bucket);

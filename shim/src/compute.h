@@ -51,13 +51,15 @@ struct hami_share {
     /* The bucket as it would be if nobody else charged it. The container's own lies in a file that
      * any program of the container may fill; it holds no more than this one, whatever they write. */
     struct hami_bucket own;
-    /* What the monitor saw beyond the share, which nothing in the container can change. */
+    /* What the monitor saw beyond the share, which nothing in the container can change; and whether
+     * that was ever more than can be by chance: the file is not what it should be then. */
     _Atomic int64_t excess;
+    _Atomic bool distrusts;
     struct hami_lock correcting;
     int64_t judged_at;   /* under the lock: when its figure was last compared with the share, */
     uint32_t judged_by;  /* which was so many percent, */
     int readings_to_skip; /* and how many more are of a time when it was not */
-    struct hami_correction correction; /* under the lock */
+    struct hami_correction correction, of_own; /* under the lock: of the two buckets */
 } __attribute__((aligned(64)));
 
 /* Some of each launch always counts: on ever more streams more is launched than runs at a time. */

@@ -196,6 +196,10 @@ static struct hami_reading reading_of(struct hami_compute *compute, struct hami_
 #define LATE 3
 #define MOST_AT_ONCE (5 * HAMI_SECOND)
 
+/* Who comes after more than a period in which it launched nothing has saved up no more than the
+ * container has: little, where the monitor sees three quarters of the share in use. */
+#define LONG_PAUSE (HAMI_SECOND * 3 / 2)
+
 static void judge(struct hami_share *share, int64_t now, const struct hami_sight *sight)
 {
     int64_t excess = atomic_load_explicit(&share->excess, memory_order_relaxed);
@@ -203,10 +207,13 @@ static void judge(struct hami_share *share, int64_t now, const struct hami_sight
     uint64_t used = sight->utilisation < 10000 ? sight->utilisation : 10000;
     int64_t over = (int64_t)used - (int64_t)sight->percent * 100 - UNSURE;
 
+    if (passed > LONG_PAUSE && sight->percent < 100 && used > (uint64_t)sight->percent * 75)
+        hami_bucket_spend(&share->own, now, sight->percent);
     share->judged_at = now;
     if (sight->heartbeat == 0 || sight->percent != share->judged_by || passed > MOST_AT_ONCE) {
+        share->readings_to_skip =
+            sight->percent == share->judged_by || (share->judged_by == 0 && used > 0) ? 0 : LATE;
         share->judged_by = sight->percent;
-        share->readings_to_skip = LATE;
         excess = 0;
     } else if (share->readings_to_skip > 0) {
         share->readings_to_skip--;
@@ -216,6 +223,46 @@ static void judge(struct hami_share *share, int64_t now, const struct hami_sight
     if (excess > HAMI_BUCKET_DEBT)
         excess = HAMI_BUCKET_DEBT;
     atomic_store_explicit(&share->excess, excess > 0 ? excess : 0, memory_order_relaxed);
+    if (excess > HAMI_MOST_EXCESS &&
+        !atomic_exchange_explicit(&share->distrusts, true, memory_order_relaxed))
+        hami_bucket_correct(&share->own, HAMI_CORRECTION_ONE);
+}
+
+static void use(struct hami_correction *correction, struct hami_bucket *bucket,
+                const struct hami_reading *reading, bool same)
+{
+    if (reading->heartbeat == 0)
+        hami_correction_drop(correction, bucket, reading);
+    else if (!same)
+        hami_correction_restart(correction, reading->heartbeat);
+    else
+        hami_correction_use(correction, bucket, reading);
+}
+
+/* So low a correction of the container's is believed: that of four tenants which overlap all the
+ * time. Where more do, this process's own readings say so. */
+#define TRUSTED (HAMI_CORRECTION_ONE / 4)
+
+/* The monitor sees the whole container, and what part of that is this process's is not known. As long
+ * as all keep to the share it pays no more than the container does for the same; once they did not,
+ * it pays for all that the monitor sees, and so does each of them. */
+static void use_for_own(struct hami_share *share, const struct hami_bucket *container,
+                        struct hami_reading reading, bool same)
+{
+    const uint64_t theirs =
+        (uint64_t)hami_bucket_corrected(container, (int64_t)HAMI_CORRECTION_ONE);
+
+    if (!atomic_load_explicit(&share->distrusts, memory_order_relaxed))
+        reading.most = hami_between(theirs, TRUSTED, HAMI_CORRECTION_ONE);
+    if (reading.heartbeat == 0)
+        hami_bucket_correct(&share->own, 0);
+    else if (atomic_load_explicit(&share->seen, memory_order_relaxed) == 0) /* none knows better */
+        atomic_store_explicit(&share->own.correction, reading.most, memory_order_relaxed);
+    reading.in_force = atomic_load_explicit(&share->own.correction, memory_order_relaxed);
+    /* Readings were missed, which may be just those of what this process did. */
+    if (reading.now - share->of_own.at > LONG_PAUSE)
+        share->of_own.at = 0;
+    use(&share->of_own, &share->own, &reading, same);
 }
 
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
@@ -234,12 +281,8 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
         return;
     judge(share, now, sight);
     reading = reading_of(compute, share, now, sight);
-    if (sight->heartbeat == 0)
-        hami_correction_drop(&share->correction, bucket, &reading);
-    else if (!same)
-        hami_correction_restart(&share->correction, sight->heartbeat);
-    else
-        hami_correction_use(&share->correction, bucket, &reading);
+    use(&share->correction, bucket, &reading, same);
+    use_for_own(share, bucket, reading, same);
     atomic_store_explicit(&share->seen, sight->heartbeat + 1, memory_order_relaxed);
     atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
     hami_unlock(&share->correcting);

@@ -47,11 +47,6 @@ static uint64_t quotient(int64_t busy, int64_t counted)
     return factor > HAMI_CORRECTION_LEAST ? factor : HAMI_CORRECTION_LEAST;
 }
 
-static uint64_t between(uint64_t value, uint64_t low, uint64_t high)
-{
-    return value < low ? low : value > high ? high : value;
-}
-
 /* The monitor's figures are late by anything up to a period: the truth lies between what comes of
  * taking them as fresh and as a period old, which are one once the load is steady. 0: too little
  * was seen to say anything. */
@@ -67,7 +62,7 @@ static uint64_t found(const struct hami_correction *correction, uint64_t before)
     old = quotient(correction->busy, correction->counted_before);
     low = fresh < old ? fresh : old;
     high = fresh < old ? old : fresh;
-    return high - low < low / 2 ? (low + high) / 2 : between(before, low, high);
+    return high - low < low / 2 ? (low + high) / 2 : hami_between(before, low, high);
 }
 
 /* Beside the rate for what comes, what the last period was charged wrongly is made good. Not only
@@ -86,6 +81,11 @@ static void publish(struct hami_correction *correction, struct hami_bucket *buck
     uint64_t now = found(correction, before);
     int64_t wrong = hami_corrected(reading->in_force, counted) - busy;
 
+    if (reading->most != 0) {
+        known = known < reading->most ? known : reading->most;
+        now = now < reading->most ? now : reading->most;
+        wrong = wrong > 0 ? wrong : 0;
+    }
     if ((now == 0 && correction->busy == 0) || !hami_bucket_claim(bucket, reading->heartbeat))
         return;
     if (now != 0 && (now < FAR_BELOW(before) || now > FAR_ABOVE(before)))

@@ -28,6 +28,8 @@ struct hami_reading {
     uint64_t in_force; /* the correction since the reading before; another process of the container
                         * may have replaced it just now */
     bool unpaid;    /* some was launched without a limit since the reading before */
+    uint64_t most;  /* what the correction may be where some of what the monitor saw is of processes
+                     * that charge another bucket, so that it cannot be taken from this; 0: none is */
     int64_t ahead;  /* what this process was charged for work that has yet to be done */
     int64_t launch; /* how long its launches take on average */
 };

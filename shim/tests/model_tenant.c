@@ -223,12 +223,35 @@ static int64_t pause_of(const struct host *host)
     int64_t cycle = tenant->on + tenant->off;
     int64_t look = tenant->kernel / 16;
 
-    if (tenant->style == BURSTY && (clock_now - tenant->starts) % cycle > tenant->on)
-        return cycle - (clock_now - tenant->starts) % cycle + 1;
+    if (tenant->style == BURSTY && (clock_now - host->since) % cycle > tenant->on)
+        return cycle - (clock_now - host->since) % cycle + 1;
     if (host->device.outstanding < (tenant->style == WAITING ? 1 : MODEL_OUTSTANDING))
         return 0;
     look = look < 500 * US ? look : 500 * US;
     return look > 5 * US ? look : 5 * US;
+}
+
+static void scribble(struct host *host, enum scribble what)
+{
+    struct hami_bucket *bucket = &host->container->bucket;
+    _Atomic uint64_t *words[] = {(_Atomic uint64_t *)&bucket->level, &bucket->refilled_at,
+                                 &bucket->charged, &bucket->correction, &bucket->settled};
+
+    if (what == LEVEL || what == ALL)
+        atomic_store(&bucket->level, INT64_MAX);
+    if (what == WORTH || what == ALL)
+        atomic_store(&bucket->correction, 1);
+    if (what == COUNTS || what == ALL) {
+        atomic_fetch_add(&bucket->charged, UINT64_C(1) << 40);
+        atomic_store(&bucket->settled, host->container->heartbeat);
+    }
+    if (what == ALL)
+        atomic_store(&bucket->refilled_at, 1);
+    if (what == NOISE)
+        atomic_store(words[chance(host, 5)], (uint64_t)chance(host, 1 << 16)
+                                                 << chance(host, 50));
+    if (what == AT_TIMES && clock_now / (3 * S) % 2)
+        scribble(host, ALL);
 }
 
 void model_step(struct host *host, struct model_card *card)
@@ -238,6 +261,7 @@ void model_step(struct host *host, struct model_card *card)
     running = host;
     running_on = card;
     clock_now = host->wakes;
+    scribble(host, host->tenant->scribble);
     if (!host->asked) {
         pause = pause_of(host);
         if (pause > 0) {

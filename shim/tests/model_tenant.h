@@ -20,6 +20,17 @@ enum style {
     BURSTY,     /* works `on`, then pauses `off` */
 };
 
+/* What a program of the container writes over its bucket, all the time. */
+enum scribble {
+    NOTHING,
+    LEVEL,    /* there is always more time */
+    WORTH,    /* what is charged is worth little */
+    COUNTS,   /* ever more was charged, and somebody has seen to it */
+    ALL,      /* all of it, and that it was filled long ago */
+    NOISE,    /* anything anywhere */
+    AT_TIMES, /* all of it for three seconds, then nothing for as long */
+};
+
 struct tenant {
     uint32_t percent;
     enum style style;
@@ -31,7 +42,9 @@ struct tenant {
     int graph;      /* kernels launched together as a graph; 0: none */
     int64_t on, off;
     int processes; /* of the container; 0: one */
+    bool in_turn;  /* each of them begins its `on` where that of the one before ends */
     enum hami_policy policy;
+    enum scribble scribble;
     int64_t starts;
     uint32_t percent_later; /* not 0: what `percent` becomes at `later` */
     int64_t later;
@@ -60,6 +73,7 @@ struct host {
     int stream;
     uint64_t launched;
     uint32_t random;
+    int64_t since; /* when it began the first `on` */
 };
 
 /* One step of the program, at host->wakes; sets when the next one is. */

@@ -2,8 +2,9 @@
  * first line of its standard input names the file, the second is "hostile SEED", or "gentle SEED":
  * then it leaves alone the file's size, its header and what a living process of the library owns:
  * the slots that are locked. "thief SEED" wants memory: over and over it writes that nobody has any,
- * and that all who hold a slot are dead. "filler SEED" wants time: it keeps the buckets full and says
- * that charges are worth little. It ends with its standard input. */
+ * and that all who hold a slot are dead. "filler SEED" wants time: it keeps the buckets full, says
+ * that charges are worth little, and writes nonsense over the rest of them. It ends with its standard
+ * input. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -109,6 +110,9 @@ static void be_filler(int fd)
 
         put(fd, bucket + offsetof(struct hami_bucket, level), INT64_MAX);
         put(fd, bucket + offsetof(struct hami_bucket, correction), 1);
+        put(fd, bucket + offsetof(struct hami_bucket, charged), any(UINT64_MAX));
+        put(fd, bucket + offsetof(struct hami_bucket, settled), any(UINT64_MAX));
+        put(fd, bucket + offsetof(struct hami_bucket, refilled_at), 1);
     }
     usleep(100); /* to leave the others a processor */
 }
