@@ -6,7 +6,7 @@
 
 /* Where a monitor sees more use than the share allows, and so much more in all, the container's
  * bucket is not what it should be. */
-#define HAMI_MOST_EXCESS (200 * HAMI_MILLISECOND)
+#define HAMI_MOST_EXCESS (300 * HAMI_MILLISECOND)
 
 /* The stream of a key; made where it is not there and `make` says so, else NULL. */
 struct hami_stream *hami_stream_find(struct hami_compute *compute, uint64_t key, bool make);
