@@ -27,6 +27,7 @@ from hami.kube.messages import (
     read_event,
     whole,
 )
+from hami.kube.outages import Outage
 from hami.kube.pace import TokenBucket, Turns
 from hami.kube.resources import PODS, HasMetadata, Lease, Resource
 from hami.kube.settings import KubeSettings
@@ -76,9 +77,13 @@ def _ignore(call: ApiCall) -> None:
 
 
 class KubeClient:
-    """Calls to one API server. Every method raises :class:`ApiError` when the call fails."""
+    """Calls to one API server. Every method raises :class:`ApiError` when the call fails.
+
+    ``unreachable`` is shared by all who try again and again: that nobody answers is one outage.
+    """
 
     def __init__(self, transport: Transport) -> None:
+        self.unreachable = Outage()
         self._transport = transport
 
     @classmethod

@@ -14,8 +14,9 @@ from random import uniform
 from typing import Any, Final
 
 from hami.kube.client import KubeClient
-from hami.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
+from hami.kube.errors import FORBIDDEN, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.leadership import FIELD_TIMES
+from hami.kube.outages import Outage
 from hami.kube.resources import LEASES, NODES
 
 NAMESPACE: Final = "kube-node-lease"
@@ -53,7 +54,7 @@ class Heartbeat:
         self._on_problem = on_problem
         self._every = every
         self._now = now
-        self._told = ""
+        self._outage = Outage()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -64,7 +65,7 @@ class Heartbeat:
             except (ApiError, TimeoutError) as error:
                 self._tell(error)
             else:
-                self._told = ""
+                self._outage.over()
                 self.heard.set()
             await asyncio.sleep(self._every * uniform(0.9, 1.1))  # noqa: S311 -- jitter
 
@@ -91,10 +92,10 @@ class Heartbeat:
             await self._client.create(LEASES, body, namespace=NAMESPACE)
 
     def _tell(self, error: ApiError | TimeoutError) -> None:
-        """Once, as long as it is the same."""
-        forbidden = isinstance(error, ApiError) and error.status == FORBIDDEN
+        status = error.status if isinstance(error, ApiError) else NO_ANSWER
+        outage = self._client.unreachable if status == NO_ANSWER else self._outage
+        if not outage.is_news(status):
+            return
+        forbidden = status == FORBIDDEN
         advice = "; allow our account to create and patch leases there" if forbidden else ""
-        problem = f"lease {NAMESPACE}/{self._name}: {error or 'no answer in time'}{advice}"
-        if problem != self._told:
-            self._told = problem
-            self._on_problem(problem)
+        self._on_problem(f"lease {NAMESPACE}/{self._name}: {error or 'no answer in time'}{advice}")

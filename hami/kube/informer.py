@@ -36,6 +36,7 @@ from hami.kube.messages import (
     WatchEvent,
     head_of,
 )
+from hami.kube.outages import Outage
 from hami.kube.pace import Backoff, Turns
 from hami.kube.resources import HasMetadata, Resource
 
@@ -49,8 +50,6 @@ SHORT_WATCH = 1.0
 """A watch that ended sooner, in seconds, without an event is no progress: wait before the next."""
 MANY = 3
 """A server that refuses a watch so many times in a row does not know our version: list again."""
-TELL_EVERY = 60.0
-"""Seconds between two lines about one outage."""
 ABSENT = 10.0
 """Seconds between looks for a kind of object that nobody has defined yet."""
 REMEMBERED = 4096
@@ -118,8 +117,7 @@ class Informer(Generic[T]):
         self._oldest = ""
         self._whole_lists = False
         self._refusals = 0
-        self._told_of: int | None = None
-        self._told_at = 0.0
+        self._outage = Outage()
         self._turns = Turns(rest=0)
 
     @property
@@ -171,16 +169,14 @@ class Informer(Generic[T]):
         return delay
 
     def _tell(self, error: ApiError, problem: str) -> None:
-        """Once a minute while an outage lasts; at once when the answer is another one."""
-        now = time.monotonic()
-        if error.status != self._told_of or now >= self._told_at + TELL_EVERY:
-            self._told_of, self._told_at = error.status, now
+        outage = self._client.unreachable if error.status == NO_ANSWER else self._outage
+        if outage.is_news(error.status):
             self._on_problem(problem)
 
     def _answered(self) -> None:
         """The outage is over."""
         self._backoff.reset()
-        self._told_of = None
+        self._outage.over()
 
     def _none_at_all(self) -> None:
         """Nobody has defined this kind of object, or not any more."""

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from random import uniform
 
 from hami.kube.client import KubeClient
-from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
+from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.leadership import FIELD_TIMES, LONG_AGO, NEVER, boot_seconds
+from hami.kube.outages import Outage
 from hami.kube.resources import LEASES, Lease, LeaseSpec
 
 RELEASE_TIMEOUT = 3.0
@@ -62,6 +63,7 @@ class OwnLease:
         self._on_problem = on_problem
         self._clock = clock
         self._now = now
+        self._outage = Outage()
         self._ours: Lease | None = None
         self._wrote = False
         self._our_term: int | None = None
@@ -81,15 +83,19 @@ class OwnLease:
                 except ApiError as error:
                     # A conflict is another candidate that was faster.
                     if error.status != CONFLICT:
-                        self._on_problem(f"lease {self._namespace}/{self._name}: {error}")
+                        self._tell(error.status, str(error))
                 except TimeoutError:
-                    self._on_problem(
-                        f"lease {self._namespace}/{self._name}: no answer within "
-                        f"{self._times.renew_deadline / 2:g} s"
-                    )
+                    patience = self._times.renew_deadline / 2
+                    self._tell(NO_ANSWER, f"no answer within {patience:g} s")
+                else:
+                    self._outage.over()
                 await asyncio.sleep(self._times.retry * uniform(1.0, RETRY_JITTER))  # noqa: S311 -- jitter
         finally:
             self._lose()
+
+    def _tell(self, status: int, problem: str) -> None:
+        if self._outage.is_news(status):
+            self._on_problem(f"lease {self._namespace}/{self._name}: {problem}")
 
     async def attempt(self) -> None:
         """Renew what is ours, or try to make it ours; ``run`` does so again and again."""

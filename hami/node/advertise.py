@@ -18,8 +18,9 @@ from hami.domain.devices import Device
 from hami.domain.objects import Node
 from hami.domain.slices import Identity
 from hami.kube.client import KubeClient
-from hami.kube.errors import CONFLICT, FORBIDDEN, ApiError
+from hami.kube.errors import CONFLICT, FORBIDDEN, NO_ANSWER, ApiError
 from hami.kube.informer import Informer, is_older
+from hami.kube.outages import Outage
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
 from hami.vendor import Vendor, VendorFailed
@@ -84,6 +85,7 @@ class Advertiser:
         self._ours_is_new = False
         self._wrote_at = -every
         self._due = asyncio.Event()
+        self._outage = Outage()
         self._told = ""
         self._log = structlog.get_logger("hami.advertise")
 
@@ -202,24 +204,30 @@ class Advertiser:
             await self._failed(error)
             return
         self._backoff.reset()
+        self._outage.over()
         self._told = ""
         self._take(written)
         self._log.info("published on the node", node=self._name, annotations=sorted(changes))
 
     async def _failed(self, error: ApiError) -> None:
         """Look at the node again, and try again, later each time."""
-        if error.status != CONFLICT:
+        if error.status != CONFLICT and self._is_news(error):
             advice = (
                 "; allow our account to patch nodes/status" if error.status == FORBIDDEN else ""
             )
-            self._tell(f"cannot publish the devices of node {self._name}: {error}{advice}")
+            self._on_problem(f"cannot publish the devices of node {self._name}: {error}{advice}")
         await asyncio.sleep(max(self._backoff.delay(), error.retry_after or 0.0))
         self._ours_is_new = True
         try:
             self._take(await self._client.get(NODES, self._name))
         except ApiError as again:
-            self._tell(f"cannot read node {self._name}: {again}")
+            if self._is_news(again):
+                self._on_problem(f"cannot read node {self._name}: {again}")
             self._due.set()
+
+    def _is_news(self, error: ApiError) -> bool:
+        outage = self._client.unreachable if error.status == NO_ANSWER else self._outage
+        return outage.is_news(error.status)
 
     def _changes(self, node: Node) -> dict[str, str | None]:
         """What the node must say and does not."""

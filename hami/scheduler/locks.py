@@ -33,6 +33,7 @@ from hami.kube.node_lock import (
     take_private_lock,
     utc_now,
 )
+from hami.kube.outages import Outage
 from hami.kube.resources import PODS
 from hami.scheduler.decision import label_of
 from hami.scheduler.lock_book import LockBook, needs_lock
@@ -94,6 +95,7 @@ class NodeLocks:
         self._settings = settings
         self._silent = silent
         self._book = LockBook(self._lock_on, lambda: settings().expiry, self._pod_on)
+        self._outage = Outage()
         self._busy: Collection[str] = ()
         self._version: tuple[int, int] | None = None
         self._taken: dict[tuple[PodUid, str], _Taken] = {}
@@ -251,7 +253,10 @@ class NodeLocks:
             if await free_if_over(self._client, node, value):
                 self._log.info("freed a lock that its pod needs no more", node=node, lock=value)
         except ApiError as error:
-            self._log.warning("cannot look after a node lock", node=node, error=str(error))
+            if self._outage.is_news(error.status):
+                self._log.warning("cannot look after a node lock", node=node, error=str(error))
+        else:
+            self._outage.over()
 
     def _look_again(self) -> None:
         """A promise or a lock may have run out: nothing in the cluster says so."""

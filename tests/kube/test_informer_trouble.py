@@ -8,7 +8,9 @@ import time
 import pytest
 
 from hami.kube.errors import ApiError
+from hami.kube.heartbeat import Heartbeat
 from hami.kube.informer import Informer
+from hami.kube.own_lease import LeaseTimes, OwnLease
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES, PODS
 
@@ -329,7 +331,7 @@ async def test_a_burst_of_events_never_holds_the_loop_for_long(api, client, prob
 async def test_an_unreachable_server_is_told_until_it_is_there(
     api, tmp_path, heard, problems, monkeypatch
 ):
-    monkeypatch.setattr("hami.kube.informer.TELL_EVERY", 0.0)
+    monkeypatch.setattr("hami.kube.outages.TELL_EVERY", 0.0)
     api.url = "http://127.0.0.1:1"
     async with connected(tmp_path, api) as client:
         informer = an_informer(client, heard, problems)
@@ -337,6 +339,25 @@ async def test_an_unreachable_server_is_told_until_it_is_there(
             await until(lambda: len(problems) > 2)
     assert "cannot reach http://127.0.0.1:1" in problems[0]
     assert not informer.synced.is_set()
+
+
+async def test_that_nobody_answers_is_told_once_for_all_who_ask(api, tmp_path, problems):
+    """Two informers, an agent's Lease and a leader's, for many tries of each."""
+    api.url = "http://127.0.0.1:1"
+    async with connected(tmp_path, api) as client:
+        tries = Backoff(first=0.001, most=0.001)
+        informers = [
+            Informer(client, kind, Heard(), on_problem=problems.append, backoff=tries)
+            for kind in (NODES, PODS)
+        ]
+        beat = Heartbeat(client, "x", "n1", {}, on_problem=problems.append, every=0.01)
+        times = LeaseTimes(retry=0.01)
+        lease = OwnLease(client, "ns", "hami", "a", times=times, on_problem=problems.append)
+        async with running(*(part.run() for part in (*informers, beat, lease))):
+            await asyncio.sleep(1)
+    about = sorted(problem.split()[0] for problem in problems)
+    assert about[0] == "lease"
+    assert len(about) == 2, "one for all, and the leader's, whose trouble is more than silence"
 
 
 def test_an_api_error_says_what_was_asked():
