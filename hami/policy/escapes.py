@@ -9,7 +9,9 @@ admission.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Sequence
+from typing import Final
 
 from hami.domain.objects import Container, Pod
 from hami.domain.slices import SEEN_AT
@@ -45,11 +47,11 @@ def container_escape(container: Container, vendors: VendorRegistry) -> str | Non
     return None
 
 
-def may_cover(path: str) -> bool:
-    """A first look, for the many paths that have nothing to do with it: what may be guarded is
-    below /run, /var/run, /etc or /usr.
-    """
-    return any(word in path for word in ("run", "etc", "usr", "..")) or not path.strip("/.")
+may_cover: Final = re.compile(r"run|etc|usr|\.\.|\A[/.]*\Z").search
+"""A first look at a path, for the many that have nothing to do with it: what may be guarded is
+below /run, /var/run, /etc or /usr, or is the root. Every mount of every pod is asked about, so it
+is no function of ours.
+"""
 
 
 def covers(path: str, place: str) -> bool:
@@ -76,12 +78,14 @@ def _touches(parts: _Parts, place: _Parts) -> bool:
     return parts[:shorter] == place[:shorter]
 
 
-def _containers(pod: Pod) -> Iterator[Container]:
-    yield from pod.spec.init_containers or ()
-    yield from pod.spec.containers
-    yield from pod.spec.ephemeral_containers or ()
+def _containers(pod: Pod) -> Sequence[Container]:
+    spec = pod.spec
+    return [*(spec.init_containers or ()), *spec.containers, *(spec.ephemeral_containers or ())]
 
 
-def _paths(container: Container) -> Iterator[str]:
-    yield from (mount.mount_path for mount in container.volume_mounts or ())
-    yield from (device.device_path for device in container.volume_devices or ())
+def _paths(container: Container) -> Sequence[str]:
+    mounts, devices = container.volume_mounts, container.volume_devices
+    if not (mounts or devices):
+        return ()  # As nearly every pod is kept in memory.
+    paths = [mount.mount_path for mount in mounts or ()]
+    return paths + [device.device_path for device in devices or ()]

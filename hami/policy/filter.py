@@ -189,9 +189,11 @@ def decide(
     ``locked`` are nodes that take nobody for the moment (``NodeLocked``).
     """
     able, scans = _scanned(table, request, gate)
-    numbers = table.numbers(list(locked)) if locked else _NO_NUMBERS
-    waiting = numbers[able[numbers]]
-    able[waiting] = False
+    waiting = _NO_NUMBERS
+    if locked:
+        numbers = table.numbers(list(locked))
+        waiting = numbers[able[numbers]]
+        able[waiting] = False
     fits = _Fits(table, request, gate)
     scored = any(table.vendors[key].scores for key in request.vendors)
     if isinstance(candidates, NameBlock) and not scored:

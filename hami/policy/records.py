@@ -41,11 +41,15 @@ class Charged:
     @property
     def devices(self) -> Iterable[tuple[VendorKey, DeviceId | None]]:
         """Each device once; None where every device of a vendor is concerned."""
+        read = dict.fromkeys((*self.usage, *self.ended))
+        if not self.unknown:
+            return read
         whole = {one.vendor for one in self.unknown if one.device is None}
-        unread = ((one.vendor, one.device) for one in self.unknown)
-        named = dict.fromkeys((*self.usage, *self.ended, *unread))
-        yield from ((vendor, None) for vendor in whole)
-        yield from (key for key in named if key[0] not in whole)
+        named = dict.fromkeys((*read, *((one.vendor, one.device) for one in self.unknown)))
+        return [
+            *((vendor, None) for vendor in whole),
+            *(key for key in named if key[0] not in whole),
+        ]
 
 
 def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]:
@@ -119,10 +123,12 @@ class Record:
         """As it is at worst; the same object as long as nothing has changed."""
         if self._state is None:
             grants = tuple(grant for held in self.grants.values() for grant in held)
-            usage = sum(self.claims.values(), self.usage)
-            closed = usage.memory_mib >= self.device.memory_mib or usage.slots >= self.device.slots
-            known = not self.unknown and not (self.claims and closed)
-            self._state = DeviceState(self.device, usage, grants, known=known)
+            device, usage, known = self.device, self.usage, not self.unknown
+            if self.claims:
+                usage = sum(self.claims.values(), usage)
+                closed = usage.memory_mib >= device.memory_mib or usage.slots >= device.slots
+                known = known and not closed
+            self._state = DeviceState(device, usage, grants, known=known)
         return self._state
 
     def shown(self) -> DeviceState:

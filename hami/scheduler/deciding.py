@@ -8,10 +8,10 @@ from typing import Protocol
 from hami.domain.allocations import PodAllocation
 from hami.domain.requests import PodRequest
 from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, over_quota
+from hami.policy.filter import Placed, Refused, decide, over_quota
 from hami.policy.quota import ElasticLedger
 from hami.scheduler.groups import Groups
-from hami.scheduler.lock_book import Locks, decide_unlocked
+from hami.scheduler.lock_book import Locks
 
 
 class Books(Protocol):
@@ -34,14 +34,30 @@ def decided(
         # Nobody fits a pod into thousands of nodes to find its quota used up on each.
         if hopeless := elastic.refusals(claim):
             return over_quota(candidates, hopeless)
-    siblings = books.groups.siblings(request.pod.uid)
-    outcome = decide_unlocked(books.locks, books.table, ledger, request, candidates, siblings)
+    outcome = _on_a_free_node(books, request, candidates)
     if not isinstance(outcome, Placed):
         return outcome
     refusals = ledger.reserve(request.pod, outcome.allocation)
     if refusals:
         return over_quota(candidates, refusals)
     return outcome.allocation
+
+
+def _on_a_free_node(
+    books: Books, request: PodRequest, candidates: Sequence[str]
+) -> Placed | Refused:
+    """The best candidate whose lock is free; for want of one, the best that only its siblings keep
+    busy: all of a gang are promised devices before one is bound, and its binds wait for each other.
+    """
+    table, gate, busy = books.table, books.ledger.gate(request.pod), books.locks.busy(request)
+    outcome = decide(table, request, gate, candidates, locked=busy)
+    if not busy or isinstance(outcome, Placed):
+        return outcome
+    siblings = books.groups.siblings(request.pod.uid)
+    if not siblings:
+        return outcome
+    others = books.locks.busy(request, siblings=siblings)
+    return decide(table, request, gate, candidates, locked=others)
 
 
 def try_on(books: Books, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:

@@ -8,7 +8,7 @@ shown yet, and from what is promised to pods on their way. No I/O: taking a lock
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -21,9 +21,6 @@ from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.informer import is_older
 from hami.kube.node_lock import PRIVATE_EXPIRY, utc_now
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, decide
-from hami.policy.quota import ElasticLedger
 from hami.wire import keys
 from hami.wire.codecs import NodeLock, decode_node_lock
 from hami.wire.node_identity import lock_of
@@ -44,8 +41,7 @@ class Locks(Protocol):
 
     def busy(
         self,
-        pod: Pod,
-        vendors: Collection[VendorKey],
+        request: PodRequest,
         coming: Iterable[PodAllocation] = (),
         *,
         siblings: Collection[PodUid] = (),
@@ -65,34 +61,13 @@ class NoLocks:
 
     def busy(
         self,
-        pod: Pod,
-        vendors: Collection[VendorKey],
+        request: PodRequest,
         coming: Iterable[PodAllocation] = (),
         *,
         siblings: Collection[PodUid] = (),
     ) -> Collection[str]:
-        del pod, vendors, coming, siblings
+        del request, coming, siblings
         return ()
-
-
-def decide_unlocked(
-    locks: Locks,
-    table: ClusterTable,
-    ledger: ElasticLedger,
-    request: PodRequest,
-    candidates: Sequence[str],
-    siblings: Collection[PodUid],
-) -> Placed | Refused:
-    """The best candidate that is free; for want of one, the best where only ``siblings`` are before
-    it: all of a gang are promised devices before one is bound, and its binds wait for each other.
-    """
-    pod, vendors, gate = request.pod, request.vendors, ledger.gate(request.pod)
-    busy = locks.busy(pod, vendors)
-    outcome = decide(table, request, gate, candidates, locked=busy)
-    if not (busy and siblings) or isinstance(outcome, Placed):
-        return outcome
-    others = locks.busy(pod, vendors, siblings=siblings)
-    return decide(table, request, gate, candidates, locked=others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +157,10 @@ class LockBook:
 
     # What is asked.
 
+    @property
+    def needed_anywhere(self) -> bool:
+        return bool(self._needs)
+
     def needed(self, node: str, vendors: Collection[VendorKey]) -> Set[str]:
         """The annotations of the locks that these vendors need there."""
         needs = self._needs.get(node)
@@ -208,8 +187,6 @@ class LockBook:
 
         ``siblings`` are no others.
         """
-        if not self._needs:
-            return ()
         own = siblings or (pod.uid,)
         busy = {name for name in self._shown if self._is_held(name, pod, vendors, siblings)}
         busy |= {

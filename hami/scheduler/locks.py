@@ -18,6 +18,7 @@ import structlog
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
+from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
@@ -120,14 +121,15 @@ class NodeLocks:
 
     def busy(
         self,
-        pod: Pod,
-        vendors: Collection[VendorKey],
+        request: PodRequest,
         coming: Iterable[PodAllocation] = (),
         *,
         siblings: Collection[PodUid] = (),
     ) -> Collection[str]:
         """As :meth:`hami.scheduler.lock_book.Locks.busy`."""
-        return self._book.busy(pod, vendors, self._promises(coming), siblings)
+        if not self._book.needed_anywhere:
+            return ()
+        return self._book.busy(request.pod, request.vendors, self._promises(coming), siblings)
 
     async def take(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> str:
         """Why the node cannot be had now; empty when it can. All its locks are taken, or none."""

@@ -223,7 +223,7 @@ class WakeUp:
         state = self._state
         gate = state.ledger.gate(request.pod)
         coming = [taker.allocation for taker in self._takers.values() if taker.under_way]
-        if locked := state.locks.busy(request.pod, request.vendors, coming):
+        if locked := state.locks.busy(request, coming):
             candidates = [name for name in candidates if name not in locked]
         if len(candidates) > FEW:
             outcome = decide(state.table, request, gate, candidates)
