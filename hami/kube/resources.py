@@ -8,6 +8,7 @@ existing objects are changed by patches.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from hami.domain.objects import (
     Lean,
     Metadata,
     Node,
+    OwnerReference,
     Pod,
     PodGroup,
     PodSpec,
@@ -148,6 +150,24 @@ class DisruptionBudget(Lean, frozen=True):
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
+class _ReadLeaseMetadata(Metadata, frozen=True):
+    creation_timestamp: str | None = msgspec.field(default=None, name="-created")
+    annotations: dict[str, str] | None = msgspec.field(default=None, name="-annotations")
+    owner_references: list[OwnerReference] | None = msgspec.field(default=None, name="-owners")
+
+    def __post_init__(self) -> None:
+        """Thousands have the same words."""
+        labels = {intern(key): intern(text) for key, text in (self.labels or {}).items()}
+        msgspec.structs.force_setattr(self, "labels", labels or None)
+        msgspec.structs.force_setattr(self, "namespace", intern(self.namespace))
+
+
+class _ReadLease(Lease, frozen=True):
+    """Without what nobody asks a living agent for: its owner is half of it."""
+
+    metadata: _ReadLeaseMetadata = _ReadLeaseMetadata()
+
+
 class _ReadMount(VolumeMount, frozen=True):
     name: str = msgspec.field(default="", name="-")
 
@@ -208,6 +228,14 @@ LEASES = Resource(
     type=Lease,
     namespaced=True,
 )
+AGENT_LEASES: Resource[Lease] = Resource(
+    group_version="coordination.k8s.io/v1",
+    plural="leases",
+    kind="Lease",
+    type=_ReadLease,
+    namespaced=True,
+)
+"""Those by which node agents are known to live: one a node and vendor."""
 DISRUPTION_BUDGETS = Resource(
     group_version="policy/v1",
     plural="poddisruptionbudgets",

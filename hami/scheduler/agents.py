@@ -63,7 +63,8 @@ class Agents:
 
     def look(self) -> None:
         """Tell of those who have fallen silent since the last look, and of those who are back."""
-        silent = {agent for agent in self._heard if self.silent(agent[0], VendorKey(agent[1]))}
+        since = self._clock() - SILENCE
+        silent = {agent for agent, heard in self._heard.items() if heard.at < since}
         before, self._silent = self._silent, silent
         for node in {node for node, _ in before ^ silent}:
             self._tell(node)

@@ -24,10 +24,10 @@ from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.informer import Handler, Informer, T
 from hami.kube.resources import (
+    AGENT_LEASES,
     COMPOSITE_QUOTAS,
     DISRUPTION_BUDGETS,
     ELASTIC_QUOTAS,
-    LEASES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -317,7 +317,7 @@ class Service:
             self._following("composite quotas", COMPOSITE_QUOTAS, elastic),
             self._following("quota trees", QUOTA_TREES, elastic),
             self._following("disruption budgets", DISRUPTION_BUDGETS, self._budgets),
-            self._following("agents", LEASES, self._agents, keys.AGENT, heartbeat.NAMESPACE),
+            self._following("agents", AGENT_LEASES, self._agents, keys.AGENT, heartbeat.NAMESPACE),
         ]
 
     def _group_informers(self) -> list[Following[Any]]:
