@@ -64,6 +64,15 @@ class PodRequest:
         """The vendors asked, sorted; empty for a pod that needs no device."""
         return tuple(sorted({r.vendor for c in self.containers for r in c.requests}))
 
+    @property
+    def distinct(self) -> Sequence[DeviceRequest]:
+        """Each request once, in order: containers of one pod often ask for the same."""
+        found: list[DeviceRequest] = []
+        for wanted in (r for c in self.containers for r in c.requests):
+            if wanted not in found:
+                found.append(wanted)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
