@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PLUGINS := nvidia hygon mock
+TESTS := pytest -n auto --dist worksteal
 STORMS ?= 1000
 QUOTA_STORMS ?= 10000
 PLUGIN_EDITABLES := $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
@@ -48,7 +49,7 @@ demo: ## the main job on a cluster without hardware
 	$(BIN)/hami demo
 
 test: $(STAMP) ## run the tests on all cores
-	$(BIN)/pytest -n auto
+	$(BIN)/$(TESTS)
 
 test-shim: ## build and run the C tests (skipped where there is no C compiler)
 	@$(MAKE) --no-print-directory -C shim -j"$$(nproc)" test
@@ -74,7 +75,7 @@ check: $(STAMP) test-shim ## everything that must hold before a change is merged
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto
+	$(BIN)/$(TESTS)
 
 format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .

@@ -18,6 +18,9 @@ import pytest
 from .builds import Build
 from .share import POINTS, Hall, Load, Tenant, a_hall, tolerance
 
+# Real time that must pass, and programs that start where others compute.
+pytestmark = pytest.mark.timeout(240)
+
 MS = 1_000_000
 WARM_UP, WINDOW = 5, 10
 FULL = 95.0
