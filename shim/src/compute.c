@@ -177,14 +177,9 @@ static int64_t later_of(const _Atomic int64_t *end, int64_t now)
     return found > now ? found : now;
 }
 
-/* When a launch ends that its stream comes to at `start`, where the queue is done at `queue`. */
-static int64_t ends_at(const struct hami_share *share, int64_t start, int64_t queue,
-                       int64_t estimate)
+static int64_t later_of_both(int64_t one, int64_t other)
 {
-    int64_t alone = start + estimate;
-    int64_t queued = queue + hami_queued(share, estimate);
-
-    return alone > queued ? alone : queued;
+    return one > other ? one : other;
 }
 
 bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launcher,
@@ -202,10 +197,10 @@ bool hami_admit_beside(struct hami_compute *compute, struct hami_launcher *launc
     if (beside > UNTIMED)
         return false;
     stream = hami_stream_find(compute, stream_key, true);
-    end = ends_at(launcher->share, later_of(&stream->end, launcher->first),
-                  later_of(&launcher->share->queue, launcher->first) +
-                      hami_queued(launcher->share, launcher->unflushed),
-                  estimate);
+    end = later_of_both(later_of(&stream->end, launcher->first) + estimate,
+                        later_of(&launcher->share->queue, launcher->first) +
+                            hami_queued(launcher->share, launcher->unflushed) +
+                            hami_queued(launcher->share, estimate));
     if (end > launcher->covered)
         return false;
     flush(launcher);
@@ -243,7 +238,7 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     work->stream = hami_stream_find(compute, work->stream_key, true);
     start = later_of(&work->stream->end, now);
     queue = later_of(&work->share->queue, now);
-    end = ends_at(work->share, start, queue, work->estimate);
+    end = later_of_both(start + work->estimate, queue + hami_queued_of(work, work->estimate));
     work->idle = start == now;
     work->behind = queue > start ? queue - start : 0;
     work->mixed = work->behind > work->estimate / 4;
@@ -262,7 +257,7 @@ int64_t hami_admit(struct hami_compute *compute, struct hami_launcher *launcher,
     launcher->launched = true;
     hami_extend(&work->stream->end, launcher->since, work->estimate);
     hami_extend(&work->stream->alone, now, work->estimate);
-    hami_extend(&work->share->queue, now, hami_queued(work->share, work->estimate));
+    hami_extend(&work->share->queue, now, hami_queued_of(work, work->estimate));
     launcher->launches = 0;
     launcher->beside = 0;
     work->place = atomic_load_explicit(&work->share->charged, memory_order_relaxed);
@@ -279,7 +274,7 @@ void hami_admit_undo(struct hami_launcher *launcher, const struct hami_work *wor
     }
     atomic_fetch_sub_explicit(&work->stream->end, work->estimate, memory_order_relaxed);
     atomic_fetch_sub_explicit(&work->stream->alone, work->estimate, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&work->share->queue, hami_queued(work->share, work->estimate),
+    atomic_fetch_sub_explicit(&work->share->queue, hami_queued_of(work, work->estimate),
                               memory_order_relaxed);
     if (work->charged > 0) { /* the lease that came with it goes back as any other */
         hami_charge_time(work, -work->charged);

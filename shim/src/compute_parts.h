@@ -41,6 +41,13 @@ static inline int64_t hami_queued(const struct hami_share *share, int64_t time)
     return time * hami_alone(share) / (int64_t)HAMI_OVERLAP_ALL;
 }
 
+/* The same of one launch. Whether something of which nothing is known runs beside other work, what
+ * other launches did says nothing of: it is taken to run alone until it is measured. */
+static inline int64_t hami_queued_of(const struct hami_work *work, int64_t time)
+{
+    return work->known ? hami_queued(work->share, time) : time;
+}
+
 /* Charge the container; true when debt was forgiven. */
 static inline bool hami_charge_time(const struct hami_work *work, int64_t time)
 {

@@ -84,9 +84,9 @@ static int64_t unforeseen(const struct hami_work *work, int64_t behind, int64_t 
     if (work->idle && late > 0 && has_waited(work, taken) && !hami_stream_lives(work))
         return work->settled + late;
     if (!work->mixed)
-        return hami_queued(work->share, taken - work->lasts);
+        return hami_queued_of(work, taken - work->lasts);
     lasts = (int64_t)((__int128)behind * alone / work->alone) +
-            hami_queued(work->share, work->estimate);
+            hami_queued_of(work, work->estimate);
     if (lasts < work->estimate)
         lasts = work->estimate;
     return work->idle ? taken - lasts

@@ -119,6 +119,11 @@ static uint32_t chance(struct host *host, uint32_t below)
     return (uint32_t)((uint64_t)(host->random >> 8) * below >> 24);
 }
 
+static bool is_strange(const struct host *host)
+{
+    return host->tenant->strange && clock_now >= host->tenant->strange;
+}
+
 static void choose_work(struct host *host)
 {
     const struct tenant *tenant = host->tenant;
@@ -135,7 +140,7 @@ static void choose_work(struct host *host)
         host->time *= tenant->graph;
     host->stream = (int)(host->launched % (uint64_t)(tenant->streams ? tenant->streams : 1));
     host->work = (struct hami_work){
-        .what = {.handle = 1000 + function,
+        .what = {.handle = is_strange(host) ? 5000 + host->launched : 1000 + function,
                  .context = 1,
                  .size = tenant->graph ? HAMI_ESTIMATE_GRAPH : 8},
         .stream_key = hami_stream_key((uint64_t)(uintptr_t)handle_of(host->stream), 0, NULL),
@@ -205,9 +210,11 @@ static void launch(struct host *host)
     }
     clock_now += LAUNCH_COST;
     model_submit(&host->device, host->stream,
-                 (struct model_item){.ready = clock_now,
-                                     .left = host->time,
-                                     .width = host->tenant->width ? host->tenant->width : 1000});
+                 (struct model_item){
+                     .ready = clock_now,
+                     .left = host->time,
+                     .width = host->tenant->width && !is_strange(host) ? host->tenant->width
+                                                                       : 1000});
     if (measuring.sample)
         hami_sample_end(&host->samples, &host->compute, &measuring, handle_of(host->stream), false,
                         CUDA_SUCCESS);

@@ -46,6 +46,7 @@ struct tenant {
     enum hami_policy policy;
     enum scribble scribble;
     int64_t starts;
+    int64_t strange; /* not 0: from then on each launch is of a new function and fills the card */
     uint32_t percent_later; /* not 0: what `percent` becomes at `later` */
     int64_t later;
     /* What is expected of it; 0: its cap. */
