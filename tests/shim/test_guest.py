@@ -3,9 +3,9 @@ habits with descriptors, users, signals and system calls, the limit holds and no
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-import signal
 import statistics
 import subprocess
 import sys
@@ -110,18 +110,25 @@ def test_it_leaves_no_file_behind(shim: Build, tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_signals_that_were_ignored_or_blocked_stay_so(shim: Build):
-    def surroundings() -> None:
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGSEGV})
-        os.umask(0o137)
+_SURROUNDED = """\
+import json, os, signal, sys
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGSEGV})
+os.umask(0o137)
+os.execve(sys.argv[2], sys.argv[2:], json.loads(sys.argv[1]))
+"""
 
+
+def test_signals_that_were_ignored_or_blocked_stay_so(shim: Build):
     # Not SigQ, which counts what all processes of the user have waiting.
     command = ["/bin/grep", "-E", "Sig(Pnd|Blk|Ign|Cgt)|Umask", "/proc/self/status"]
-    env = {"PATH": os.environ["PATH"]}
-    without = outcome(command, env, preexec_fn=surroundings)
-    assert outcome(command, {**env, **preloaded(shim)}, preexec_fn=surroundings) == without
+
+    def surrounded(env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
+        return outcome([sys.executable, "-c", _SURROUNDED, json.dumps(env), *command], {})
+
+    without = surrounded({})
+    assert surrounded(preloaded(shim)) == without
     assert b"0137" in without[1]
 
 
