@@ -43,8 +43,10 @@ class Cluster:
         for service in self._services:
             service.end()
         self.plane.stop_kube_scheduler()
-        beyond = over_allocated(self.pods(), self.nodes())
-        self._remove_everything()
+        try:
+            beyond = over_allocated(self.pods(), self.nodes()) if kind is None else {}
+        finally:
+            self._remove_everything()
         if kind is None:
             assert beyond == {}, "more in use than there is"
 
