@@ -66,6 +66,7 @@ from hami.scheduler.server import serving
 from hami.scheduler.state import ClusterState
 from hami.scheduler.surroundings import Problem, Surroundings
 from hami.scheduler.takeover import Takeover
+from hami.scheduler.telling import Telling
 from hami.scheduler.verification import judge_anew, verify_signatures
 from hami.scheduler.wakeup import WakeUp
 from hami.scheduler.webhook import Webhook
@@ -114,15 +115,8 @@ class Service:
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
         )
-        around = Surroundings(
-            clock=time.monotonic,
-            alive=_alive_now,
-            signer=self._signer,
-            report=self._tell_owner,
-            bind_seen=metrics.bind_seen,
-            hold=config.preemption_hold,
-        )
-        self._state = ClusterState(self._load_vendors(config), around, config.elastic)
+        self._telling = Telling(self._write_event, metrics.problem_told)
+        self._state = ClusterState(self._load_vendors(config), self._surroundings(), config.elastic)
         self._state.scheduler_name = config.scheduler_name
         self._budgets = Budgets(self._state.pods.get)
         self._agents = Agents(self._agent_changed)
@@ -196,6 +190,16 @@ class Service:
         self._elastic_status.touch_all()
         self._backing.touch()
 
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            clock=time.monotonic,
+            alive=_alive_now,
+            signer=self._signer,
+            report=self._telling.tell,
+            bind_seen=self._metrics.bind_seen,
+            hold=self._config.preemption_hold,
+        )
+
     async def run(self, ready: Ready) -> None:
         """Listen first, so that probes have an answer; then read the cluster."""
         # By default a start with 20 000 pods stops for 100 ms, again and again, and finds nothing.
@@ -262,13 +266,14 @@ class Service:
         return waiting + (["signatures"] if self._state.unjudged else [])
 
     async def _begin(self) -> None:
-        """Say that the start is over, once nothing is awaited any more."""
+        """Say that the start is over, once nothing is awaited any more, and what it has found."""
         while self._awaited():
             await asyncio.sleep(0.02)
         # What was read stays: the collector need not walk through a million objects again.
         gc.freeze()
         gc.set_threshold(20_000, 20, 100)  # So many young objects take 2 ms.
         self._complete = True
+        await self._telling.started()
 
     def failed(self) -> Sequence[str]:
         """None: a part that fails ends the process."""
@@ -465,9 +470,7 @@ class Service:
             self._said.add(text)
             self._log.error("a plugin failed", problem=text)
 
-    def _tell_owner(self, problem: Problem) -> None:
-        self._log.warning("problem", reason=problem.reason, problem=problem.text)
-        self._metrics.problem_told(problem.reason)
+    def _write_event(self, problem: Problem) -> None:
         self._events.record(problem.about, problem.reason, problem.text, warning=True)
 
 

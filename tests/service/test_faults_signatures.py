@@ -99,6 +99,24 @@ async def test_keys_are_rotated_while_it_runs(world, signing):
     assert not any("default/second" in text for text in world.events("UnknownUsage"))
 
 
+async def test_of_unsigned_allocations_that_a_start_finds_each_owner_is_told(world, signing):
+    service, _, _ = signing
+    pods = [await world.place(service, f"p{n}", gpu=1, mem=100) for n in range(4)]
+    await service.kill()
+    for pod in pods:
+        await edit(world, pod, lambda _: {SIGNATURE: None})
+    await service.start()
+
+    def told():
+        return {text.split()[1] for text in world.events("UnsignedAllocation")}
+
+    names = {f"default/p{n}" for n in range(4)}
+    await until("each is told", lambda: told() == names, story=service.last_lines)
+    lines = [line for line in service.logged() if line.get("reason") == "UnsignedAllocation"]
+    assert [line["count"] for line in lines] == [4], "the log has one line"
+    await world.agree(service)
+
+
 async def test_a_replica_that_gets_the_new_key_later_takes_back_what_it_thought(world):
     """A mounted Secret reaches one machine a minute before the other."""
     await world.add_nodes("n1")
