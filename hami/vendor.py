@@ -105,10 +105,8 @@ class Vendor:
             for mode, rules in profile.modes.items()
         }
         self._calls = calls
-        # Neither the vendor's own nor behind another plugin's wrapper.
-        self._reads_by_default = "hami_parse_request" not in self.hooks and not isinstance(
-            calls["hami_parse_request"], pluggy.HookCaller
-        )
+        self._reads_by_default = self._is_default("hami_parse_request")
+        self._registers_by_default = self._is_default("hami_node_devices")
         self._on_failure = on_failure
         self._on_fit = on_fit
 
@@ -119,6 +117,11 @@ class Vendor:
     # The scheduler's side.
 
     def node_devices(self, node: Node) -> Sequence[Device] | Malformed:
+        if (
+            self._registers_by_default
+            and self.profile.node_annotations.register not in node.annotations
+        ):
+            return ()  # So it is for most vendors on most nodes.
         try:
             answer = self._ask("hami_node_devices", node=node)
             if isinstance(answer, Malformed):
@@ -157,8 +160,8 @@ class Vendor:
         return self.parse_request(container, pod) is not None
 
     def parse_request(self, container: Container, pod: Pod) -> DeviceRequest | Invalid | None:
-        if self._reads_by_default and not defaults.asks(self.profile, container):
-            return None
+        if self._reads_by_default:
+            return defaults.parse_request(self.profile, container, pod)
         try:
             answer = self._ask("hami_parse_request", container=container, pod=pod)
             parsed: DeviceRequest | Invalid | None = self._one(
@@ -360,6 +363,10 @@ class Vendor:
     def _check(self, hook: str, problem: str) -> None:
         if problem:
             self._fail(hook, problem)
+
+    def _is_default(self, hook: str) -> bool:
+        """Neither the vendor's own nor behind another plugin's wrapper."""
+        return hook not in self.hooks and not isinstance(self._calls[hook], pluggy.HookCaller)
 
     def _ask(self, hook: str, **arguments: Any) -> Any:
         """Call the hook; an exception becomes a reported failure and ``_NoAnswerError``."""

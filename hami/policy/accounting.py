@@ -77,7 +77,7 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
         problems.append(_unread(lost, idle=idle))
     unknown = [may_use(pod, key, vendors) for key in lost]
     unknown += [Unknown(key, device) for key, device in corrupt]
-    who = f"Pod {pod.full_name} on {node}"
+    who = f"Pod {pod.full_name} on {node}" if problems else ""
     return Account(
         allocation=allocation,
         init_ended=pod.init_finished,
@@ -125,7 +125,7 @@ def at_most_asked(
         pod.each_container(), account.allocation.containers, strict=True
     ):
         grants: list[Grant] = []
-        for vendor in dict.fromkeys(grant.vendor for grant in held.grants):
+        for vendor in dict.fromkeys([grant.vendor for grant in held.grants]):
             request = vendors[vendor].parse_request(container, pod)
             theirs = [grant for grant in held.grants if grant.vendor == vendor]
             if isinstance(request, DeviceRequest):
@@ -134,9 +134,13 @@ def at_most_asked(
                     for grant in theirs[: request.count]
                 ]
             grants += [] if request is None else theirs
-        containers.append(replace(held, grants=tuple(grants)))
+        # Most ask for what they have: nothing is made anew for those.
+        same = held.grants == tuple(grants)
+        containers.append(held if same else replace(held, grants=tuple(grants)))
+    if tuple(containers) == account.allocation.containers:
+        return account
     allocation = replace(account.allocation, containers=tuple(containers))
-    return account if allocation == account.allocation else replace(account, allocation=allocation)
+    return replace(account, allocation=allocation)
 
 
 def _at_most(
@@ -145,6 +149,8 @@ def _at_most(
     if device is None or vendors[grant.vendor].rules(device.mode).placements:
         return grant
     most = most_granted(request, device)
+    if grant.memory_mib <= most.memory_mib and grant.cores <= most.cores:
+        return grant
     memory = MemoryMiB(min(grant.memory_mib, most.memory_mib))
     return replace(grant, memory_mib=memory, cores=CorePercent(min(grant.cores, most.cores)))
 

@@ -151,12 +151,13 @@ class ClusterTable:
         entry = self._nodes.get(charge.node) if charge else None
         if charge is None or entry is None:
             return ()
-        records = (
-            record
+        return [
+            record.shown()
             for vendor, device in charge.usage
-            if (shelf := entry.shelves.get(vendor)) and (record := shelf.by_id.get(device))
-        )
-        return [record.shown() for record in records if record.overfull]
+            if (shelf := entry.shelves.get(vendor))
+            and (record := shelf.by_id.get(device))
+            and record.overfull
+        ]
 
     # Pods.
 
@@ -346,9 +347,10 @@ class ClusterTable:
                     yield record
 
     def _written(self, record: Record) -> None:
-        table = self._tables[record.device.vendor]
-        state = record.state()
-        table.write_usage(record.row, record.device, state.usage, known=state.known)
+        usage, known = record.at_worst()
+        self._tables[record.device.vendor].write_usage(
+            record.row, record.device, usage, known=known
+        )
 
     def _changed(self, entry: _NodeEntry) -> None:
         """What follows from a node's usage is made again when it is asked for."""

@@ -66,8 +66,8 @@ def admit(profile: VendorProfile, container: Container, pod: Pod, kind: Containe
 
 def asks(profile: VendorProfile, container: Container) -> bool:
     """Whether :func:`parse_request` finds a request, readable or not."""
-    count = _read(profile, container, profile.resources.count, quantity.whole_number)
-    return count is not None and count != 0
+    text = _text(profile, container, profile.resources.count)
+    return text is not None and quantity.whole_number(text) != 0
 
 
 def parse_request(
@@ -75,10 +75,10 @@ def parse_request(
 ) -> DeviceRequest | Invalid | None:
     """Read count, memory, percentage and cores under the profile's names and units."""
     names = profile.resources
-    read = partial(_read, profile, container)
-    count = read(names.count, quantity.whole_number)
+    count = _read(profile, container, names.count, quantity.whole_number)
     if not count:
         return None
+    read = partial(_read, profile, container)
     memory = read(names.memory, partial(quantity.requested_memory, factor=profile.memory_factor))
     percent = read(names.memory_percentage, quantity.whole_number)
     cores = read(names.cores, quantity.whole_number)
@@ -95,12 +95,16 @@ def _read(
     parse: Callable[[str], int | BadQuantity],
 ) -> Any:
     """The number for a resource, None without one, or Invalid."""
-    only_limits = profile.request_source == "limits"
-    text = container.limits.get(resource) if only_limits else container.quantity(resource)
+    text = _text(profile, container, resource)
     if text is None:
         return None
     number = parse(text)
     return _invalid(container, resource, number) if isinstance(number, BadQuantity) else number
+
+
+def _text(profile: VendorProfile, container: Container, resource: str) -> str | None:
+    only_limits = profile.request_source == "limits"
+    return container.limits.get(resource) if only_limits else container.quantity(resource)
 
 
 def _invalid(container: Container, resource: str, problem: object) -> Invalid:

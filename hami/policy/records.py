@@ -119,16 +119,21 @@ class Record:
         self.unknown.discard(uid)
         self.claims.pop(uid, None)
 
+    def at_worst(self) -> tuple[Usage, bool]:
+        """The usage with all claims, and whether that is known to be the most."""
+        if not self.claims:
+            return self.usage, not self.unknown
+        usage = sum(self.claims.values(), self.usage)
+        device = self.device
+        closed = usage.memory_mib >= device.memory_mib or usage.slots >= device.slots
+        return usage, not (self.unknown or closed)
+
     def state(self) -> DeviceState:
         """As it is at worst; the same object as long as nothing has changed."""
         if self._state is None:
             grants = tuple(grant for held in self.grants.values() for grant in held)
-            device, usage, known = self.device, self.usage, not self.unknown
-            if self.claims:
-                usage = sum(self.claims.values(), usage)
-                closed = usage.memory_mib >= device.memory_mib or usage.slots >= device.slots
-                known = known and not closed
-            self._state = DeviceState(device, usage, grants, known=known)
+            usage, known = self.at_worst()
+            self._state = DeviceState(self.device, usage, grants, known=known)
         return self._state
 
     def shown(self) -> DeviceState:

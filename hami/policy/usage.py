@@ -72,9 +72,11 @@ def device_usage(containers: Iterable[ContainerAllocation]) -> dict[DeviceKey, U
         now = running if container.kind is not ContainerKind.INIT else dict(running)
         for grant in container.grants:
             key = key_of(grant)
-            now[key] = now.get(key, UNUSED) + grant.usage
+            before = now.get(key)
+            now[key] = grant.usage if before is None else before + grant.usage
         for key in {key_of(grant) for grant in container.grants}:
-            peak[key] = peak.get(key, UNUSED).peak(now[key])
+            before = peak.get(key)
+            peak[key] = now[key] if before is None else before.peak(now[key])
     return peak
 
 

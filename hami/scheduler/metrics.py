@@ -204,9 +204,9 @@ class Metrics:
     def fitted(self, vendor: str, seconds: float) -> None:
         self._fits.labels(vendor).observe(seconds)
 
-    def problem_told(self, reason: str) -> None:
+    def problems_told(self, reason: str, times: int = 1) -> None:
         """An event's ``reason``: UnknownUsage, UnsignedAllocation, OverAllocated and others."""
-        self._problems.labels(reason).inc()
+        self._problems.labels(reason).inc(times)
 
     def woken(self, pods: int) -> None:
         self._wakes.inc(pods)

@@ -115,7 +115,7 @@ class Service:
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
         )
-        self._telling = Telling(self._write_event, metrics.problem_told)
+        self._telling = Telling(self._write_event, metrics.problems_told)
         self._state = ClusterState(self._load_vendors(config), self._surroundings(), config.elastic)
         self._state.scheduler_name = config.scheduler_name
         self._budgets = Budgets(self._state.pods.get)
@@ -203,7 +203,7 @@ class Service:
     async def run(self, ready: Ready) -> None:
         """Listen first, so that probes have an answer; then read the cluster."""
         # By default a start with 20 000 pods stops for 100 ms, again and again, and finds nothing.
-        gc.set_threshold(500_000, 20, 100)
+        gc.set_threshold(2_000_000, 20, 100)
         await self._first_keys()
         served = Served(
             extender=self._extender,

@@ -298,7 +298,9 @@ class ClusterState:
         if reservation and reservation.answered is not None:
             self._around.bind_seen(self._around.clock() - reservation.answered)
         charge = self._charge_of(pod, account, known, reservation)
-        self._apply(pod, replace(charge, strange=charge.strange or strange))
+        if strange and not charge.strange:
+            charge = replace(charge, strange=True)
+        self._apply(pod, charge)
         before = known.account.running if known else reservation and reservation.allocation
         if before and before != self.charges[pod.uid].account.running:
             # Init containers have ended, or it runs elsewhere than was promised.

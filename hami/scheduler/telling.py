@@ -20,12 +20,12 @@ NAMED = 3
 
 
 class Telling:
-    """``record`` writes an event, ``count`` counts a problem by its reason."""
+    """``record`` writes an event, ``count`` counts problems by their reason."""
 
     def __init__(
         self,
         record: Callable[[Problem], None],
-        count: Callable[[str], None],
+        count: Callable[[str, int], None],
         *,
         pace: float = PACE,
     ) -> None:
@@ -36,10 +36,10 @@ class Telling:
         self._log = structlog.get_logger("hami.scheduler")
 
     def tell(self, problem: Problem) -> None:
-        self._count(problem.reason)
         if self._found is not None:
             self._found.append(problem)
             return
+        self._count(problem.reason, 1)
         self._log.warning("problem", reason=problem.reason, problem=problem.text)
         self._record(problem)
 
@@ -47,6 +47,7 @@ class Telling:
         """Tell what was found until now; what comes from now on is told at once."""
         found, self._found = self._found or [], None
         for reason, problems in _by_reason(found).items():
+            self._count(reason, len(problems))
             self._log.warning(
                 "problems found at start",
                 reason=reason,

@@ -480,7 +480,7 @@ def own(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
         (lambda m: m.relisted("pods"), "hami_scheduler_relists_total", {("pods",): 1}),
         (lambda m: m.quota_refused("team", "pool"), "hami_scheduler_quota_refusals_total", {("team",): 1}),
         (lambda m: m.quota_refused("team", "pool"), "hami_quota_refusals_total", {("pool",): 1}),
-        (lambda m: m.problem_told("OverAllocated"), "hami_scheduler_problems_total", {("OverAllocated",): 1}),
+        (lambda m: m.problems_told("OverAllocated"), "hami_scheduler_problems_total", {("OverAllocated",): 1}),
         (lambda m: m.preempted("fair"), "hami_scheduler_quota_preemptions_total", {("fair",): 1}),
         (lambda m: m.event_dropped(), "hami_scheduler_events_dropped_total", {(): 1}),
     ],
@@ -570,7 +570,7 @@ def test_the_documented_labels_are_those_of_our_own_metrics():
     metrics.quota_refused("team", "pool")
     metrics.preempted("fair")
     metrics.preemption_backed_off("ElasticQuota team/quota")
-    metrics.problem_told("UnknownUsage")
+    metrics.problems_told("UnknownUsage")
     metrics.api_called(Call())
     metrics.bind_seen(0.1)
     metrics.relisted("pods")

@@ -62,6 +62,8 @@ def containers_of(slots: Slots, asking: Sequence[bool]) -> tuple[int | None, ...
     """
     filled = [number for number, slot in enumerate(slots) if slot]
     askers = [number for number, asks in enumerate(asking) if asks]
+    if filled == askers:  # The usual: both ways of reading say the same.
+        return tuple([number if slot else None for number, slot in enumerate(slots)])
     terminated = len(slots) - bool(slots and not slots[-1])
     matching = len(filled) == len(askers) and all(number < len(asking) for number in filled)
     if terminated >= len(asking) and not matching:
