@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -121,7 +122,10 @@ class Signer:
         return encode_signature(Signature(key_id=self._key_id, generation=generation, value=value))
 
     def verify(self, uid: PodUid, allocation: PodAllocation, text: str) -> Verdict:
-        """Whether ``text`` is a signature of this allocation of this pod; costs about 150 µs."""
+        """Whether ``text`` is a signature of this allocation of this pod.
+
+        Costs about 110 µs; 40 µs for one that our own private key made.
+        """
         signature = decode_signature(text)
         if isinstance(signature, Malformed):
             return BadSignature(f"{signature.text!r} {signature.problem}")
@@ -132,13 +136,24 @@ class Signer:
                 f"is of key {signature.key_id}, which is not one of ours ({known}): "
                 "it is forged, or the key was removed before its pods were gone"
             )
+        signed = payload(uid, allocation, signature.generation)
+        if signature.key_id == self._key_id and self._makes(signature.value, signed):
+            return Verified(signature.generation)
         try:
-            key.verify(signature.value, payload(uid, allocation, signature.generation))
+            key.verify(signature.value, signed)
         except InvalidSignature:
             return BadSignature(
                 "is of another allocation: the pod's annotations were edited after it was bound"
             )
         return Verified(signature.generation)
+
+    def _makes(self, value: bytes, signed: bytes) -> bool:
+        """Our private key would make the same signature: Ed25519 makes one for each text.
+
+        To sign takes a third of the time of verifying.
+        """
+        assert self._private is not None  # It has the key id.
+        return hmac.compare_digest(self._private.sign(signed), value)
 
     def verify_many(self, signed: Iterable[tuple[PodUid, PodAllocation, str]]) -> list[Verdict]:
         """:meth:`verify` for each; meant for a thread, OpenSSL computes without Python's lock."""
