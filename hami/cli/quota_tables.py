@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hami.cli.tables import fitting, table
 from hami.cli.visible import visible
+from hami.domain.units import with_unit
 from hami.scheduler.api_models import (
     ElasticAmount,
     ElasticPod,
@@ -30,7 +31,7 @@ def amount(number: int | None, unit: str) -> str:
     if unit == "milli":
         return f"{number / 1000:.15g}"
     if unit != "bytes":
-        return f"{number} {unit}" if unit else str(number)
+        return with_unit(number, unit)
     power = 0
     while power < len(_BINARY) - 1 and abs(number) >= 1024 ** (power + 1):
         power += 1

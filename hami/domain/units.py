@@ -26,6 +26,11 @@ MAX_DEVICE_MEMORY = MemoryMiB(1 << 24)
 WHOLE_DEVICE = CorePercent(100)
 
 
+def with_unit(number: int, unit: str) -> str:
+    """``5 MiB``; ``5`` of what is counted in itself."""
+    return f"{number} {unit}" if unit else str(number)
+
+
 def mib_down(count: int) -> MemoryMiB:
     """Bytes to MiB, rounded down: for hardware and limits, never promise what is not there."""
     return MemoryMiB(count // MIB)

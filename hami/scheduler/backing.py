@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from hami.domain.units import with_unit
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic import GPU_MEMORY, Amounts, ElasticBook
 from hami.policy.quota.elastic.units import TYPED
@@ -31,10 +32,10 @@ class Unbacked:
     unit: str = ""
 
     def __str__(self) -> str:
-        unit = f" {self.unit}" if self.unit else ""
         return (
-            f"all elastic quotas together guarantee {self.guaranteed}{unit} of {self.resource}, "
-            f"and the cluster has {self.has}{unit}: lower some min or add "
+            f"all elastic quotas together guarantee "
+            f"{with_unit(self.guaranteed, self.unit)} of {self.resource}, "
+            f"and the cluster has {with_unit(self.has, self.unit)}: lower some min or add "
             f"nodes, or not everybody can have what is guaranteed"
         )
 

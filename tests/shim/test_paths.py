@@ -333,45 +333,31 @@ def test_a_slot_says_that_its_process_exported_and_imported(tenant: MakesTenant)
         assert a.flags() == [EXPORTS]
 
 
-def test_bound_memory_is_held(tenant: MakesTenant):
+@pytest.mark.parametrize(
+    ("make", "bind", "unbind", "bind_address", "end"),
+    [
+        pytest.param("multicast", "bind", "unbind", "bind_address", "release", id="a multicast"),
+        pytest.param("endpoint", "endpoint_bind", "endpoint_unbind", "endpoint_bind_address", "endpoint_destroy", id="a logical endpoint"),
+    ],
+)  # fmt: skip
+def test_memory_bound_to_a_team_is_held(tenant: MakesTenant, make, bind, unbind, bind_address, end):
     a = tenant(100 * MIB)
     with a.runs() as program:
-        program.does("multicast", "m", 32 * MIB)
+        program.does(make, "t", 32 * MIB)
         program.does("create", "h", 0, 32 * MIB)
-        program.does("bind", "m", "h", 32 * MIB)
+        program.does(bind, "t", "h", 32 * MIB)
         program.does("release", "h")
         assert a.charged_and_granted() == (32 * MIB, 32 * MIB)
-        program.does("unbind", "m", 32 * MIB)
+        program.does(unbind, "t", 32 * MIB)
         assert a.charged_and_granted() == (0, 0)
         program.does("create", "h", 0, 32 * MIB)
         program.does("reserve", "x", 32 * MIB)
         program.does("map", "x", 0, 32 * MIB, "h")
-        program.does("bind_address", "m", "x", 32 * MIB)
+        program.does(bind_address, "t", "x", 32 * MIB)
         program.does("release", "h")
         program.does("unmap", "x", 0, 32 * MIB)
         assert a.charged_and_granted() == (32 * MIB, 32 * MIB)
-        program.does("release", "m")
-        assert a.charged_and_granted() == (0, 0)
-
-
-def test_memory_bound_to_a_logical_endpoint_is_held(tenant: MakesTenant):
-    a = tenant(100 * MIB)
-    with a.runs() as program:
-        program.does("endpoint", "e", 32 * MIB)
-        program.does("create", "h", 0, 32 * MIB)
-        program.does("endpoint_bind", "e", "h", 32 * MIB)
-        program.does("release", "h")
-        assert a.charged_and_granted() == (32 * MIB, 32 * MIB)
-        program.does("endpoint_unbind", "e", 32 * MIB)
-        assert a.charged_and_granted() == (0, 0)
-        program.does("create", "h", 0, 32 * MIB)
-        program.does("reserve", "x", 32 * MIB)
-        program.does("map", "x", 0, 32 * MIB, "h")
-        program.does("endpoint_bind_address", "e", "x", 32 * MIB)
-        program.does("release", "h")
-        program.does("unmap", "x", 0, 32 * MIB)
-        assert a.charged_and_granted() == (32 * MIB, 32 * MIB)
-        program.does("endpoint_destroy", "e")
+        program.does(end, "t")
         assert a.charged_and_granted() == (0, 0)
 
 

@@ -14,6 +14,7 @@ from hami.domain import quantity
 from hami.domain.objects import ResourceQuota
 from hami.domain.profile import VendorProfile
 from hami.domain.quantity import BadQuantity
+from hami.domain.units import with_unit
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.scopes import Scopes, read_scopes
 
@@ -47,10 +48,10 @@ class QuotaRefusal:
     unit: str = ""
 
     def __str__(self) -> str:
-        unit = f" {self.unit}" if self.unit else ""
+        used, asked, limit = (with_unit(n, self.unit) for n in (self.used, self.asked, self.limit))
         return (
             f"ResourceQuota {self.namespace}/{self.name}: {PREFIX}{self.resource}: "
-            f"used {self.used}{unit} + asked {self.asked}{unit} > limit {self.limit}{unit}"
+            f"used {used} + asked {asked} > limit {limit}"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from hami.domain.units import PodUid
+from hami.domain.units import PodUid, with_unit
 
 Amounts = Mapping[str, int]
 """Whole numbers by resource name; a name that is missing means none of it."""
@@ -160,8 +160,6 @@ class ElasticRefusal:
     unit: str = ""
 
     def __str__(self) -> str:
-        unit = f" {self.unit}" if self.unit else ""
-        return (
-            f"{self.quota}: {self.rule}: {self.resource}: "
-            f"used {self.used}{unit} + asked {self.asked}{unit} > limit {self.limit}{unit}"
-        )
+        used, asked, limit = (with_unit(n, self.unit) for n in (self.used, self.asked, self.limit))
+        what = f"{self.quota}: {self.rule}: {self.resource}"
+        return f"{what}: used {used} + asked {asked} > limit {limit}"

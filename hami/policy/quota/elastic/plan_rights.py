@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
+from hami.domain.units import with_unit
 from hami.policy.quota.elastic.book import ElasticBook
 from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member
 from hami.policy.quota.elastic.victims import Source, least_important_first, newest_first
@@ -91,8 +92,7 @@ def below_min(book: ElasticBook, leaf: Leaf, member: Member) -> bool:
 
 
 def amount(book: ElasticBook, resource: str, number: int) -> str:
-    unit = book.unit(resource)
-    return f"{number} {unit}" if unit else str(number)
+    return with_unit(number, book.unit(resource))
 
 
 class Own:
