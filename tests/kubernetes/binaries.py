@@ -61,8 +61,9 @@ def binaries(part: str = "control-plane", *, build: bool = True) -> Path:
             )
         return Path(given).resolve()
     folder = cached(part)
-    if folder.is_dir():
-        return folder
+    for there in (folder, cached("all")):
+        if there.is_dir():
+            return there
     if not build:
         raise Missing(f"no binaries in {folder}: run make test-kubernetes, which builds them")
     require_go()

@@ -133,10 +133,10 @@ class FakeKubelet:
         self._news = asyncio.Event()
 
     async def start(self) -> None:
-        """As kubelet does: everything else in the folder goes first."""
+        """As kubelet does: every other file in the folder goes first, and no folder."""
         self.folder.mkdir(exist_ok=True)
         for path in self.folder.iterdir():
-            if path.name != CHECKPOINT:
+            if path.name != CHECKPOINT and not path.is_dir():
                 path.unlink()
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers(
