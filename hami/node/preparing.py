@@ -147,8 +147,10 @@ async def _made(
     try:
         slice = to_enforce(record, granted, state_dir)
         edits = await enforced(slice, granted.generation, around)
-        await around.pages.run(around.store.hold_page, slice_id)
-        await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
+        # To open the page may take as long as a lease of the container on it.
+        await around.pages.run(
+            around.store.write_limits, slice_id, page_limits(granted, edits.page)
+        )
         outcome = await around.disk.run(_write_spec, slice_id, edits, state_dir, around)
         record = _completed(record, granted)
         await around.disk.run(around.store.save, record)
