@@ -18,7 +18,7 @@ from hami.policy.fit import NodeDevices, fit_pod
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
 from .test_preemption import evicted, preempting
-from .test_wakeup import refuse
+from .waking import refuse
 
 A100, V100 = "acme.com/mem@A100", "acme.com/mem@V100"
 

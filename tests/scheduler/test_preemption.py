@@ -24,7 +24,7 @@ from hami.scheduler.metrics import Metrics
 from hami.scheduler.preemption import Preemption
 
 from .builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
-from .test_wakeup import Leads, deleting, refuse
+from .waking import Leads, deleting, refuse
 
 
 class Evictions:

@@ -15,7 +15,7 @@ from hami.scheduler.preemption import WOKEN_AT_ONCE
 
 from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted
 from .test_preemption import Evictions, Keeps, evicted, preempting, running, urgent
-from .test_wakeup import refuse
+from .waking import refuse
 
 
 def with_spec(node: Node, *taints: Taint, unschedulable: bool = False) -> Node:
