@@ -17,12 +17,12 @@ from hami.domain.objects import Container, Metadata, Node, Pod, PodSpec, Resourc
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.plugins import Vendors, load_vendors
 from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, decide
 from hami.policy.names import NameBlock
 from hami.policy.quota import QuotaLedger
+from hami.vendors.registry import Vendors, load_vendors
 
 DEVICES_PER_NODE = 8
 SLICES_PER_NODE = 4

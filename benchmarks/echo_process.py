@@ -16,8 +16,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hami.scheduler.binds import parse_bind
-from hami.scheduler.server import Listener, serving
+from hami.scheduler.settings.addresses import parse_bind
+from hami.scheduler.web.server import Listener, serving
 
 JSON = "application/json"
 

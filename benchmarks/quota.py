@@ -24,7 +24,6 @@ from hami.domain.objects import (
 )
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.kube.pace import Turns
-from hami.plugins import Vendors, load_vendors
 from hami.policy.quota.elastic import (
     GPU_MEMORY,
     Claim,
@@ -35,7 +34,8 @@ from hami.policy.quota.elastic import (
     TreeNode,
 )
 from hami.policy.quota.elastic_ledger import ElasticLedger
-from hami.scheduler.elastic_levels import all_levels, levels_of
+from hami.scheduler.bookings.elastic_levels import all_levels, levels_of
+from hami.vendors.registry import Vendors, load_vendors
 
 PODS, QUOTAS, GROUPS = 10_000, 500, 20
 RUNS, PORTION = 40_000, 2000

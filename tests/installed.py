@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hami.domain.errors import PluginRejected
-from hami.plugins import load_vendors
+from hami.vendors.registry import load_vendors
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import yaml
 from hami.domain.objects import Metadata, Node
 from hami.kube.heartbeat import NAMESPACE
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, QUOTA_TREES
-from hami.plugins import load_vendors
-from hami.scheduler.quota_webhook import PATHS
+from hami.scheduler.web.quota_webhook import PATHS
+from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import allocation_keys
 

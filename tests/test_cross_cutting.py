@@ -11,7 +11,7 @@ from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.requests import DeviceRequest
 from hami.hookspecs import HAMI_API, hookimpl
-from hami.plugins import Vendors, load_vendors
+from hami.vendors.registry import Vendors, load_vendors
 
 from .builders import a_plugin, answering
 from .installed import rejection

@@ -8,7 +8,7 @@ import pytest
 
 from hami.cli.plugin_new import new_profile
 from hami.domain.errors import ConfigError, PluginRejected
-from hami.plugins import load_vendors
+from hami.vendors.registry import load_vendors
 
 from .installed import Distribution, rejection
 

@@ -11,7 +11,7 @@ import pytest
 from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames
 from hami.hookspecs import HAMI_API, hookimpl
-from hami.plugins import Vendors, installed_plugins, load_vendors
+from hami.vendors.registry import Vendors, installed_plugins, load_vendors
 
 from .builders import a_plugin, a_profile, answering
 from .installed import Distribution, Point, rejection

@@ -23,8 +23,8 @@ from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
 from hami.hookspecs import HAMI_API, NodeHooks, SchedulerHooks, hookimpl
-from hami.plugins import Vendors
-from hami.vendor import Vendor, VendorFailed, VendorFailure
+from hami.vendors.boundary import Vendor, VendorFailed, VendorFailure
+from hami.vendors.registry import Vendors
 
 from .builders import a_plugin, a_profile, answering
 

@@ -73,7 +73,7 @@ def test_what_was_installed_is_whole(installed, fresh):
 
 FOUND = """
 import hami, hami_mock, hami_hygon
-from hami.plugins import Vendors
+from hami.vendors.registry import Vendors
 from importlib.metadata import distribution
 plugins = {}
 for name in ("hami-mock", "hami-hygon"):

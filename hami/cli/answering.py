@@ -10,7 +10,7 @@ import typer
 from hami.cli.interrupts import raise_at_interrupt
 from hami.cli.visible import visible
 from hami.domain.errors import HamiError
-from hami.vendor import VendorFailure
+from hami.vendors.boundary import VendorFailure
 
 BAD_INPUT = 2
 

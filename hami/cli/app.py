@@ -20,7 +20,7 @@ from hami.cli.late import Commands
 from hami.cli.loading import installed_vendors
 from hami.cli.visible import visible
 from hami.domain.errors import PluginRejected
-from hami.plugins import Vendors
+from hami.vendors.registry import Vendors
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ from hami.cli.running import run_until_signal
 from hami.cli.tables import device_lines
 from hami.cli.visible import visible
 from hami.hookspecs import PluginConfig
-from hami.plugins import Vendors
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 from hami.sim.demo.books import current_picture
 from hami.sim.demo.nodes import NODES
@@ -22,6 +21,7 @@ from hami.sim.demo.run import DemoResult, StepResult, run_steps
 from hami.sim.demo.steps import Scenario, check_plugins
 from hami.sim.demo.workloads import apply_objects, outcome, read_objects, settled
 from hami.sim.result import Simulation
+from hami.vendors.registry import Vendors
 
 T = TypeVar("T")
 

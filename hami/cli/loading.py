@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hami.cli.answering import Failures
 from hami.cli.interrupts import ending_at_interrupt
-from hami.discovery import OnBroken, refuse_broken
 from hami.hookspecs import PluginConfig
-from hami.plugins import Vendors, load_vendors
+from hami.vendors.discovery import OnBroken, refuse_broken
+from hami.vendors.registry import Vendors, load_vendors
 
 
 def installed_vendors(

@@ -15,7 +15,7 @@ from hami.cli.answering import warn
 from hami.cli.api_client import Api
 from hami.cli.quota_tables import show_pod, show_quotas
 from hami.domain.errors import ConfigError, HamiError
-from hami.scheduler.api_models import ElasticQuotaPage, WhyView
+from hami.scheduler.readonly.models import ElasticQuotaPage, WhyView
 
 EVERY = 2.0
 """Seconds between two looks of ``--watch``."""

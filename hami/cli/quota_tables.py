@@ -12,7 +12,7 @@ from rich.text import Text
 from hami.cli.tables import fitting, table
 from hami.cli.visible import visible
 from hami.domain.units import with_unit
-from hami.scheduler.api_models import (
+from hami.scheduler.readonly.models import (
     ElasticAmount,
     ElasticPod,
     ElasticQuotaPage,

@@ -11,8 +11,8 @@ from rich.text import Text
 from hami.cli.tables import device_lines, placements, table
 from hami.cli.visible import visible
 from hami.domain.devices import UNUSED, Usage
-from hami.plugins import Vendors
 from hami.sim.result import NodeDevice, PendingPod, Simulation
+from hami.vendors.registry import Vendors
 
 _MOST_NAMES = 3
 

@@ -19,13 +19,13 @@ from hami.cli.interrupts import ending_at_interrupt
 from hami.cli.running import run_until_signal
 from hami.cli.scheduler_options import declare, split
 from hami.cli.setting_options import ConfigFile, PrintConfig
-from hami.discovery import installed_plugins, profile_plugins
 from hami.domain.errors import ConfigError
 from hami.logs import configure_logs
-from hami.scheduler.config import SchedulerConfig
-from hami.scheduler.config_source import ConfigSource
-from hami.scheduler.hami_flags import unread_sections
+from hami.scheduler.settings.config import SchedulerConfig
+from hami.scheduler.settings.config_source import ConfigSource
+from hami.scheduler.settings.hami_flags import unread_sections
 from hami.settings.source import as_yaml
+from hami.vendors.discovery import installed_plugins, profile_plugins
 
 app = typer.Typer(add_completion=False)
 

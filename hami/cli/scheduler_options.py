@@ -12,8 +12,8 @@ from hami.cli.setting_options import (
     ignored_parameters,
     setting_parameters,
 )
-from hami.scheduler.config_source import SCHEDULER
-from hami.scheduler.hami_flags import RESOURCE_NAMES, SWITCHES, WITHOUT_EFFECT
+from hami.scheduler.settings.config_source import SCHEDULER
+from hami.scheduler.settings.hami_flags import RESOURCE_NAMES, SWITCHES, WITHOUT_EFFECT
 
 FOREIGN = tuple(sorted(RESOURCE_NAMES.keys() | WITHOUT_EFFECT))
 

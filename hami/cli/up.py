@@ -22,11 +22,11 @@ from hami.domain.errors import ConfigError, shortened
 from hami.domain.objects import Node
 from hami.hookspecs import PluginConfig
 from hami.node.vendors import vendor_named
-from hami.plugins import Vendors
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 from hami.sim.demo.workloads import apply_objects, read_objects
 from hami.sim.documents import Document
 from hami.sim.shapes import nodes_of
+from hami.vendors.registry import Vendors
 
 DEFAULT_NODES = "a100-40gx2:1,t4x4:1"
 _MARK = "# Written by hami up, and removed when it ends.\n"

@@ -19,8 +19,8 @@ from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.options import NodeOption, OptionKind
 from hami.node.config_source import AgentSource
 from hami.node.vendors import vendor_named
-from hami.plugins import Vendors, load_vendors
-from hami.vendor import Vendor
+from hami.vendors.boundary import Vendor
+from hami.vendors.registry import Vendors, load_vendors
 
 _META = "hami.cli.vendor_flags"
 

@@ -23,7 +23,7 @@ from hami.kube.informer import Informer, is_older
 from hami.kube.outages import Outage
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
-from hami.vendor import Vendor, VendorFailed
+from hami.vendors.boundary import Vendor, VendorFailed
 from hami.wire import keys
 from hami.wire.codecs import Reported, decode_handshake, encode_reported
 from hami.wire.node_identity import marked, merged_identity, without_identity

@@ -57,9 +57,9 @@ from hami.node.table import LiveSlice, LiveSlices
 from hami.node.threads import Threads
 from hami.node.tmpfs import why_not_mount
 from hami.node.vendors import vendor_named
-from hami.plugins import Vendors, load_vendors
 from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
+from hami.vendors.registry import Vendors, load_vendors
 from hami.wire import keys
 from hami.wire.node_identity import lease_name
 

@@ -15,7 +15,7 @@ from hami.domain.units import DeviceId
 from hami.hookspecs import PluginConfig
 from hami.kube.pace import Backoff
 from hami.node.threads import Threads
-from hami.vendor import Vendor
+from hami.vendors.boundary import Vendor
 
 DISCOVER_SECONDS = 10.0
 HEALTH_SECONDS = 60.0

@@ -24,7 +24,7 @@ from hami.node.store import StoreFailed
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlice, new_record, to_enforce
 from hami.node.threads import TooLate
-from hami.vendor import VendorFailed
+from hami.vendors.boundary import VendorFailed
 
 
 async def make_locked(

@@ -33,7 +33,7 @@ from hami.node.store import OthersSlice
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlice, new_record, recorded_grants, to_enforce
 from hami.node.threads import TooLate
-from hami.vendor import VendorFailed
+from hami.vendors.boundary import VendorFailed
 
 SLICE_ID = re.compile(r"[0-9a-f]{24}")
 """12 random bytes; it becomes a file's name."""

@@ -11,7 +11,7 @@ from hami.hookspecs import PluginConfig
 from hami.node.server import CallRefused
 from hami.node.threads import Threads
 from hami.node.tokens import Token
-from hami.vendor import Vendor
+from hami.vendors.boundary import Vendor
 
 EDITS_SECONDS = 5.0
 

@@ -17,7 +17,7 @@ from hami.node.pods import NodePods
 from hami.node.store import SliceStore
 from hami.node.table import LiveSlices
 from hami.node.threads import Threads
-from hami.vendor import Vendor
+from hami.vendors.boundary import Vendor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

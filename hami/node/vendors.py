@@ -8,7 +8,7 @@ from importlib import metadata
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.units import VendorKey
-from hami.vendor import Vendor
+from hami.vendors.boundary import Vendor
 
 _DISCOVERS = "hami_discover"
 

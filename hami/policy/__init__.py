@@ -2,5 +2,5 @@
 
 Pure functions of values, and two tables with one owner each (``cluster.ClusterTable``,
 ``quota.QuotaLedger``) whose methods only compute. Not here: bytes (``hami.wire``), plugins
-(``hami.plugins``), Kubernetes. No I/O, no clock, no logging.
+(``hami.vendors.registry``), Kubernetes. No I/O, no clock, no logging.
 """

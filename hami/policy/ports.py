@@ -1,7 +1,7 @@
 """What the policies ask of vendors, so that they need no registry and no plugin.
 
-``hami.plugins.Vendors`` is the real one. Every call returns a value: a plugin's exception has
-become that vendor's refusal before it gets here.
+``hami.vendors.registry.Vendors`` is the real one. Every call returns a value: a plugin's exception
+has become that vendor's refusal before it gets here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The service's own metrics: how long it takes, what it refuses, what it asks of the API server.
 
 Names begin with ``hami_scheduler_``, save one that stands beside those of
-:mod:`hami.scheduler.elastic_metrics`. HAMi's names, which say what the cluster has and uses, are
-in :mod:`hami.scheduler.hami_metrics`. Everything may be called from any thread.
+:mod:`hami.scheduler.exposition.elastic_metrics`. HAMi's names, which say what the cluster has and
+uses, are in :mod:`hami.scheduler.exposition.hami_metrics`. Everything may be called from any
+thread.
 """
 
 from __future__ import annotations

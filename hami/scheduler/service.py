@@ -36,43 +36,43 @@ from hami.kube.resources import (
     Resource,
 )
 from hami.logs import set_level
-from hami.plugins import Vendors, load_vendors
 from hami.policy.liveness import alive
 from hami.policy.quota.elastic.units import Units
-from hami.scheduler.agents import Agents
-from hami.scheduler.api import api_router
-from hami.scheduler.backing import Backing
-from hami.scheduler.binding import Binder, BindSettings
-from hami.scheduler.budgets import Budgets
-from hami.scheduler.chosen import key_source, lease_of, public_keys, role_label
-from hami.scheduler.config import SchedulerConfig
-from hami.scheduler.config_source import ConfigSource
-from hami.scheduler.elastic_objects import ElasticFeed
-from hami.scheduler.elastic_status import ElasticStatus
-from hami.scheduler.endings import end_promises, expire, expire_holds
-from hami.scheduler.extender import Extender
-from hami.scheduler.feeds import Following, GroupFeed, NodeFeed, PodFeed, QuotaFeed
-from hami.scheduler.giving_way import make_way
-from hami.scheduler.handshake import Handshakes, Patience
-from hami.scheduler.listeners import Served, listeners_of
-from hami.scheduler.locks import LockSettings, NodeLocks
+from hami.scheduler.bookings.elastic_objects import ElasticFeed
+from hami.scheduler.bookings.state import ClusterState
+from hami.scheduler.bookings.surroundings import Problem, Surroundings
+from hami.scheduler.cluster.agents import Agents
+from hami.scheduler.cluster.endings import end_promises, expire, expire_holds
+from hami.scheduler.cluster.feeds import Following, GroupFeed, NodeFeed, PodFeed, QuotaFeed
+from hami.scheduler.cluster.handshake import Handshakes, Patience
+from hami.scheduler.cluster.takeover import Takeover
+from hami.scheduler.cluster.verification import judge_anew, verify_signatures
+from hami.scheduler.decide.binding import Binder, BindSettings
+from hami.scheduler.decide.extender import Extender
+from hami.scheduler.decide.giving_way import make_way
+from hami.scheduler.decide.locks import LockSettings, NodeLocks
+from hami.scheduler.decide.wakeup import WakeUp
+from hami.scheduler.exposition.scrape import Scrape
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.preemption import Preemption
-from hami.scheduler.publication import PacedPatches
-from hami.scheduler.quota_status import QuotaStatus
-from hami.scheduler.quota_webhook import ListedQuotas, QuotaWebhook
-from hami.scheduler.scrape import Scrape
-from hami.scheduler.server import serving
-from hami.scheduler.state import ClusterState
-from hami.scheduler.surroundings import Problem, Surroundings
-from hami.scheduler.takeover import Takeover
-from hami.scheduler.telling import Telling
-from hami.scheduler.verification import judge_anew, verify_signatures
-from hami.scheduler.wakeup import WakeUp
-from hami.scheduler.webhook import Webhook
+from hami.scheduler.publish.elastic_status import ElasticStatus
+from hami.scheduler.publish.publication import PacedPatches
+from hami.scheduler.publish.quota_status import QuotaStatus
+from hami.scheduler.publish.telling import Telling
+from hami.scheduler.readonly.api import api_router
+from hami.scheduler.reclaim.backing import Backing
+from hami.scheduler.reclaim.budgets import Budgets
+from hami.scheduler.reclaim.preemption import Preemption
+from hami.scheduler.settings.config import SchedulerConfig
+from hami.scheduler.settings.config_source import ConfigSource
+from hami.scheduler.web.listeners import Served, listeners_of
+from hami.scheduler.web.pod_webhook import Webhook
+from hami.scheduler.web.quota_webhook import ListedQuotas, QuotaWebhook
+from hami.scheduler.web.server import serving
+from hami.scheduler.wiring import key_source, lease_of, public_keys, role_label
 from hami.settings.watch import ConfigWatcher
 from hami.signing import Signer, SigningKeys
-from hami.vendor import VendorFailure
+from hami.vendors.boundary import VendorFailure
+from hami.vendors.registry import Vendors, load_vendors
 from hami.wire import keys
 
 Ready = Callable[[Mapping[str, str]], None]

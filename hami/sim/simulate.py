@@ -24,7 +24,6 @@ from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
-from hami.plugins import Vendors
 from hami.policy.accounting import account_of
 from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.asking import parse_pod
@@ -34,11 +33,12 @@ from hami.policy.liveness import alive
 from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic.validation import QuotaObject
 from hami.policy.quota.ledger import Refusal
-from hami.scheduler.elastic_objects import ElasticObjects
+from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.sim.kube_filter import KubeFilter
 from hami.sim.manifests import Manifests
 from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
 from hami.sim.unread import UnreadRequests, unclaimed_registers
+from hami.vendors.registry import Vendors
 
 Progress = Callable[[int, int], None]
 """Called after each pod with the number of pods done and of all pods."""

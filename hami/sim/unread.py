@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from hami.domain import quantity
 from hami.domain.objects import Container, Node, Pod
 from hami.domain.units import VendorKey
-from hami.plugins import Vendors
+from hami.vendors.registry import Vendors
 
 _REGISTER = re.compile(r"hami\.io/node-\S*register\S*")
 

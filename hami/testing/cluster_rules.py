@@ -13,7 +13,6 @@ from hami.domain.objects import Node
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
-from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, decide, prefilter
@@ -21,6 +20,7 @@ from hami.policy.fit import fit_pod
 from hami.testing.asks import Limits, pods, policies
 from hami.testing.neighbour import Neighbour
 from hami.testing.subject import LAW, Subject, annotated, container_asking, pod_of, registry
+from hami.vendors.registry import Vendors
 
 
 def table_of(vendors: Vendors, node: Node) -> ClusterTable:

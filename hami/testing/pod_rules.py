@@ -15,12 +15,12 @@ from hami.domain.extra import Extra
 from hami.domain.objects import Container, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import MemoryMiB
-from hami.plugins import Vendors
 from hami.policy.profile_rules import annotation_key_problem
 from hami.testing.asks import Limits, pods
 from hami.testing.fit_rules import Bench
 from hami.testing.neighbour import NEIGHBOUR, Neighbour
 from hami.testing.subject import LAW, Subject, container_asking, pod_of, registry
+from hami.vendors.registry import Vendors
 from hami.wire.allocation import allocation_keys, decode_allocation, encode_allocation
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -15,8 +15,8 @@ from hami.domain.objects import Container, Metadata, Node, NodeStatus, Pod, PodS
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.hookspecs import PluginConfig
-from hami.plugins import Vendors
-from hami.vendor import Vendor, VendorFailure
+from hami.vendors.boundary import Vendor, VendorFailure
+from hami.vendors.registry import Vendors
 
 NO_CONFIG: PluginConfig = MappingProxyType({})
 

@@ -13,7 +13,7 @@ import hami.cli.app as cli
 from hami.cli import loading
 from hami.cli.render import print_plugins
 from hami.domain.errors import PluginRejected
-from hami.plugins import load_vendors
+from hami.vendors.registry import load_vendors
 
 from ..builders import a_plugin
 

@@ -20,9 +20,9 @@ from hami.cli import app as cli
 from hami.cli.go_flags import Flag, rewritten
 from hami.cli.scheduler_options import FOREIGN
 from hami.domain.errors import ConfigError
-from hami.scheduler.config import SchedulerConfig
-from hami.scheduler.config_source import FLAG_FIELDS, SCHEDULER
-from hami.scheduler.hami_flags import SWITCHES
+from hami.scheduler.settings.config import SchedulerConfig
+from hami.scheduler.settings.config_source import FLAG_FIELDS, SCHEDULER
+from hami.scheduler.settings.hami_flags import SWITCHES
 from hami.settings.model import key_of
 
 ROOT = Path(__file__).parents[2]

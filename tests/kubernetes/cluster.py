@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hami.domain.objects import Metadata, Node
-from hami.plugins import load_vendors
+from hami.vendors.registry import load_vendors
 
 from .client import NAMESPACES, NODES, Object, node_path, pods_path, quotas_path
 from .objects import a_container

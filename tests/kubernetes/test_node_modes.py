@@ -16,9 +16,9 @@ import pytest
 from hami.domain.objects import Pod
 from hami.domain.units import MemoryMiB
 from hami.node.page import read_page
-from hami.plugins import load_vendors
 from hami.policy.accounting import account_of
 from hami.signing import Signer
+from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
 

@@ -31,10 +31,10 @@ from hami.node.store import SliceStore
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlices
 from hami.node.threads import Threads
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
 from hami.signing import Signer
 from hami.sim.api import ApiServer
+from hami.vendors.registry import Vendors
 
 from ..sim.embedded import a_node, a_server
 

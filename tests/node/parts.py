@@ -25,9 +25,9 @@ from hami.node.store import SliceStore
 from hami.node.surroundings import Surroundings
 from hami.node.table import LiveSlices
 from hami.node.threads import Threads
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
 from hami.signing import Signer, new_private_pem
+from hami.vendors.registry import Vendors
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
 

@@ -14,9 +14,9 @@ from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from hami.hookspecs import hookimpl
 from hami.kube.pace import Backoff
 from hami.node.advertise import Advertiser
-from hami.plugins import Vendors
 from hami.policy import defaults
 from hami.policy.profile_vendor import ProfileVendor
+from hami.vendors.registry import Vendors
 from hami.wire.codecs import decode_register_json
 
 from ..kube.fake_api import connected, serving, until

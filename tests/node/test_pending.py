@@ -21,8 +21,8 @@ from hami.node.pending import (
     waiting_container,
 )
 from hami.node.pods import NodePod, NodePodStatus
-from hami.plugins import Vendors
-from hami.vendor import Vendor
+from hami.vendors.boundary import Vendor
+from hami.vendors.registry import Vendors
 from hami.wire import keys
 from hami.wire.codecs import decode_pod_devices
 

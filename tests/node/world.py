@@ -30,7 +30,6 @@ from hami.kube.settings import KubeSettings
 from hami.node import agent
 from hami.node.config_source import AgentSource
 from hami.node.page import read_page
-from hami.plugins import load_vendors
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
@@ -40,6 +39,7 @@ from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami.sim.kubelet.runtime.create import StartedContainer
 from hami.sim.live import LIVE_PODS, LivePod
+from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation
 

@@ -20,12 +20,12 @@ from hami.domain.objects import (
 )
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, PodRequest
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy
-from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Placed, Refused, decide
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger
+from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
 
 ACME_YAML = """

@@ -9,10 +9,10 @@ from hami.domain.allocations import Corrupt
 from hami.domain.devices import Usage
 from hami.domain.objects import Pod
 from hami.hookspecs import hookimpl
-from hami.plugins import Vendors
 from hami.policy.accounting import account_of
 from hami.policy.filter import Placed, Refused
 from hami.policy.profile_vendor import ProfileVendor
+from hami.vendors.registry import Vendors
 from hami.wire.allocation import encode_allocation
 
 from .builders import ACME_YAML, Cluster, a_container, a_device, a_node, a_pod, texts, the_vendors

@@ -21,10 +21,10 @@ from hami.domain.objects import (
     VolumeMount,
 )
 from hami.hookspecs import hookimpl
-from hami.plugins import Vendors
 from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger
+from hami.vendors.registry import Vendors
 
 from .builders import (
     ACME_YAML,

@@ -18,9 +18,9 @@ from hami.domain.objects import (
     VolumeDevice,
     VolumeMount,
 )
-from hami.plugins import Vendors
 from hami.policy.ephemeral import admit_ephemeral, shows_devices
 from hami.policy.profile_vendor import ProfileVendor
+from hami.vendors.registry import Vendors
 
 from .builders import ACME_YAML, BOLT_YAML, a_container, a_pod
 

@@ -14,12 +14,12 @@ from hami.domain.errors import Malformed
 from hami.domain.reasons import MIG_INFEASIBLE
 from hami.domain.requests import Invalid
 from hami.hookspecs import hookimpl
-from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
 from hami.policy.cluster import ClusterTable
 from hami.policy.filter import Refused
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.usage import ChargeMeter
+from hami.vendors.registry import Vendors
 
 from .builders import (
     ACME_YAML,

@@ -11,9 +11,9 @@ from hami.domain.devices import DeviceState, Grant, Usage
 from hami.domain.reasons import Rejected
 from hami.domain.requests import Placement
 from hami.hookspecs import hookimpl
-from hami.plugins import Vendors
 from hami.policy.fit import fit_pod, place
 from hami.policy.profile_vendor import ProfileVendor
+from hami.vendors.registry import Vendors
 
 from .builders import (
     ACME_YAML,

@@ -6,8 +6,8 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.domain.profile import Column, ModeRules, ResourceNames
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
+from hami.vendors.registry import Vendors
 
 SMALLEST = """
 profiles:

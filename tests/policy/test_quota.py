@@ -6,9 +6,9 @@ import pytest
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger, read_quota
+from hami.vendors.registry import Vendors
 
 from .builders import (
     BOLT_YAML,

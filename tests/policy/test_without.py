@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hami.domain.allocations import ContainerKind
 from hami.domain.objects import Metadata, Pod, PodSpec, ResourceQuota, ResourceQuotaSpec
 from hami.domain.units import DeviceId, VendorKey
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger
+from hami.vendors.registry import Vendors
 
 from .builders import (
     ACME_YAML,

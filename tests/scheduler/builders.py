@@ -31,13 +31,13 @@ from hami.domain.objects import (
 )
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.plugins import Vendors
 from hami.policy.asking import parse_pod
 from hami.policy.profile_vendor import ProfileVendor
 from hami.policy.quota.elastic import Options
-from hami.scheduler.state import ClusterState
-from hami.scheduler.surroundings import Problem, Surroundings
+from hami.scheduler.bookings.state import ClusterState
+from hami.scheduler.bookings.surroundings import Problem, Surroundings
 from hami.signing import Signer
+from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
 
 PROFILE = """

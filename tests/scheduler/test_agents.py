@@ -10,7 +10,7 @@ from hami.domain.objects import Metadata
 from hami.domain.units import VendorKey
 from hami.kube.heartbeat import SILENCE
 from hami.kube.resources import Lease, LeaseSpec
-from hami.scheduler.agents import Agents
+from hami.scheduler.cluster.agents import Agents
 
 from .builders import Clock
 

@@ -13,9 +13,9 @@ from fastapi import FastAPI
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import NodeSpec, ResourceQuota, ResourceQuotaStatus
 from hami.policy.filter import Refused
-from hami.scheduler.api import api_router
-from hami.scheduler.reservations import Phase
-from hami.scheduler.waiting import Refusal
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.readonly.api import api_router
 
 from .builders import Cluster, a_node, a_pod, a_quota, bound, ended, granted
 

@@ -9,7 +9,7 @@ from hami.domain.objects import Metadata, PodStatus, QuotaTree, QuotaTreeNode, Q
 from hami.policy.filter import Refused
 from hami.policy.quota.elastic import Claim
 from hami.policy.quota.elastic.plan import NoPlan
-from hami.scheduler.waiting import Refusal
+from hami.scheduler.pending.waiting import Refusal
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
 from .test_api import Api

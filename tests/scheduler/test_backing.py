@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hami.domain.objects import Metadata, Node, NodeStatus
-from hami.scheduler.backing import Backing
-from hami.scheduler.elastic_metrics import unbacked_lines
+from hami.scheduler.exposition.elastic_metrics import unbacked_lines
+from hami.scheduler.reclaim.backing import Backing
 
 from .builders import Cluster, a_node, an_elastic_quota
 

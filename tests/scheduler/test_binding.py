@@ -12,10 +12,10 @@ from hami.domain.objects import Pod
 from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.client import PodBinding
 from hami.kube.errors import ApiError
-from hami.scheduler.binding import Binder, BindSettings
-from hami.scheduler.endings import expire
-from hami.scheduler.locks import LockSettings, NodeLocks
-from hami.scheduler.reservations import Phase
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.cluster.endings import expire
+from hami.scheduler.decide.binding import Binder, BindSettings
+from hami.scheduler.decide.locks import LockSettings, NodeLocks
 from hami.signing import Signer, new_private_pem
 from hami.wire.extender import ExtenderBindingArgs
 
@@ -347,7 +347,7 @@ async def test_a_bug_before_the_post_frees_everything(monkeypatch: pytest.Monkey
     world = World()
     pod = world.server.add(a_pod(mem=3000))
     world.cluster.reserve(pod, "n1")
-    monkeypatch.setattr("hami.scheduler.binding.annotations_of", lambda *_: {}["no"])
+    monkeypatch.setattr("hami.scheduler.decide.binding.annotations_of", lambda *_: {}["no"])
     with pytest.raises(KeyError):
         await world.bind(pod)
     assert world.cluster.used() == (0, 0)

@@ -12,9 +12,9 @@ from hami.domain.devices import Device
 from hami.domain.extra import NO_EXTRA
 from hami.domain.objects import Container, Metadata, Node, NodeStatus, Pod, PodSpec, Resources
 from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.plugins import load_vendors
-from hami.scheduler.decision import CannotBeWritten, annotations_of, label_of, signed
+from hami.scheduler.bookings.decision import CannotBeWritten, annotations_of, label_of, signed
 from hami.signing import Signer, Verified, new_private_pem
+from hami.vendors.registry import load_vendors
 
 from .builders import Cluster, a_node, a_pod
 

@@ -22,15 +22,15 @@ from hami.kube.client import KubeClient
 from hami.kube.informer import Informer
 from hami.kube.resources import NAMESPACES, NODES, PODS, QUOTAS, SECRETS
 from hami.kube.settings import KubeSettings
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler.feeds import NodeFeed, QuotaFeed
-from hami.scheduler.handshake import Handshakes
-from hami.scheduler.quota_status import QuotaStatus
-from hami.scheduler.roles import RoleLabel
-from hami.scheduler.signing import KeySecret
+from hami.scheduler.cluster.feeds import NodeFeed, QuotaFeed
+from hami.scheduler.cluster.handshake import Handshakes
+from hami.scheduler.publish.key_secret import KeySecret
+from hami.scheduler.publish.quota_status import QuotaStatus
+from hami.scheduler.publish.roles import RoleLabel
 from hami.signing import Signer, SigningKeys
 from hami.sim.api import ApiServer
+from hami.vendors.registry import Vendors
 from hami.wire.codecs import Requesting, decode_handshake
 
 from .builders import PROFILE, Cluster, a_pod, granted

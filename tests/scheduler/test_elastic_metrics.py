@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic import ElasticBook, Leaf, Member
-from hami.scheduler.elastic_levels import all_levels, levels_of
+from hami.scheduler.bookings.elastic_levels import all_levels, levels_of
+from hami.scheduler.exposition.scrape import Scrape
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.scrape import Scrape
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, granted
 from .test_api_elastic import MEM, lending

@@ -12,7 +12,13 @@ from typing import Any
 import msgspec
 
 from hami.domain.objects import ElasticQuotaStatus
-from hami.scheduler.elastic_status import BORROWED, GUARANTEED, LENT, RESERVED, ElasticStatus
+from hami.scheduler.publish.elastic_status import (
+    BORROWED,
+    GUARANTEED,
+    LENT,
+    RESERVED,
+    ElasticStatus,
+)
 
 from .builders import ended
 from .test_api_elastic import MEM, lending, running

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hami.scheduler.eviction_rounds import CALM, FIRST, FREE, LONGEST, EvictionRounds
-from hami.scheduler.preemption import WOKEN_AT_ONCE
+from hami.scheduler.reclaim.eviction_rounds import CALM, FIRST, FREE, LONGEST, EvictionRounds
+from hami.scheduler.reclaim.preemption import WOKEN_AT_ONCE
 
 from .builders import Clock
 

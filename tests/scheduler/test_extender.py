@@ -10,9 +10,9 @@ import pytest
 
 from hami.domain.objects import Node, Pod
 from hami.domain.scheduling import SchedulingPolicy
-from hami.scheduler.extender import Extender
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.decide.extender import Extender
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.reservations import Phase
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
 
 from .builders import Cluster, a_node, a_pod, a_quota, debugged, granted, privileged
@@ -84,7 +84,7 @@ async def test_an_unknown_pod_is_waited_for() -> None:
 
 
 async def test_a_pod_that_never_shows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hami.scheduler.extender.PATIENCE", 0.01)
+    monkeypatch.setattr("hami.scheduler.decide.extender.PATIENCE", 0.01)
     world = World(a_node())
     assert "not seen yet" in (await world.filter(a_pod())).error
     assert not world.cluster.state._expected
@@ -208,7 +208,7 @@ async def test_a_follower_answers_with_an_error() -> None:
 async def test_what_cannot_be_meant_is_an_error(
     body: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hami.scheduler.extender.PATIENCE", 0.01)
+    monkeypatch.setattr("hami.scheduler.decide.extender.PATIENCE", 0.01)
     args = msgspec.json.decode(body, type=ExtenderArgs)
     assert text in (await World(a_node()).extender.filter(args)).error
 

@@ -17,8 +17,8 @@ from hami.domain.objects import (
     SchedulingGroup,
 )
 from hami.policy.gangs import SCHEDULER_PLUGINS
-from hami.scheduler.locks import PROMISED, LockSettings, NodeLocks
-from hami.scheduler.reservations import Phase
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.decide.locks import PROMISED, LockSettings, NodeLocks
 
 from .builders import a_node, a_pod
 from .test_gangs import Gangs

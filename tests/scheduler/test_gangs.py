@@ -22,12 +22,12 @@ from hami.domain.objects import (
 from hami.domain.scheduling import SchedulingPolicy
 from hami.policy.asking import parse_pod
 from hami.policy.gangs import KUBERNETES, SCHEDULER_PLUGINS, GroupName, needed
-from hami.scheduler import gangs
-from hami.scheduler.endings import expire
-from hami.scheduler.feeds import PodFeed
-from hami.scheduler.giving_way import make_way, reserve, rest_of
-from hami.scheduler.reservations import Phase
-from hami.scheduler.waiting import Refusal
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.cluster.endings import expire
+from hami.scheduler.cluster.feeds import PodFeed
+from hami.scheduler.decide import gangs
+from hami.scheduler.decide.giving_way import make_way, reserve, rest_of
+from hami.scheduler.pending.waiting import Refusal
 
 from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted
 

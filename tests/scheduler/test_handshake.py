@@ -12,9 +12,9 @@ import pytest
 
 from hami.domain.objects import Metadata, Node, NodeStatus
 from hami.kube.pace import TokenBucket
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler.handshake import Handshakes, Patience, flipped, unanswered
+from hami.scheduler.cluster.handshake import Handshakes, Patience, flipped, unanswered
+from hami.vendors.registry import Vendors
 
 from .writes import Patch, Patches, refused, settled
 

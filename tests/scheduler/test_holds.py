@@ -10,7 +10,7 @@ from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.filter import Refused
 from hami.policy.quota.elastic import Member
-from hami.scheduler.endings import end_promises, expire_holds
+from hami.scheduler.cluster.endings import end_promises, expire_holds
 
 from .builders import Cluster, a_node, a_pod, a_quota, ended, granted
 

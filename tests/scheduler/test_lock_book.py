@@ -10,9 +10,9 @@ import pytest
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler.lock_book import LockBook, needs_lock
+from hami.scheduler.bookings.lock_book import LockBook, needs_lock
+from hami.vendors.registry import Vendors
 from hami.wire.codecs import NodeLock
 
 from .builders import PROFILE, Clock, a_node, a_pod

@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 from hami.domain.objects import Pod
 from hami.domain.units import VendorKey
 from hami.kube.errors import ApiError
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler import locks
-from hami.scheduler.locks import LockSettings, NodeLocks
+from hami.scheduler.decide import locks
+from hami.scheduler.decide.locks import LockSettings, NodeLocks
+from hami.vendors.registry import Vendors
 
 from ..kube.fake_api import connected, serving, until
 from .builders import PROFILE, Cluster, a_node, a_pod

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant, Usage
 from hami.domain.objects import Metadata, Pod
-from hami.scheduler.hami_metrics import HamiText, Snapshot
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.exposition.hami_metrics import HamiText, Snapshot
+from hami.scheduler.exposition.scrape import Scrape, take_snapshot
 from hami.scheduler.metrics import Levels, Metrics
-from hami.scheduler.reservations import Phase
-from hami.scheduler.scrape import Scrape, take_snapshot
 
 from .builders import Cluster, a_node, a_pod, a_quota, acme, granted
 

@@ -19,9 +19,9 @@ from hami.policy.filter import Refused
 from hami.policy.quota.elastic import Member
 from hami.policy.quota.elastic.ground import NoBudgets
 from hami.policy.quota.elastic.plan import NoPlan
-from hami.scheduler.evictions import AT_ONCE
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.preemption import Preemption
+from hami.scheduler.reclaim.evictions import AT_ONCE
+from hami.scheduler.reclaim.preemption import Preemption
 
 from .builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
 from .waking import Leads, deleting, refuse

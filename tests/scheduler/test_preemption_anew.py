@@ -11,7 +11,7 @@ import msgspec
 from hami.domain.objects import Node, NodeSpec, Pod, Taint, Toleration
 from hami.kube.errors import ApiError
 from hami.policy.quota.elastic import Options
-from hami.scheduler.preemption import WOKEN_AT_ONCE
+from hami.scheduler.reclaim.preemption import WOKEN_AT_ONCE
 
 from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted
 from .test_preemption import Evictions, Keeps, evicted, preempting, running, urgent

@@ -13,7 +13,7 @@ from hami.domain.objects import Metadata
 from hami.kube.errors import ApiError
 from hami.kube.pace import Backoff
 from hami.kube.resources import ConfigMap
-from hami.scheduler.public_keys import PublicKeys
+from hami.scheduler.publish.public_keys import PublicKeys
 from hami.signing import Signer, new_private_pem
 
 from .writes import refused, settled

@@ -13,9 +13,9 @@ import pytest
 from hami.domain.objects import Metadata, Pod
 from hami.kube.events import EventLimits
 from hami.kube.resources import ELASTIC_QUOTAS, PODS, QUOTAS
-from hami.scheduler import evictions, preemption
-from hami.scheduler.elastic_status import LABELS_A_TURN, QUOTAS_A_TURN, ElasticStatus
-from hami.scheduler.publication import LABELS, STATUSES, PacedPatches
+from hami.scheduler.publish.elastic_status import LABELS_A_TURN, QUOTAS_A_TURN, ElasticStatus
+from hami.scheduler.publish.publication import LABELS, STATUSES, PacedPatches
+from hami.scheduler.reclaim import evictions, preemption
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, granted
 

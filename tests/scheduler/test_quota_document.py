@@ -19,12 +19,12 @@ from hami.domain.objects import (
     ResourceQuota,
 )
 from hami.durations import go_duration
-from hami.plugins import Vendors
 from hami.policy.quota.constraint import read_quota
 from hami.policy.quota.elastic import CAPACITY_LABEL, GPU_MEMORY, Units, objects
 from hami.policy.quota.elastic.validation import validate
-from hami.scheduler import elastic_status
-from hami.scheduler.config import SchedulerConfig
+from hami.scheduler.publish import elastic_status
+from hami.scheduler.settings.config import SchedulerConfig
+from hami.vendors.registry import Vendors
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, granted
 from .test_quota_command import shown

@@ -18,10 +18,10 @@ from hami.domain.objects import (
     ResourceQuotaSpec,
     Resources,
 )
-from hami.plugins import load_vendors
 from hami.policy.filter import Refused
 from hami.policy.quota import RULES
 from hami.scheduler.metrics import Metrics
+from hami.vendors.registry import load_vendors
 
 from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota
 from .test_extender import World

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from hami.domain.objects import Metadata, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
-from hami.scheduler.quota_status import QuotaStatus, status_changes, used_texts
+from hami.scheduler.publish.quota_status import QuotaStatus, status_changes, used_texts
+from hami.vendors.registry import Vendors
 
 from .builders import Cluster, a_node, a_pod, acme, granted
 from .writes import Patch, Patches, refused, settled

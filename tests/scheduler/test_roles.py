@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hami.kube.pace import Backoff
-from hami.scheduler.roles import RoleLabel
+from hami.scheduler.publish.roles import RoleLabel
 
 from .writes import Patch, Patches, refused, settled
 

@@ -15,7 +15,7 @@ from hami.domain.devices import Grant
 from hami.domain.errors import ConfigError
 from hami.kube.errors import ApiError
 from hami.kube.resources import Metadata, Secret
-from hami.scheduler.signing import KeySecret
+from hami.scheduler.publish.key_secret import KeySecret
 from hami.signing import BadSignature, KeyFile, Signer, SigningKeys, Verified, new_private_pem
 
 ALLOCATION = PodAllocation(

@@ -12,8 +12,8 @@ from hami.domain.objects import ContainerStatus, Pod, PodStatus, Resources
 from hami.domain.units import VendorKey
 from hami.policy.accounting import account_of
 from hami.policy.filter import Refused
-from hami.scheduler.endings import expire
-from hami.scheduler.reservations import Phase
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.cluster.endings import expire
 from hami.signing import Signer
 from hami.wire import keys
 

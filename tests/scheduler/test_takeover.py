@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hami.scheduler import takeover
-from hami.scheduler.takeover import Takeover
+from hami.scheduler.cluster import takeover
+from hami.scheduler.cluster.takeover import Takeover
 
 
 class Lease:

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
-from hami.scheduler.surroundings import Problem
-from hami.scheduler.telling import NAMED, Telling
+from hami.scheduler.bookings.surroundings import Problem
+from hami.scheduler.publish.telling import NAMED, Telling
 
 from .builders import a_pod
 

@@ -9,9 +9,9 @@ import pytest
 
 from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Node, Pod
 from hami.domain.scheduling import SchedulingPolicy
-from hami.scheduler.extender import Extender
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.decide.extender import Extender
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.reservations import Phase
 from hami.wire.extender import ExtenderPreemptionArgs
 
 from .builders import Cluster, a_node, a_pod, a_quota, acme, bound, granted
@@ -217,7 +217,7 @@ class TestWhoCannotKnow:
 
     @pytest.fixture
     def world(self, monkeypatch: pytest.MonkeyPatch) -> World:
-        monkeypatch.setattr("hami.scheduler.extender.PATIENCE", 0.01)
+        monkeypatch.setattr("hami.scheduler.decide.extender.PATIENCE", 0.01)
         world = World(a_node("n1"), a_node("n2"))
         world.cluster.sees(self.pod, self.low)
         return world
@@ -255,7 +255,7 @@ class TestWhoCannotKnow:
             async def pause(self) -> None:
                 world.cluster.state.use(acme())
 
-        monkeypatch.setattr("hami.scheduler.veto.Turns", Reloading)
+        monkeypatch.setattr("hami.scheduler.decide.veto.Turns", Reloading)
         assert await world.asks(self.pod, n1=[self.low]) == {}
         assert world.outcomes() == {("error",): 1}
 

@@ -18,11 +18,11 @@ from hami.domain.reasons import Rejected
 from hami.domain.units import PodUid
 from hami.policy.filter import Refused
 from hami.policy.names import NameBlock
-from hami.scheduler.answers import MOST_TEXTS, explained
-from hami.scheduler.api_views import why_view
-from hami.scheduler.kinds import KindKeys
-from hami.scheduler.node_sets import ANYWHERE, NodeSets
-from hami.scheduler.waiting import Refusal, Round, WaitingPods
+from hami.scheduler.pending.answers import MOST_TEXTS, explained
+from hami.scheduler.pending.kinds import KindKeys
+from hami.scheduler.pending.node_sets import ANYWHERE, NodeSets
+from hami.scheduler.pending.waiting import Refusal, Round, WaitingPods
+from hami.scheduler.readonly.views import why_view
 
 from .builders import Cluster, a_node, a_pod, acme
 

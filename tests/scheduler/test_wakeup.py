@@ -12,10 +12,10 @@ import pytest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Options
-from hami.scheduler.locks import LockSettings, NodeLocks
+from hami.scheduler.decide.locks import LockSettings, NodeLocks
+from hami.scheduler.decide.wakeup import AT_ONCE, TURN, WakeUp
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.waiting import Refusal
-from hami.scheduler.wakeup import AT_ONCE, TURN, WakeUp
+from hami.scheduler.pending.waiting import Refusal
 
 from .builders import (
     Cluster,

@@ -14,9 +14,9 @@ from hami.domain.objects import SchedulingGate
 from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.errors import ApiError
 from hami.policy.filter import Refused
+from hami.scheduler.decide.wakeup import WakeUp
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.waiting import Refusal
-from hami.scheduler.wakeup import WakeUp
+from hami.scheduler.pending.waiting import Refusal
 
 from .builders import (
     Cluster,

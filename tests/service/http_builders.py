@@ -9,10 +9,10 @@ from typing import Any
 
 import aiohttp
 
-from hami.scheduler.app import extender_app, public_app
-from hami.scheduler.binds import Bind
-from hami.scheduler.bodies import Limits
-from hami.scheduler.server import Listener, serving
+from hami.scheduler.settings.addresses import Bind
+from hami.scheduler.web.applications import extender_app, public_app
+from hami.scheduler.web.bodies import Limits
+from hami.scheduler.web.server import Listener, serving
 from hami.wire.extender import (
     ExtenderBindingResult,
     ExtenderFilterResult,

@@ -11,13 +11,13 @@ from hami.domain.errors import ConfigError
 from hami.domain.scheduling import NodePolicy
 from hami.durations import go_duration, seconds_of
 from hami.kube import own_lease
-from hami.plugins import installed_plugins, load_vendors
-from hami.scheduler.config import RETRY_JITTER, SchedulerConfig
-from hami.scheduler.config_source import FLAG_FIELDS, SCHEDULER, ConfigSource
-from hami.scheduler.hami_flags import RESOURCE_NAMES, WITHOUT_EFFECT, unread_sections
+from hami.scheduler.settings.config import RETRY_JITTER, SchedulerConfig
+from hami.scheduler.settings.config_source import FLAG_FIELDS, SCHEDULER, ConfigSource
+from hami.scheduler.settings.hami_flags import RESOURCE_NAMES, WITHOUT_EFFECT, unread_sections
 from hami.settings.model import key_of
 from hami.settings.source import as_yaml
 from hami.settings.watch import ConfigWatcher
+from hami.vendors.registry import installed_plugins, load_vendors
 
 
 def a_file(path, text: str):

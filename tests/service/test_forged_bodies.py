@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hami.domain.objects import Pod
-from hami.plugins import load_vendors
 from hami.policy.accounting import account_of
 from hami.signing import Signer, Verified
+from hami.vendors.registry import load_vendors
 
 from .world_objects import a_container, a_quota
 from .world_recount import ALLOCATED, Amount

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami.scheduler import server as servers
-from hami.scheduler.bodies import Limits
+from hami.scheduler.web import server as servers
+from hami.scheduler.web.bodies import Limits
 from hami.wire.extender import (
     ExtenderBindingResult,
     ExtenderFilterResult,

@@ -11,14 +11,14 @@ import pytest
 from fastapi import APIRouter
 
 from hami.domain.errors import ConfigError
-from hami.scheduler.app import whole_app
-from hami.scheduler.binds import Bind, address_of, open_socket, parse_bind
-from hami.scheduler.bodies import Limits
-from hami.scheduler.config import SchedulerConfig
-from hami.scheduler.listeners import Served, listeners_of
-from hami.scheduler.quota_webhook import PATHS as QUOTA_PATHS
-from hami.scheduler.server import Listener, serving
-from hami.scheduler.tls import self_signed
+from hami.scheduler.settings.addresses import Bind, address_of, open_socket, parse_bind
+from hami.scheduler.settings.config import SchedulerConfig
+from hami.scheduler.web.applications import whole_app
+from hami.scheduler.web.bodies import Limits
+from hami.scheduler.web.listeners import Served, listeners_of
+from hami.scheduler.web.quota_webhook import PATHS as QUOTA_PATHS
+from hami.scheduler.web.server import Listener, serving
+from hami.scheduler.web.tls import self_signed
 from hami.wire.admission import AdmissionResponse, AdmissionReview
 from hami.wire.bodies import BadBody
 

@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from hami.domain.errors import ConfigError
-from hami.scheduler.server import Listener, serving
-from hami.scheduler.tls import CertPair, LiveTls, TlsFiles, self_signed, server_context
+from hami.scheduler.web.server import Listener, serving
+from hami.scheduler.web.tls import CertPair, LiveTls, TlsFiles, self_signed, server_context
 
 from .http_builders import HERE, an_extender_app, connected, request, response, served
 

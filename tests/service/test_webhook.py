@@ -17,10 +17,10 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAlloc
 from hami.domain.devices import Grant
 from hami.domain.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.hookspecs import hookimpl
-from hami.plugins import Vendors, load_vendors
 from hami.policy.admission import AdmissionSettings
 from hami.policy.quota import QuotaLedger
-from hami.scheduler.webhook import Webhook
+from hami.scheduler.web.pod_webhook import Webhook
+from hami.vendors.registry import Vendors, load_vendors
 from hami.wire.admission import AdmissionReview
 from hami.wire.bodies import BadBody
 

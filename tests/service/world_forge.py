@@ -24,7 +24,7 @@ _MODULES = (
     "hami.cli.app",
     "hami.cli.scheduler",
     "hami.kube.credentials",
-    "hami.plugins",
+    "hami.vendors.registry",
     "hami.scheduler.service",
     "hami.kube.kubeconfig",
     "pydantic.v1",
@@ -35,7 +35,7 @@ _MODULES = (
 def main() -> None:
     for name in _MODULES:
         importlib.import_module(name)
-    from hami.plugins import load_vendors
+    from hami.vendors.registry import load_vendors
 
     load_vendors()
     # What is shared by all need not be walked through, and so copied, by each.

@@ -21,11 +21,11 @@ from hami.domain.devices import Grant
 from hami.domain.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.kube.events import EventLimits
-from hami.plugins import load_vendors
 from hami.policy.cluster import ClusterTable
-from hami.scheduler.decision import annotations_of
-from hami.scheduler.publication import LABELS, STATUSES
+from hami.scheduler.bookings.decision import annotations_of
+from hami.scheduler.publish.publication import LABELS, STATUSES
 from hami.sim.cluster.definitions import definitions
+from hami.vendors.registry import load_vendors
 
 from .world import OURS, World
 from .world_objects import Json, a_node, a_pod

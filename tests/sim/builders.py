@@ -7,12 +7,12 @@ from typing import Any
 
 from hami.domain.devices import Device
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.plugins import Vendors
 from hami.policy.admission import AdmissionSettings
 from hami.policy.profile_vendor import ProfileVendor
 from hami.sim.manifests import Manifests, read_manifests
 from hami.sim.result import Simulation
 from hami.sim.simulate import Settings, simulate
+from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
 
 ACME_YAML = """

@@ -11,12 +11,12 @@ import pytest
 from hami.hookspecs import HAMI_API, hookimpl
 from hami.kube.client import PodBinding
 from hami.kube.resources import PODS
-from hami.plugins import Vendors
 from hami.policy.profile_vendor import ProfileVendor
 from hami.sim.api import Fault
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports
 from hami.sim.live import LIVE_PODS
+from hami.vendors.registry import Vendors
 from hami.wire import keys
 
 from .builders import ACME_YAML, register

@@ -21,7 +21,6 @@ from hami.kube.client import KubeClient
 from hami.kube.events import EventLimits, EventRecorder
 from hami.kube.informer import Key
 from hami.kube.settings import KubeSettings
-from hami.plugins import Vendors, load_vendors
 from hami.sim.api import ApiServer, Faults, TlsFiles
 from hami.sim.cluster.definitions import definitions
 from hami.sim.cluster.objects import AnyObject, apply, flattened
@@ -38,6 +37,7 @@ from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, LiveNode, NodeReports
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami.sim.live import LIVE_PODS, LivePod
+from hami.vendors.registry import Vendors, load_vendors
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
 from hami.node.vendors import vendor_named
-from hami.plugins import Vendors
 from hami.sim.cluster.parts import Parts
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.process import HamiProcess
@@ -22,6 +21,7 @@ from hami.sim.cluster.service import SchedulerService
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami.sim.live import LivePod
+from hami.vendors.registry import Vendors
 
 READY = 60.0
 """Seconds that an agent may take until its devices are listed: starting Python is most of it."""

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hami.hookspecs import PluginConfig
-from hami.plugins import Vendors
-from hami.scheduler.tls import self_signed
+from hami.scheduler.web.tls import self_signed
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.process import HamiProcess
 from hami.sim.kube_scheduler.extender import ExtenderSettings, ManagedResource
+from hami.vendors.registry import Vendors
 from hami.wire import keys
 
 READY = 60.0

@@ -12,7 +12,6 @@ from hami.domain.objects import Metadata, Node, ResourceQuota
 from hami.domain.quantity import limited_memory
 from hami.kube.errors import ApiError
 from hami.kube.resources import EVENTS, QUOTAS, Event
-from hami.plugins import Vendors
 from hami.policy.accounting import account_of
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.books import the_books_agree
@@ -22,6 +21,7 @@ from hami.sim.demo.nodes import VENDOR, start_nodes
 from hami.sim.demo.run import Skipped, Step, StepFailed
 from hami.sim.kubelet.script import STOP_DURATION
 from hami.sim.live import LivePod
+from hami.vendors.registry import Vendors
 from hami.wire import keys
 
 _SIMULATED = "mock.hami.io/devices"

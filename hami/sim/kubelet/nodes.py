@@ -12,10 +12,10 @@ from hami.domain.errors import Malformed
 from hami.domain.objects import Node, NodeStatus
 from hami.hookspecs import PluginConfig
 from hami.kube.resources import Resource
-from hami.plugins import Vendors
 from hami.sim.kubelet.container import timestamp
 from hami.sim.kubelet.devices.devices import Counts
 from hami.sim.live import LiveCondition
+from hami.vendors.registry import Vendors
 from hami.wire import keys
 from hami.wire.node_identity import SIMULATED
 

@@ -12,7 +12,7 @@ from hami.domain.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import DevicePolicy, SchedulingPolicy
 from hami.domain.units import DeviceId, VendorKey
-from hami.plugins import Vendors
+from hami.vendors.registry import Vendors
 from hami.wire.allocation import encode_allocation
 
 DCU, HCU = VendorKey("DCU"), VendorKey("HCU")

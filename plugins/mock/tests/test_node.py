@@ -13,8 +13,8 @@ from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.slices import HealthChange, Measurement, Slice
 from hami.domain.units import DeviceId, PodUid, VendorKey
-from hami.plugins import Vendors
-from hami.vendor import Vendor, VendorFailed
+from hami.vendors.boundary import Vendor, VendorFailed
+from hami.vendors.registry import Vendors
 
 MOCK = VendorKey("MOCK")
 

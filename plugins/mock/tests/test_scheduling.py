@@ -23,8 +23,8 @@ from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
 from hami.domain.units import DeviceId, VendorKey
 from hami.hookspecs import NodeHooks, SchedulerHooks
-from hami.plugins import Vendors
-from hami.vendor import Vendor, VendorFailed, VendorFailure
+from hami.vendors.boundary import Vendor, VendorFailed, VendorFailure
+from hami.vendors.registry import Vendors
 
 MOCK = VendorKey("MOCK")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

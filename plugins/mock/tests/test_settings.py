@@ -7,8 +7,8 @@ from hami_mock import MockVendor
 
 from hami.domain.errors import ConfigError
 from hami.domain.units import VendorKey
-from hami.plugins import Vendors
-from hami.vendor import VendorFailed
+from hami.vendors.boundary import VendorFailed
+from hami.vendors.registry import Vendors
 
 
 @pytest.mark.parametrize(

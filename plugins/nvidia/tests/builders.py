@@ -16,7 +16,7 @@ from hami.domain.objects import Container, EnvVar, Metadata, Node, Pod, PodSpec,
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Placement
 from hami.domain.scheduling import DevicePolicy, SchedulingPolicy
-from hami.plugins import Vendors
+from hami.vendors.registry import Vendors
 
 COUNT, MEMORY, PERCENT, CORES, PRIORITY = (
     "nvidia.com/gpu",

@@ -2,7 +2,7 @@ import pytest
 from hami_nvidia import plugin
 
 from hami.domain.errors import ConfigError
-from hami.plugins import Vendors
+from hami.vendors.registry import Vendors
 
 from .builders import the_vendor
 

@@ -1,0 +1,129 @@
+"""What a bound pod is charged, and what a later edit of its annotations may change of that.
+
+A charge that was made is never lowered by an edit, because the devices are in use either way;
+only a newer signed allocation (a live resize) replaces it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hami.domain.allocations import ContainerAllocation, PodAllocation
+from hami.domain.devices import Grant
+from hami.domain.objects import Pod
+from hami.domain.units import CorePercent, MemoryMiB
+from hami.policy.accounting import Account, may_have_started, may_use
+from hami.vendors.registry import Vendors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one bound pod is charged now.
+
+    ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
+    allocation that is not signed. ``strange``: the scheduler has keys, and none of them signed it.
+    """
+
+    pod: Pod
+    account: Account
+    generation: int = 0
+    signature: str = ""
+    strange: bool = False
+
+    def vouches_for(self, account: Account, signature: str) -> bool:
+        """This is what was verified before."""
+        return bool(signature) and (self.signature, self.account.allocation) == (
+            signature,
+            account.allocation,
+        )
+
+    def reads_alike(self, pod: Pod) -> bool:
+        """The pod says nothing that would change the charge."""
+        return (
+            not self.account.idle  # Until something of it has started.
+            and pod.annotations == self.pod.annotations
+            and pod.init_finished == self.account.init_ended
+            and pod.spec.active_deadline_seconds == self.pod.spec.active_deadline_seconds
+        )
+
+    def edited(self, pod: Pod, account: Account) -> Charge:
+        """After an edit that no newer signature vouches for: at least what was charged before.
+
+        What was known once stays known, so that nobody blocks a node by editing a pod of theirs;
+        what was not counted because nothing had started is counted when it has.
+        """
+        containers = tuple(
+            _at_least(old, new)
+            for old, new in zip(
+                self.account.allocation.containers, account.allocation.containers, strict=True
+            )
+        )
+        allocation = replace(self.account.allocation, containers=containers)
+        idle = self.account.idle and account.idle
+        unknown = account.unknown if self.account.idle else self.account.unknown
+        edited = replace(account, allocation=allocation, unknown=unknown, idle=idle)
+        return replace(self, pod=pod, account=edited)
+
+
+def doubted(charge: Charge, problem: str, vendors: Vendors) -> Charge:
+    """A pod whose signature is wrong: what it says, and on each device what it asks for as well.
+
+    What was written may be less than it uses, or name other devices.
+    """
+    account, pod = noted(charge.account, problem), charge.pod
+    if not may_have_started(pod, vendors):
+        account = replace(account, idle=True)
+    else:
+        used = sorted({grant.vendor for grant in account.allocation.grants})
+        unknown = [may_use(pod, vendor, vendors) for vendor in used]
+        account = replace(account, unknown=(*account.unknown, *unknown))
+    return replace(charge, account=account, strange=True)
+
+
+def set_aside(charge: Charge, vendors: Vendors) -> Charge:
+    """A strange pod whose devices have no room for it: it holds none of what is there.
+
+    What is left of them is kept free, at most as much as the pod asks for.
+    """
+    account = charge.account
+    devices = dict.fromkeys((g.vendor, g.device_id) for g in account.allocation.grants)
+    unknown = [may_use(charge.pod, vendor, vendors, device) for vendor, device in devices]
+    containers = tuple(replace(c, grants=()) for c in account.allocation.containers)
+    allocation = replace(account.allocation, containers=containers)
+    account = replace(account, allocation=allocation, unknown=(*account.unknown, *unknown))
+    return replace(charge, account=account)
+
+
+def noted(account: Account, problem: str) -> Account:
+    """The account as it is, with something for its owner to know."""
+    return replace(account, problems=tuple(dict.fromkeys((*account.problems, problem))))
+
+
+def _at_least(old: ContainerAllocation, new: ContainerAllocation) -> ContainerAllocation:
+    """Every grant of both; where both have a device, the larger of each amount."""
+    left = list(new.grants)
+    grants: list[Grant] = []
+    for grant in old.grants:
+        place = next((i for i, g in enumerate(left) if _same_device(g, grant)), None)
+        grants.append(grant if place is None else _larger(grant, left.pop(place)))
+    return replace(old, grants=(*grants, *left))
+
+
+def _same_device(one: Grant, other: Grant) -> bool:
+    return (one.vendor, one.device_id) == (other.vendor, other.device_id)
+
+
+def _larger(old: Grant, new: Grant) -> Grant:
+    memory = MemoryMiB(max(old.memory_mib, new.memory_mib))
+    return replace(old, memory_mib=memory, cores=CorePercent(max(old.cores, new.cores)))
+
+
+def known_part(allocation: PodAllocation, vendors: Vendors) -> PodAllocation:
+    """Without the grants of vendors that are no more; nobody can be given their devices either."""
+    return replace(
+        allocation,
+        containers=tuple(
+            replace(c, grants=tuple(g for g in c.grants if g.vendor in vendors))
+            for c in allocation.containers
+        ),
+    )

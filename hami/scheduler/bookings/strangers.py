@@ -1,0 +1,142 @@
+"""Allocations that this scheduler did not make: told, bounded, and never more than a device has.
+
+Where there are keys, an allocation without a good signature counts at most as much as its pod asks
+for, and only where there is room for it beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, assert_never
+
+from hami.domain.devices import DeviceState
+from hami.domain.objects import Pod
+from hami.domain.units import PodUid
+from hami.policy.accounting import Account, at_most_asked
+from hami.policy.cluster import ClusterTable
+from hami.policy.quota import QuotaLedger
+from hami.scheduler.bookings.charges import Charge, doubted, noted, set_aside
+from hami.scheduler.bookings.surroundings import Problems, Unjudged
+from hami.signing import BadSignature, Signer, Verdict, Verified
+from hami.vendors.registry import Vendors
+from hami.wire import keys
+
+
+class Books(Protocol):
+    """The part of :class:`hami.scheduler.bookings.state.ClusterState` that is needed here."""
+
+    @property
+    def vendors(self) -> Vendors: ...
+
+    @property
+    def table(self) -> ClusterTable: ...
+
+    @property
+    def ledger(self) -> QuotaLedger: ...
+
+    @property
+    def charges(self) -> dict[PodUid, Charge]: ...
+
+
+class Strangers:
+    """Looks at charges as they are made."""
+
+    def __init__(self, books: Books, problems: Problems, signer: Callable[[], Signer]) -> None:
+        self._books = books
+        self._problems = problems
+        self._signer = signer
+
+    def is_strange(self, pod: Pod, account: Account) -> bool:
+        """There are keys, and this scheduler would have signed it."""
+        signed = pod.annotations.get(keys.ALLOCATION_SIGNATURE)
+        return not signed and self._signer().signs and bool(account.allocation.grants)
+
+    def at_most_asked(self, pod: Pod, account: Account) -> Account:
+        device_of = partial(self._books.table.device_of, pod.spec.node_name)
+        return at_most_asked(account, pod, self._books.vendors, device_of)
+
+    def book(self, charge: Charge) -> None:
+        """Devices and quota, in place of what the pod was charged before."""
+        books, pod, account = self._books, charge.pod, charge.account
+        books.table.charge(
+            pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
+        )
+        books.ledger.charge(pod, account.running)
+        books.charges[pod.uid] = charge
+
+    def look_at(self, charge: Charge) -> None:
+        """What was just charged, or whose node has changed."""
+        pod = charge.pod
+        unsigned = (_unsigned(pod),) if charge.strange and not charge.account.problems else ()
+        self._problems.tell(pod, ("unsigned", pod.uid), "UnsignedAllocation", unsigned)
+        table = self._books.table
+        over = table.overfull(pod.uid)
+        if over:
+            for uid in table.charged_on(pod.spec.node_name):
+                other = self._books.charges.get(uid)
+                if other is not None and other.strange and (too_much := table.overfull(uid)):
+                    self._set_aside(other, tuple(_overfull(other.pod, s) for s in too_much))
+            over = table.overfull(pod.uid)
+        texts = tuple(_overfull(pod, state) for state in over)
+        self._problems.tell(pod, ("overfull", pod.uid), "OverAllocated", texts)
+
+    def look_on(self, node: str) -> None:
+        """A node has changed, or has appeared after pods on it."""
+        for uid in self._books.table.charged_on(node):
+            if (charge := self._books.charges.get(uid)) is not None:
+                self.look_at(charge)
+
+    def judged(self, known: Charge, about: Unjudged, verdict: Verdict) -> Charge:
+        """What the pod is charged from now on; as before where it is an older allocation."""
+        match verdict:
+            case Verified(generation=generation):
+                if generation <= known.generation:
+                    return known
+                return Charge(
+                    pod=known.pod,
+                    account=about.account,
+                    generation=generation,
+                    signature=about.text,
+                )
+            case BadSignature(problem=problem):
+                return self._doubted(known, problem, first=about.first)
+            case never:
+                assert_never(never)
+
+    def _doubted(self, charge: Charge, problem: str, *, first: bool) -> Charge:
+        pod = charge.pod
+        who = f"Pod {pod.full_name} on {pod.spec.node_name}"
+        text = f"{who}: {keys.ALLOCATION_SIGNATURE} {problem}"
+        if not first:  # What it uses was known before its author edited it.
+            return replace(charge, account=noted(charge.account, text))
+        account = self.at_most_asked(pod, charge.account)
+        return doubted(replace(charge, account=account), text, self._books.vendors)
+
+    def forget(self, uid: PodUid) -> None:
+        for about in ("unsigned", "overfull", "aside"):
+            self._problems.forget((about, uid))
+
+    def _set_aside(self, strange: Charge, texts: tuple[str, ...]) -> None:
+        self.book(set_aside(strange, self._books.vendors))
+        about = ("aside", strange.pod.uid)
+        self._problems.tell(strange.pod, about, "OverAllocated", texts)
+
+
+def _unsigned(pod: Pod) -> str:
+    return (
+        f"Pod {pod.full_name} on {pod.spec.node_name}: this scheduler did not make its allocation, "
+        f"which has no {keys.ALLOCATION_SIGNATURE}: it counts at most as much as it asks for, and "
+        "agents with verification keys start nothing of it; delete it, so that it is scheduled here"
+    )
+
+
+def _overfull(pod: Pod, state: DeviceState) -> str:
+    used, device = state.usage, state.device
+    return (
+        f"Pod {pod.full_name} on {pod.spec.node_name}: with it, of device {device.id} "
+        f"{used.memory_mib} of {device.memory_mib} MiB, {used.cores} of {device.cores} percent and "
+        f"{used.slots} of {device.slots} slices are given away: another scheduler put a pod there, "
+        "or the device has less than before; delete it, or another pod of the device"
+    )

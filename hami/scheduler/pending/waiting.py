@@ -1,0 +1,357 @@
+"""Pods that wait for devices, and where capacity has come free since each was last refused.
+
+kube-scheduler does not know that our state changed: a pod that we refused waits until something
+touches it. What is kept here says which pods to touch, and no more than once per change.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami.domain.objects import Pod
+from hami.domain.units import PodUid
+from hami.policy.filter import Refused
+from hami.policy.ports import VendorRegistry
+from hami.scheduler.pending.answers import Explained, explained
+from hami.scheduler.pending.kinds import Kind, KindKeys, Urgency, Waiting, may_come, urgency_of
+from hami.scheduler.pending.node_sets import ANYWHERE, Changes, NodeSets
+
+LONGEST_BACK_OFF = 300.0
+"""Seconds; kube-scheduler itself tries a pod again that often."""
+
+MOST_NAMES = 50_000
+"""Node names after which numbering begins anew, where nodes come and go under new names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a pod is refused: ``at`` is unix time, ``outcome`` by node; or one text for all."""
+
+    at: float
+    outcome: Refused | None = None
+    text: str = ""
+
+
+class WaitingPods:
+    """The waiting pods, and the changes of capacity they have not been tried with."""
+
+    def __init__(self, vendors: VendorRegistry) -> None:
+        self._pods: dict[PodUid, Waiting] = {}
+        self._kinds: dict[bytes, Kind] = {}
+        self._keys = KindKeys(vendors)
+        self._change = 0
+        self.frees = 0
+        """Counts what has come free alone, and not that somebody is to be tried anew."""
+        self.called: dict[PodUid, Pod] = {}
+        """Pods that wait no more, which kube-scheduler must be made to ask for all the same."""
+        self._begin_numbering()
+
+    def _begin_numbering(self) -> None:
+        self._sets = NodeSets()
+        self._freed = _Log()
+        self._given_way = _Log()
+
+    @property
+    def pods(self) -> Mapping[PodUid, Waiting]:
+        return self._pods
+
+    @property
+    def change(self) -> int:
+        """Counts what has come free."""
+        return self._change
+
+    @property
+    def numbering(self) -> object:
+        """The same as long as sets of nodes mean the same."""
+        return self._sets
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        return list(self._kinds.values())
+
+    def set_of(self, names: Sequence[str]) -> int:
+        """Equal for the same names in any order, as long as :attr:`numbering` is the same."""
+        return self._sets.of(names)
+
+    def kind_of(self, pod: Pod) -> bytes:
+        """The same for pods that fit, or do not, alike."""
+        return self._keys.of(pod)
+
+    def names(self, nodes: int, among: Iterable[str]) -> list[str]:
+        return self._sets.names(nodes, among)
+
+    # Who waits.
+
+    def arrived(self, pod: Pod, *, known_before: bool) -> bool:
+        """A pod, or its change. ``known_before``: nobody knows whether it was refused already.
+
+        Whether it had been woken and cannot come any more.
+        """
+        waiting = self._pods.get(pod.uid)
+        if waiting is None:
+            waiting = Waiting(pod, urgency_of(pod), seen=0 if known_before else None)
+            self._pods[pod.uid] = waiting
+        waiting.pod = pod
+        woken = waiting.woken_at is not None and not may_come(pod)
+        if woken:
+            self._rests(waiting)
+        self._sort_in(waiting)
+        return woken
+
+    def left(self, uid: PodUid) -> bool:
+        """It is placed or gone; whether it had been woken. Idempotent."""
+        waiting = self._pods.pop(uid, None)
+        if waiting is None:
+            return False
+        woken = waiting.woken_at is not None
+        if waiting.kind is not None:
+            waiting.kind.absent &= not woken
+            self._take_out(waiting)
+        waiting.woken_at = None
+        if not self._pods:
+            self._begin_numbering()
+        return woken
+
+    def refused(self, pod: Pod, offered: Sequence[str], refusal: Refusal) -> bool:
+        """Whether it had been woken, and what it was woken for may do for another."""
+        waiting = self._pods.get(pod.uid)
+        if waiting is None:
+            waiting = self._pods[pod.uid] = Waiting(pod, urgency_of(pod))
+        woken = waiting.woken_at is not None
+        self._rests(waiting)
+        if len(self._sets) > MOST_NAMES:
+            self._begin_numbering()
+            self.forget_offers()
+        waiting.offered = self._sets.of(offered)
+        waiting.seen = self._change
+        waiting.in_vain = waiting.vain = 0
+        waiting.refused_at = refusal.at
+        outcome = refusal.outcome
+        waiting.why = Explained(message=refusal.text) if outcome is None else explained(outcome)
+        self._sort_in(waiting)
+        if waiting.kind is not None:
+            waiting.kind.offered |= waiting.offered
+            waiting.kind.absent = False
+        return woken
+
+    def forget_offers(self) -> None:
+        """Another replica may have answered for these pods: any of them may have been refused."""
+        for waiting in self._pods.values():
+            self._rests(waiting)
+            waiting.offered, waiting.seen = ANYWHERE, 0
+            waiting.in_vain = waiting.vain = 0
+            waiting.called_at = None
+            if waiting.kind is None:
+                self._sort_in(waiting)
+        for kind in self._kinds.values():
+            kind.offered = ANYWHERE
+        self.freed_everywhere()
+
+    def _sort_in(self, waiting: Waiting) -> None:
+        """Where it belongs by what its pod says now."""
+        if waiting.seen is None or not may_come(waiting.pod):
+            if waiting.kind is not None:
+                self._take_out(waiting)
+            return
+        key, urgency = self._keys.of(waiting.pod), urgency_of(waiting.pod)
+        if waiting.kind is not None:
+            if (waiting.kind.key, waiting.urgency) == (key, urgency):
+                return
+            self._take_out(waiting)
+        waiting.urgency = urgency
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = Kind(key, waiting.pod.namespace, tried=self._change)
+        kind.add(waiting)
+        if waiting.seen < self._change:
+            self._disturb(kind)
+
+    def _take_out(self, waiting: Waiting) -> None:
+        kind = waiting.kind
+        assert kind is not None
+        kind.remove(waiting)
+        if not kind.queue:
+            del self._kinds[kind.key]
+
+    # Who is woken.
+
+    def woken(self, waiting: Waiting, at: float) -> None:
+        """``at``: monotonic seconds."""
+        waiting.seen = self._change
+        waiting.woken_at = at
+        if waiting.kind is not None:
+            waiting.kind.coming += 1
+
+    def did_not_come(self, waiting: Waiting, node: str, now: float) -> None:
+        """It was woken for this node, and kube-scheduler did not ask for it."""
+        self._rests(waiting)
+        if waiting.kind is not None:
+            waiting.kind.absent = True
+        self._back_off(waiting, 1 << self._sets.number(node), now, 0.0)
+
+    def not_woken(self, waiting: Waiting, seen: int, now: float, least: float) -> None:
+        """It could not be touched: all is as before, but it is left alone for a while.
+
+        ``seen`` is what it had seen before; ``least`` in seconds.
+        """
+        self._rests(waiting)
+        waiting.seen = seen
+        self._back_off(waiting, ANYWHERE, now, least)
+        if waiting.kind is not None:
+            self._disturb(waiting.kind)
+
+    def _back_off(self, waiting: Waiting, nodes: int, now: float, least: float) -> None:
+        waiting.vain = nodes if waiting.not_before <= now else waiting.vain | nodes
+        seconds = min(2.0 ** min(waiting.in_vain, 30), LONGEST_BACK_OFF)
+        waiting.not_before = now + max(seconds, least)
+        waiting.in_vain += 1
+
+    def _rests(self, waiting: Waiting) -> None:
+        if waiting.woken_at is not None:
+            waiting.woken_at = None
+            if waiting.kind is not None:
+                waiting.kind.coming -= 1
+
+    def _disturb(self, kind: Kind) -> None:
+        self._change += 1
+        kind.disturbed = self._change
+
+    # What came free.
+
+    def freed_on(self, node: str) -> None:
+        self.frees += 1
+        if self._pods:
+            self._change += 1
+            self._freed.nodes.note(self._sets.number(node), self._change)
+
+    def freed_in(self, namespace: str) -> None:
+        """Quota of a namespace."""
+        self.frees += 1
+        if self._pods:
+            self._change += 1
+            self._freed.namespaces[namespace] = self._change
+
+    def freed_everywhere(self) -> None:
+        self.frees += 1
+        self._change += 1
+        self._freed.everywhere = self._change
+
+    def gave_way(self, node: str, namespace: str) -> None:
+        """A woken pod does not take what it was woken for: others may, but not for a new change."""
+        if self._pods:
+            self._change += 1
+            self._given_way.nodes.note(self._sets.number(node), self._change)
+            self._given_way.namespaces[namespace] = self._change
+
+    def gave_way_everywhere(self) -> None:
+        """Whoever was found not to fit may fit now: the rules have changed."""
+        self.frees += 1
+        self._change += 1
+        self._given_way.everywhere = self._change
+
+    def new_for(self, kind: Kind) -> int:
+        """Nodes that may take one of the kind and were not tried since they changed."""
+        since = kind.tried
+        if kind.disturbed > since:
+            return kind.offered
+        namespace = kind.namespace
+        changed = self._freed.after(since, namespace) | self._given_way.after(since, namespace)
+        return changed & kind.offered
+
+    def freed_for(self, waiting: Waiting) -> int:
+        """Nodes that it was offered and where there is something that it was not tried with."""
+        assert waiting.seen is not None
+        return waiting.offered & self._freed.after(waiting.seen, waiting.pod.namespace)
+
+
+@dataclass(slots=True, eq=False)
+class _Log:
+    """The last change on each node, of each namespace's quota, and of all."""
+
+    nodes: Changes = field(default_factory=Changes)
+    namespaces: dict[str, int] = field(default_factory=dict)
+    everywhere: int = 0
+
+    def after(self, change: int, namespace: str) -> int:
+        if max(self.everywhere, self.namespaces.get(namespace, 0)) > change:
+            return ANYWHERE
+        return self.nodes.since(change)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A pod to be tried on these nodes; ``alone``: that says nothing of others of its kind."""
+
+    waiting: Waiting
+    kind: Kind
+    nodes: int
+    alone: bool = False
+
+
+class Round:
+    """One look at every pod that there is something new for, the most urgent first.
+
+    It goes on where it stopped, whatever has changed meanwhile.
+    """
+
+    def __init__(self, pods: WaitingPods, now: float, first: Iterable[PodUid] = ()) -> None:
+        """``now``: monotonic seconds. ``first``: for whom something is held, so that they may fit
+        where others of their kind do not.
+        """
+        self._first = first
+        self._pods = pods
+        self._now = now
+        self._left: dict[Kind, int] = {}
+        self.again: float | None = None
+        """When the first of those may be woken who are left alone for now."""
+
+    def refuse(self, attempt: Attempt) -> None:
+        """No pod of this kind is tried on these nodes any more."""
+        if not attempt.alone:
+            self._left[attempt.kind] &= ~attempt.nodes
+
+    def steps(self) -> Iterator[Attempt | None]:
+        """None for a step that found nobody: every step is short."""
+        pods, change = self._pods, self._pods.change
+        for uid in self._first:
+            waiting = pods.pods.get(uid)
+            if waiting is not None and waiting.kind is not None and waiting.woken_at is None:
+                nodes = waiting.offered & pods.freed_for(waiting)
+                if waiting.not_before > self._now:
+                    nodes &= ~waiting.vain
+                yield Attempt(waiting, waiting.kind, nodes, alone=True) if nodes else None
+        heap: list[tuple[Urgency, int, Kind]] = []
+        for order, kind in enumerate(pods.kinds):
+            if kind.queue and (nodes := pods.new_for(kind)):
+                self._left[kind] = nodes
+                heap.append((kind.queue[0].urgency, order, kind))
+            else:
+                kind.tried = max(kind.tried, change)
+            yield None
+        heapq.heapify(heap)
+        waits: set[Kind] = set()
+        while heap:
+            least, order, kind = heapq.heappop(heap)
+            if kind.absent and kind.coming:
+                continue  # One at a time, until one of them comes.
+            waiting, behind = kind.first(least)
+            nodes = self._nodes_for(waiting, kind, waits) if waiting is not None else 0
+            yield Attempt(waiting, kind, nodes) if waiting is not None and nodes else None
+            if behind is not None and self._left[kind]:
+                heapq.heappush(heap, (behind, order, kind))
+            elif kind not in waits:
+                kind.tried = max(kind.tried, change)
+
+    def _nodes_for(self, waiting: Waiting, kind: Kind, waits: set[Kind]) -> int:
+        if waiting.woken_at is not None:
+            return 0
+        nodes = self._left[kind] & waiting.offered
+        if nodes:
+            nodes &= self._pods.freed_for(waiting)
+        if nodes & waiting.vain and waiting.not_before > self._now:
+            waits.add(kind)
+            self.again = min(self.again or waiting.not_before, waiting.not_before)
+            nodes &= ~waiting.vain
+        return nodes

@@ -1,0 +1,77 @@
+"""What the configuration chooses between: where keys are, how a leader is found, what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from hami.kube.client import KubeClient
+from hami.kube.leadership import AlwaysLeads, ObservedLease
+from hami.kube.own_lease import LeaseTimes, OwnLease
+from hami.scheduler.publish.key_secret import KeySecret
+from hami.scheduler.publish.public_keys import PublicKeys
+from hami.scheduler.publish.roles import RoleLabel
+from hami.scheduler.settings.config import SchedulerConfig
+from hami.signing import KeyFile, KeySource, Signer
+
+
+def role_label(
+    config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
+) -> RoleLabel | None:
+    """The label that says who leads; for a service that runs in a pod and knows which."""
+    if not (config.pod_name and config.pod_namespace):
+        return None
+    return RoleLabel(client, config.pod_namespace, config.pod_name, on_problem=on_problem)
+
+
+def key_source(config: SchedulerConfig, client: KubeClient) -> KeySource | None:
+    if config.signing_key_file is not None:
+        return KeyFile(config.signing_key_file)
+    if config.signing_secret is not None:
+        return KeySecret(client, *config.signing_secret)
+    return None
+
+
+def lease_of(
+    config: SchedulerConfig, client: KubeClient, on_problem: Callable[[str], None]
+) -> AlwaysLeads | ObservedLease | OwnLease:
+    namespace, name = config.lease
+    match config.election:
+        case "none":
+            return AlwaysLeads()
+        case "colocated":
+            return ObservedLease(
+                client,
+                namespace,
+                name,
+                config.host,
+                margin=config.bind_timeout,
+                on_problem=on_problem,
+            )
+        case "own":
+            times = LeaseTimes(
+                duration=config.leader_elect_lease_duration,
+                renew_deadline=config.leader_elect_renew_deadline,
+                retry=config.leader_elect_retry_period,
+                margin=config.bind_timeout,
+            )
+            return OwnLease(
+                client, namespace, name, config.holder, times=times, on_problem=on_problem
+            )
+        case _:
+            assert_never(config.election)
+
+
+def public_keys(
+    config: SchedulerConfig,
+    client: KubeClient,
+    on_problem: Callable[[str], None],
+    signer: Callable[[], Signer],
+    leading: Callable[[], bool],
+) -> PublicKeys | None:
+    """Where nodes find the public keys, for a service that has keys and was told where."""
+    if config.public_key_map is None:
+        return None
+    return PublicKeys(
+        client, *config.public_key_map, signer=signer, leading=leading, on_problem=on_problem
+    )
