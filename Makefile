@@ -96,10 +96,10 @@ bench-shim: $(STAMP) ## the part of it that libvgpu.so must keep
 
 # The protobuf library takes code of its own generation and of the one before, never of a newer one;
 # so the generator is the first of the generation before the newest. pyproject.toml says the same range.
-protos: ## generate the messages of kubelet's API from hami/node/api/v1beta1.proto
+protos: ## generate the messages of kubelet's API from hami/node/kubelet/api/v1beta1.proto
 	$(PYTHON) -m venv --clear build/protos
 	build/protos/bin/python -m pip install --quiet --disable-pip-version-check $(PROTO_GENERATOR)
-	build/protos/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. hami/node/api/v1beta1.proto
+	build/protos/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. hami/node/kubelet/api/v1beta1.proto
 
 constraints: ## take over the newest versions of everything into constraints.txt and uv.lock
 	$(PYTHON) -m venv --clear build/constraints

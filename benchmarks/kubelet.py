@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.agent_world import AgentWorld, Caller, Run
 from benchmarks.kubelet_calls import Times
 from benchmarks.rows import Row, ms, p50, p99, percentile
-from hami.node.checkpoint import read_checkpoint
+from hami.node.kubelet.checkpoint import read_checkpoint
 from hami.sim.live import LIVE_PODS
 from tests.node.fake_kubelet import FakeKubelet
 from tests.node.world import RESOURCE

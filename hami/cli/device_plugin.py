@@ -26,7 +26,7 @@ from hami.cli.setting_options import (
 )
 from hami.cli.vendor_flags import DevicePluginCommand, VendorFlags, vendor_flags
 from hami.logs import configure_logs
-from hami.node.config_source import DEVICE_PLUGIN, AgentSource
+from hami.node.settings.source import DEVICE_PLUGIN, AgentSource
 from hami.settings.klog import KLOG, KLOG_SWITCHES
 from hami.settings.source import as_yaml
 

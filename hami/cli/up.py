@@ -21,7 +21,7 @@ from hami.cli.visible import visible
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.objects import Node
 from hami.hookspecs import PluginConfig
-from hami.node.vendors import vendor_named
+from hami.node.settings.served_vendor import vendor_named
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 from hami.sim.demo.workloads import apply_objects, read_objects
 from hami.sim.documents import Document

@@ -17,8 +17,8 @@ from hami.cli.go_flags import Flag, GoFlags, rewritten
 from hami.cli.interrupts import ending_at_interrupt
 from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.options import NodeOption, OptionKind
-from hami.node.config_source import AgentSource
-from hami.node.vendors import vendor_named
+from hami.node.settings.served_vendor import vendor_named
+from hami.node.settings.source import AgentSource
 from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors, load_vendors
 

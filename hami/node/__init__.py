@@ -1,5 +1,8 @@
-"""The node agent: makes the scheduler's grants real, one process per node and vendor.
+"""The node agent makes the scheduler's grants real: one process per node and vendor.
 
-kubelet is reached over its device plugin API and its checkpoint, the cluster through ``hami.kube``,
-the hardware through the vendor's plugin. Everything here may do I/O; what blocks runs in threads.
+``agent`` builds every part and runs it. ``settings`` says what it has to serve. ``kubelet`` hears
+kubelet's calls; ``start`` answers them, and ``compat`` answers them by HAMi's node lock. ``slice``
+makes of a ``pod``'s grants a slice: of what ``device`` knows, on ``disk``. ``running`` looks
+whether containers have theirs. All of it may do I/O; what blocks runs in threads.
+Not here: the client of the API server (``hami.kube``), and the hardware (the vendor's plugin).
 """

@@ -25,38 +25,38 @@ from hami.kube.events import EventRecorder
 from hami.kube.heartbeat import Heartbeat
 from hami.kube.resources import NODES
 from hami.logs import set_level
-from hami.node.advertise import Advertiser
-from hami.node.alone import alone
-from hami.node.by_kubelet import ByKubelet
-from hami.node.by_lock import ByLock
-from hami.node.cdi import CdiFolders
-from hami.node.cgroups import PodCgroups
-from hami.node.checkpoint import read_checkpoint
-from hami.node.config import AgentConfig
-from hami.node.config_source import AgentSource, plugin_config
-from hami.node.displaced import Displacement
-from hami.node.enforcing import reconcile
-from hami.node.granting import Granted, Granting, Refused
-from hami.node.identity import choose_identity
-from hami.node.inventory import Inventory
-from hami.node.mount_check import MountCheck
-from hami.node.node_facts import NodeFacts, node_facts
-from hami.node.outcomes import Outcomes, PodWriter
-from hami.node.pods import NodePods
-from hami.node.preparing import Prepared, hold_pages, resize
-from hami.node.recovery import recover
-from hami.node.releasing import Releasing
-from hami.node.resizing import Resizing
-from hami.node.resources import ServedResources
-from hami.node.server import DevicePluginServer
-from hami.node.slice_seen import slices_in_use
-from hami.node.static_calls import StaticCalls
-from hami.node.store import SliceStore
-from hami.node.surroundings import Surroundings
-from hami.node.table import LiveSlice, LiveSlices
-from hami.node.threads import Threads
-from hami.node.tmpfs import why_not_mount
-from hami.node.vendors import vendor_named
+from hami.node.compat.lock_mode import ByLock
+from hami.node.device.advertise import Advertiser
+from hami.node.device.inventory import Inventory
+from hami.node.device.threads import Threads
+from hami.node.disk.cdi import CdiFolders
+from hami.node.disk.lock_file import alone
+from hami.node.disk.store import SliceStore
+from hami.node.disk.tmpfs import why_not_mount
+from hami.node.kubelet.checkpoint import read_checkpoint
+from hami.node.kubelet.displacement import Displacement
+from hami.node.kubelet.served_resources import ServedResources
+from hami.node.kubelet.server import DevicePluginServer
+from hami.node.kubelet.static_calls import StaticCalls
+from hami.node.pod.cgroups import PodCgroups
+from hami.node.pod.granting import Granted, Granting, Refused
+from hami.node.pod.pods import NodePods
+from hami.node.running.mount_check import MountCheck
+from hami.node.running.slice_seen import slices_in_use
+from hami.node.settings.config import AgentConfig
+from hami.node.settings.identity import choose_identity
+from hami.node.settings.node_facts import NodeFacts, node_facts
+from hami.node.settings.served_vendor import vendor_named
+from hami.node.settings.source import AgentSource, plugin_config
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.enforcing import reconcile
+from hami.node.slice.live_slices import LiveSlice, LiveSlices
+from hami.node.slice.preparing import Prepared, hold_pages, resize
+from hami.node.slice.recovery import recover
+from hami.node.slice.releasing import Releasing
+from hami.node.slice.resizing import Resizing
+from hami.node.start.kubelet_mode import ByKubelet
+from hami.node.start.outcomes import Outcomes, PodWriter
 from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
 from hami.vendors.registry import Vendors, load_vendors

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hami.node.files import MalformedFile
-from hami.node.layout import LimitsPageC, ObservedC, ObservedDeviceC
-from hami.node.page import DeviceLimit, Limits, encode
-from hami.node.usage import empty_region, read_usage
+from hami.node.disk.c_layout import LimitsPageC, ObservedC, ObservedDeviceC
+from hami.node.disk.files import MalformedFile
+from hami.node.disk.limits_page import DeviceLimit, Limits, encode
+from hami.node.disk.usage_region import empty_region, read_usage
 
 OTHERS = 1  # HAMI_CONTENTION_OTHERS
 

@@ -4,7 +4,7 @@
  * never moves within one HAMI_*_ABI; what is reserved is written as zero and not read.
  *
  * Every number is little-endian, every field naturally aligned, every size fixed. The same layout
- * stands in hami/node/layout.py; a test compares the two field by field. */
+ * stands in hami/node/disk/c_layout.py; a test compares the two field by field. */
 #ifndef HAMI_SLICE_H
 #define HAMI_SLICE_H
 

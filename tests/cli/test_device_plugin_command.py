@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from hami.cli import app as cli
 from hami.domain.errors import ConfigError
 from hami.domain.options import NodeOption, OptionKind
-from hami.node.config import AgentConfig
-from hami.node.config_source import DEVICE_PLUGIN
+from hami.node.settings.config import AgentConfig
+from hami.node.settings.source import DEVICE_PLUGIN
 from hami.settings.model import key_of
 
 from ..builders import a_plugin, answering

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 
 from ..sim.fake_plugin import FakePlugin
 from .client import Client, Object, node_path, pods_path

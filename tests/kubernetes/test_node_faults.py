@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 
 from ..sim.fake_plugin import FakePlugin
 from .client import NAMESPACES, pods_path

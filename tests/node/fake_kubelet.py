@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from hami.node.api import v1beta1_pb2 as api
-from hami.node.checkpoint import CHECKPOINT
+from hami.node.kubelet.api import v1beta1_pb2 as api
+from hami.node.kubelet.checkpoint import CHECKPOINT
 
 Context = grpc.aio.ServicerContext[Any, Any]
 CHANNEL = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))

@@ -20,17 +20,17 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.resources import NODES, PODS
-from hami.node.by_lock import ByLock
-from hami.node.cdi import CdiFolders
-from hami.node.cgroups import PodCgroups
-from hami.node.checkpoint import CHECKPOINT, Entry
-from hami.node.granting import Granting
-from hami.node.pods import NodePods
-from hami.node.responses import decode, encode
-from hami.node.store import SliceStore
-from hami.node.surroundings import Surroundings
-from hami.node.table import LiveSlices
-from hami.node.threads import Threads
+from hami.node.compat.lock_mode import ByLock
+from hami.node.device.threads import Threads
+from hami.node.disk.cdi import CdiFolders
+from hami.node.disk.store import SliceStore
+from hami.node.kubelet.checkpoint import CHECKPOINT, Entry
+from hami.node.kubelet.responses import decode, encode
+from hami.node.pod.cgroups import PodCgroups
+from hami.node.pod.granting import Granting
+from hami.node.pod.pods import NodePods
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile_vendor import ProfileVendor
 from hami.signing import Signer
 from hami.sim.api import ApiServer

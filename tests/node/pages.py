@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami.node.page import DeviceLimit, Limits
+from hami.node.disk.limits_page import DeviceLimit, Limits
 
 
 def sample_limits(number: int, devices: int = 3) -> Limits:

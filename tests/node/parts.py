@@ -15,16 +15,16 @@ from hami.domain.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, HealthChange
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.hookspecs import hookimpl
-from hami.node.cdi import CdiFolders
-from hami.node.cgroups import PodCgroups
-from hami.node.checkpoint import Entry
-from hami.node.granting import Granted, Granting
-from hami.node.page import Limits, read_page
-from hami.node.pods import NodePod, NodePodStatus, NoPod
-from hami.node.store import SliceStore
-from hami.node.surroundings import Surroundings
-from hami.node.table import LiveSlices
-from hami.node.threads import Threads
+from hami.node.device.threads import Threads
+from hami.node.disk.cdi import CdiFolders
+from hami.node.disk.limits_page import Limits, read_page
+from hami.node.disk.store import SliceStore
+from hami.node.kubelet.checkpoint import Entry
+from hami.node.pod.cgroups import PodCgroups
+from hami.node.pod.granting import Granted, Granting
+from hami.node.pod.pods import NodePod, NodePodStatus, NoPod
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile_vendor import ProfileVendor
 from hami.signing import Signer, new_private_pem
 from hami.vendors.registry import Vendors

@@ -13,7 +13,7 @@ from hami.domain.devices import Device
 from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from hami.hookspecs import hookimpl
 from hami.kube.pace import Backoff
-from hami.node.advertise import Advertiser
+from hami.node.device.advertise import Advertiser
 from hami.policy import defaults
 from hami.policy.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors

@@ -10,10 +10,10 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.domain.options import NodeOption, OptionKind
-from hami.node.config import AgentConfig
-from hami.node.config_source import DEVICE_PLUGIN, AgentSource, plugin_config
-from hami.node.entries import checked_entries, matching
-from hami.node.options import with_options
+from hami.node.settings.config import AgentConfig
+from hami.node.settings.node_config import checked_entries, matching
+from hami.node.settings.source import DEVICE_PLUGIN, AgentSource, plugin_config
+from hami.node.settings.vendor_options import with_options
 from hami.settings.source import as_yaml
 from hami.settings.watch import ConfigWatcher
 

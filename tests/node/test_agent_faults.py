@@ -12,10 +12,10 @@ from hami.domain.slices import ContainerEdits
 from hami.kube.client import KubeClient
 from hami.kube.resources import NODES
 from hami.node import agent
-from hami.node.checkpoint import CHECKPOINT
-from hami.node.config_source import AgentSource
-from hami.node.server import DevicePluginServer
-from hami.node.tokens import Token
+from hami.node.kubelet.checkpoint import CHECKPOINT
+from hami.node.kubelet.server import DevicePluginServer
+from hami.node.kubelet.tokens import Token
+from hami.node.settings.source import AgentSource
 from hami.sim.api import Fault
 from hami.sim.live import LIVE_PODS
 from hami.wire import keys

@@ -9,8 +9,8 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.node import agent
-from hami.node.alone import alone
-from hami.node.config_source import AgentSource
+from hami.node.disk.lock_file import alone
+from hami.node.settings.source import AgentSource
 
 from .world import World
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 
 ROOT = Path(__file__).parents[2]
-PROTO = "hami/node/api/v1beta1.proto"
+PROTO = "hami/node/kubelet/api/v1beta1.proto"
 
 
 def committed() -> FileDescriptorProto:

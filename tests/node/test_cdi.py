@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from hami.domain.units import VendorKey
-from hami.node.cdi import CdiFolders
-from hami.node.store import StoreFailed
+from hami.node.disk.cdi import CdiFolders
+from hami.node.disk.store import StoreFailed
 
 from .slices import ID, OTHER
 from .test_store_crashes import Killed, tripping

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hami.domain.slices import ContainerEdits, DeviceNode, Mount
-from hami.node.cdi_spec import slice_spec
+from hami.node.disk.cdi_spec import slice_spec
 
 KIND = "nvidia.hami.io/slice"
 ID = "4f3a90c1d2e5f60718293a4b"

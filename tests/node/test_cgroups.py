@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from hami.domain.units import PodUid
-from hami.node.cgroups import PodCgroups, Unreadable
+from hami.node.pod.cgroups import PodCgroups, Unreadable
 
 from .cgroup_trees import (
     cgroupfs,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hami.domain.errors import Malformed
 from hami.domain.slices import ContainerEdits
-from hami.node import checkpoint
-from hami.node.checkpoint import CHECKPOINT, Entry, parse_checkpoint, read_checkpoint
-from hami.node.responses import encode
+from hami.node.kubelet import checkpoint
+from hami.node.kubelet.checkpoint import CHECKPOINT, Entry, parse_checkpoint, read_checkpoint
+from hami.node.kubelet.responses import encode
 
 KIND = "nvidia.hami.io/slice"
 OURS = ContainerEdits(cdi_devices=(f"{KIND}=4f3a",), env={"NVIDIA_VISIBLE_DEVICES": "void"})

@@ -10,8 +10,8 @@ import pytest
 
 from hami.domain.objects import Metadata, Node, NodeStatus
 from hami.kube.errors import ApiError
-from hami.node import displaced
-from hami.node.displaced import Displacement
+from hami.node.kubelet import displacement as displaced
+from hami.node.kubelet.displacement import Displacement
 
 from ..sim.fake_plugin import FakePlugin
 from .parts import Events, until

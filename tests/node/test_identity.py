@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hami.domain.objects import Metadata, Node
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
-from hami.node.identity import choose_identity
+from hami.node.settings.identity import choose_identity
 from hami.wire.node_identity import (
     lease_name,
     lock_of,

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from hami.domain.slices import HealthChange
-from hami.node import inventory
-from hami.node.inventory import Inventory
+from hami.node.device import inventory
+from hami.node.device.inventory import Inventory
 
 from .parts import a_device, until
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hami.node import kubelet_socket
-from hami.node.kubelet_socket import KubeletSocket, identity_of
+from hami.node.kubelet import kubelet_socket
+from hami.node.kubelet.kubelet_socket import KubeletSocket, identity_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hami.kube.resources import NODES, PODS
-from hami.node.server import CallRefused
+from hami.node.kubelet.server import CallRefused
 
 from .lock_world import LOCK, NODE, OWN_LOCK, PHASE, a_lock_world
 

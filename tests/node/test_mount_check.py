@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from hami.node.files import MalformedFile
-from hami.node.mount_check import MountCheck
-from hami.node.pods import NodeContainerState, NodeContainerStatus, NodePodStatus, RunningState
-from hami.node.preparing import prepare
-from hami.node.slice_seen import Fine
+from hami.node.disk.files import MalformedFile
+from hami.node.pod.pods import NodeContainerState, NodeContainerStatus, NodePodStatus, RunningState
+from hami.node.running.mount_check import MountCheck
+from hami.node.running.slice_seen import Fine
+from hami.node.slice.preparing import prepare
 
 from .cgroup_trees import cgroupfs, fill
 from .parts import an_entry, slice_id, until

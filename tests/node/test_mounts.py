@@ -7,7 +7,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from hami.node.mounts import Missing, Mounted, Unknown, mounted_slice, mounts_on, slice_mount
+from hami.node.running.mounts import (
+    Missing,
+    Mounted,
+    Unknown,
+    mounted_slice,
+    mounts_on,
+    slice_mount,
+)
 
 TARGET = PurePosixPath("/run/hami/nvidia/limits")
 SLICE = "nvidia/4f3a/limits"

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hami.kube.errors import FORBIDDEN, ApiError
-from hami.node import node_facts as facts_module
-from hami.node.node_facts import AgentNode, NodeFacts, NodeInfo, node_facts
+from hami.node.settings import node_facts as facts_module
+from hami.node.settings.node_facts import AgentNode, NodeFacts, NodeInfo, node_facts
 
 
 class Client:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.profile import ModeRules
 from hami.domain.units import PodUid
-from hami.node.occupancy import Overfull, PodSlices, overfull
+from hami.node.slice.occupancy import Overfull, PodSlices, overfull
 from hami.policy.usage import device_usage
 
 from .parts import ACME, a_device, a_grant

@@ -9,9 +9,9 @@ import pytest
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.errors import CONFLICT, FORBIDDEN, NO_ANSWER, NOT_FOUND, ApiError
-from hami.node.granting import Refused
-from hami.node.outcomes import CONFLICTS, Outcomes, PodWriter
-from hami.node.preparing import Prepared, prepare
+from hami.node.pod.granting import Refused
+from hami.node.slice.preparing import Prepared, prepare
+from hami.node.start.outcomes import CONFLICTS, Outcomes, PodWriter
 
 from .parts import a_grant, an_entry, slice_id, until
 

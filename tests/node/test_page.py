@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.errors import Malformed
-from hami.node import layout, page
-from hami.node.page import DeviceLimit, Limits, LimitsUnfit, encode, read_page, update
+from hami.node.disk import c_layout as layout
+from hami.node.disk import limits_page as page
+from hami.node.disk.limits_page import DeviceLimit, Limits, LimitsUnfit, encode, read_page, update
 
 from .c_programs import SHIM, built
 from .pages import sample_limits

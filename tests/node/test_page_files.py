@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.page import read_page
-from hami.node.preparing import Prepared, hold_pages, prepare, resize
-from hami.node.store import SliceStore
+from hami.node.disk.limits_page import read_page
+from hami.node.disk.store import SliceStore
+from hami.node.slice.preparing import Prepared, hold_pages, prepare, resize
 
 from .leases import a_tenant
 from .pages import sample_limits

@@ -10,8 +10,7 @@ from hami.domain.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
 from hami.hookspecs import HAMI_API, hookimpl
-from hami.node.locked import chosen_replicas
-from hami.node.pending import (
+from hami.node.compat.allocating_pod import (
     NothingWaits,
     Waiting,
     allocating,
@@ -20,7 +19,8 @@ from hami.node.pending import (
     taken_off,
     waiting_container,
 )
-from hami.node.pods import NodePod, NodePodStatus
+from hami.node.compat.lock_allocate import chosen_replicas
+from hami.node.pod.pods import NodePod, NodePodStatus
 from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors
 from hami.wire import keys

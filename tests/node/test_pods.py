@@ -9,8 +9,8 @@ import pytest
 
 from hami.domain.objects import Metadata
 from hami.kube.errors import ApiError
-from hami.node import pods as pods_module
-from hami.node.pods import STATIC_POD, NodePods, NoPod
+from hami.node.pod import pods as pods_module
+from hami.node.pod.pods import STATIC_POD, NodePods, NoPod
 
 
 class Client:

@@ -15,7 +15,7 @@ QUOTED = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", TABLE, re.MULTILINE)[1:]
 
 def said() -> str:
     """Every text of the agent's sources, put together as Python puts literals together."""
-    files = [*(ROOT / "hami/node").glob("*.py"), ROOT / "hami/signing.py"]
+    files = [*(ROOT / "hami/node").rglob("*.py"), ROOT / "hami/signing.py"]
     sources = "\n".join(path.read_text() for path in sorted(files))
     joined = re.sub(r'"\s*f?"', "", sources)
     return re.sub(r"\{[^{}]*\}", "...", joined)

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hami.node.files import store_failures
-from hami.node.preparing import prepare
-from hami.node.releasing import Releasing
+from hami.node.disk.files import store_failures
+from hami.node.slice.preparing import prepare
+from hami.node.slice.releasing import Releasing
 
 from .cgroup_trees import cgroupfs, fill
 from .parts import an_entry, slice_id, until
@@ -130,7 +130,7 @@ async def test_not_while_the_vendor_is_late_with_enforcing_it(parts, pod):
 
 
 async def test_a_vendor_that_fails_is_asked_again(parts, pod, monkeypatch):
-    monkeypatch.setattr("hami.node.releasing.FIRST_RETRY", 0.01)
+    monkeypatch.setattr("hami.node.slice.releasing.FIRST_RETRY", 0.01)
     parts.hooks.fails.add("release")
     async with releasing(parts) as worker:
         leaves(parts, worker, pod)
@@ -146,7 +146,7 @@ async def test_a_full_disk_does_not_keep_what_would_free_it(parts, pod, monkeypa
     def full(*_):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("hami.node.store.write_whole", full)
+    monkeypatch.setattr("hami.node.disk.store.write_whole", full)
     async with releasing(parts) as worker:
         leaves(parts, worker, pod)
         await nothing_left(parts)

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from hami.node.preparing import prepare, resize
-from hami.node.resizing import Resizing
-from hami.node.table import LiveSlice
+from hami.node.slice.live_slices import LiveSlice
+from hami.node.slice.preparing import prepare, resize
+from hami.node.slice.resizing import Resizing
 
 from .parts import a_grant, an_entry, slice_id, until
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.slices import ContainerEdits, DeviceNode, Mount
-from hami.node.responses import decode, encode
+from hami.node.kubelet.responses import decode, encode
 
 words = st.text(max_size=12)
 mappings = st.dictionaries(words, words, max_size=4)

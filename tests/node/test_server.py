@@ -17,10 +17,10 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.domain.slices import ContainerEdits
-from hami.node.api import v1beta1_pb2 as api
-from hami.node.plugin_socket import PluginSocket
-from hami.node.server import CallRefused, DevicePluginServer
-from hami.node.tokens import Token
+from hami.node.kubelet.api import v1beta1_pb2 as api
+from hami.node.kubelet.plugin_socket import PluginSocket
+from hami.node.kubelet.server import CallRefused, DevicePluginServer
+from hami.node.kubelet.tokens import Token
 
 from .fake_kubelet import FakeKubelet, Plugin, stale_socket
 
@@ -301,7 +301,7 @@ async def test_a_kubelet_that_never_answers_is_left_for_the_next_one(kubelet, fo
 
 
 async def test_a_registration_without_a_stream_is_made_again(kubelet, folder, monkeypatch):
-    monkeypatch.setattr("hami.node.server.PATIENCE", 0.05)
+    monkeypatch.setattr("hami.node.kubelet.server.PATIENCE", 0.05)
     kubelet.follows = False
     await kubelet.start()
     async with Agent(folder).running() as agent:

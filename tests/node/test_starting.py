@@ -8,15 +8,15 @@ import json
 
 import pytest
 
-from hami.node.by_kubelet import ByKubelet
-from hami.node.checkpoint import CHECKPOINT
-from hami.node.granting import Refused
-from hami.node.preparing import Prepared
-from hami.node.responses import encode
-from hami.node.server import CallRefused
-from hami.node.starting import Starts
-from hami.node.table import LiveSlice
-from hami.node.threads import Threads
+from hami.node.device.threads import Threads
+from hami.node.kubelet.checkpoint import CHECKPOINT
+from hami.node.kubelet.responses import encode
+from hami.node.kubelet.server import CallRefused
+from hami.node.pod.granting import Refused
+from hami.node.slice.live_slices import LiveSlice
+from hami.node.slice.preparing import Prepared
+from hami.node.start.kubelet_mode import ByKubelet
+from hami.node.start.pre_start import Starts
 
 from .parts import COUNT, KIND, Parts, a_grant, an_entry, slice_id, until
 from .slices import a_record

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from hami.domain.errors import ConfigError
-from hami.node import static_calls
-from hami.node.resources import ServedResources
-from hami.node.server import CallRefused
-from hami.node.static_calls import StaticCalls, static_tokens
-from hami.node.tokens import Token
+from hami.node.kubelet import static_calls
+from hami.node.kubelet.served_resources import ServedResources
+from hami.node.kubelet.server import CallRefused
+from hami.node.kubelet.static_calls import StaticCalls, static_tokens
+from hami.node.kubelet.tokens import Token
 
 from .parts import a_device, until
 
@@ -89,7 +89,7 @@ class Server:
 
 class Served:
     def __init__(self, monkeypatch) -> None:
-        monkeypatch.setattr("hami.node.resources.FIRST_LIST", 0.02)
+        monkeypatch.setattr("hami.node.kubelet.served_resources.FIRST_LIST", 0.02)
         self.own, self.others = Server(), {}
         self.known, self.static = asyncio.Event(), {}
         self.unfit: set[str] = set()

@@ -14,11 +14,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from hami.domain.units import VendorKey
-from hami.node import selinux
-from hami.node.files import store_failures
-from hami.node.page import read_page
-from hami.node.store import Damaged, SliceStore, StoreFailed
-from hami.node.usage import empty_region, read_usage
+from hami.node.disk import selinux
+from hami.node.disk.files import store_failures
+from hami.node.disk.limits_page import read_page
+from hami.node.disk.store import Damaged, SliceStore, StoreFailed
+from hami.node.disk.usage_region import empty_region, read_usage
 
 from .pages import sample_limits
 from .slices import ID, OTHER, VENDOR, a_record

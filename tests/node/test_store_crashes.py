@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.page import Limits, read_page
-from hami.node.store import SliceStore, StoreFailed
-from hami.node.usage import empty_region
+from hami.node.disk.limits_page import Limits, read_page
+from hami.node.disk.store import SliceStore, StoreFailed
+from hami.node.disk.usage_region import empty_region
 
 from .pages import sample_limits as some_limits
 from .slices import ID, OTHER, VENDOR, a_record

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.tmpfs import mounts_below, why_not_mount
+from hami.node.disk.tmpfs import mounts_below, why_not_mount
 
 ROOT = Path(__file__).parents[2]
 

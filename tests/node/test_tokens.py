@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hami.domain.devices import Device
 from hami.domain.units import DeviceId, VendorKey
-from hami.node.tokens import LONGEST, Token, device_of, kubelet_tokens, lock_tokens
+from hami.node.kubelet.tokens import LONGEST, Token, device_of, kubelet_tokens, lock_tokens
 
 UUID = "GPU-0f3a1f2c-303d-558d-435e-99a160631fe4"
 

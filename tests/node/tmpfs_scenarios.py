@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hami.node import store as store_module
-from hami.node.page import read_page
-from hami.node.store import SliceStore
-from hami.node.tmpfs import mounts_below
-from hami.node.usage import REGION_SIZE, empty_region
+from hami.node.disk import store as store_module
+from hami.node.disk.limits_page import read_page
+from hami.node.disk.store import SliceStore
+from hami.node.disk.tmpfs import mounts_below
+from hami.node.disk.usage_region import REGION_SIZE, empty_region
 
 from .pages import sample_limits
 from .slices import ID, VENDOR, a_record

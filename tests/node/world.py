@@ -28,8 +28,8 @@ from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.settings import KubeSettings
 from hami.node import agent
-from hami.node.config_source import AgentSource
-from hami.node.page import read_page
+from hami.node.disk.limits_page import read_page
+from hami.node.settings.source import AgentSource
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem

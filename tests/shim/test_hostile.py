@@ -17,10 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami.node.files import MalformedFile
-from hami.node.layout import LimitsPageC, UsageC
-from hami.node.page import PAGE_SIZE
-from hami.node.usage import MOST_CHARGED, REGION_SIZE, Usage, empty_region, parse_usage, read_usage
+from hami.node.disk.c_layout import LimitsPageC, UsageC
+from hami.node.disk.files import MalformedFile
+from hami.node.disk.limits_page import PAGE_SIZE
+from hami.node.disk.usage_region import (
+    MOST_CHARGED,
+    REGION_SIZE,
+    Usage,
+    empty_region,
+    parse_usage,
+    read_usage,
+)
 
 from .builds import Build
 from .memory import OUT_OF_MEMORY, SUCCESS

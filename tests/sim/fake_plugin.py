@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 
 GPU = "acme.com/gpu"
 

@@ -9,7 +9,7 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.kube.resources import EVENTS
-from hami.node.page import read_page
+from hami.node.disk.limits_page import read_page
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster, ServiceDied
 from hami.sim.kubelet.plugin_node import PluginNodeSettings
 from hami.sim.live import LIVE_PODS

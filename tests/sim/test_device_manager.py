@@ -16,8 +16,8 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.domain.objects import Pod
-from hami.node.api import v1beta1_pb2 as api
-from hami.node.checkpoint import read_checkpoint
+from hami.node.kubelet.api import v1beta1_pb2 as api
+from hami.node.kubelet.checkpoint import read_checkpoint
 from hami.sim.kubelet.devices.devices import DeviceSettings, NodeDevices
 from hami.sim.kubelet.devices.ledger import NotAllocated
 from hami.sim.kubelet.devices.races import Races

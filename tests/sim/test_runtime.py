@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hami.domain.objects import Pod
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.sim.kubelet.runtime.cdi import Edits, Unresolvable, resolve
 from hami.sim.kubelet.runtime.runtime import NotCreated, Runtime
 from hami.sim.kubelet.runtime.traces import Traces

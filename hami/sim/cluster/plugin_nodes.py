@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
-from hami.node.vendors import vendor_named
+from hami.node.settings.served_vendor import vendor_named
 from hami.sim.cluster.parts import Parts
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.process import HamiProcess

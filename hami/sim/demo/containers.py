@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.units import MIB
-from hami.node.page import Limits, read_page
+from hami.node.disk.limits_page import Limits, read_page
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.run import StepFailed
 from hami.sim.kubelet.runtime.create import StartedContainer

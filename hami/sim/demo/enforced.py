@@ -17,7 +17,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError, Malformed
 from hami.domain.units import MIB, MemoryMiB, VendorKey
-from hami.node.page import Limits, read_page
+from hami.node.disk.limits_page import Limits, read_page
 from hami.signing import Signer
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.containers import LIMITS, USAGE, started_container

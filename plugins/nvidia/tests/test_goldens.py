@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from hami_nvidia.enforce import enforce, static_edits
 
 from hami.domain.allocations import ContainerKind
-from hami.node.responses import encode
+from hami.node.kubelet.responses import encode
 
 from .node_builders import (
     a_grant,

@@ -20,7 +20,7 @@ from hami_nvidia.topology import PAIR_SCORES
 from typer.testing import CliRunner
 
 from hami.cli.app import app
-from hami.node.config_source import AgentSource, plugin_config
+from hami.node.settings.source import AgentSource, plugin_config
 
 from .node_builders import (
     a_grant,

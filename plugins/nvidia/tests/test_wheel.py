@@ -27,8 +27,8 @@ from hami_nvidia.simulated_driver import SimulatedDriver
 
 from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
-from hami.node.page import DeviceLimit, Limits, encode
-from hami.node.usage import empty_region
+from hami.node.disk.limits_page import DeviceLimit, Limits, encode
+from hami.node.disk.usage_region import empty_region
 from hami.sim.demo.enforced import PROGRAM
 from hami.sim.demo.simulated_device import answer_of, script, simulated_device
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from hami.node.page import DeviceLimit, Limits, encode
-from hami.node.usage import empty_region
+from hami.node.disk.limits_page import DeviceLimit, Limits, encode
+from hami.node.disk.usage_region import empty_region
 
 from ..builds import Build
 from ..simulated import MIB, SimulatedGpus

@@ -12,7 +12,7 @@ from hami.domain.allocations import ContainerKind
 from hami.domain.objects import Container, Pod
 from hami.domain.quantity import BadQuantity, whole_number
 from hami.domain.units import PodUid
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.sim.kubelet.devices.checkpoint import FILE, Unreadable, decode, encode
 from hami.sim.kubelet.devices.endpoints import Endpoint, PluginFailed, answer_of
 from hami.sim.kubelet.devices.ledger import (

@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from hami.domain.errors import HamiError
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.sim.kubelet.devices.ledger import ListedDevice
 
 HEALTHY = "Healthy"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import grpc
 
 from hami.domain.errors import ConfigError
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.sim.kubelet.devices.endpoints import Endpoint, PluginFailed
 from hami.sim.kubelet.devices.ledger import ListedDevice
 from hami.sim.kubelet.devices.races import Races

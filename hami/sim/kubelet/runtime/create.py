@@ -12,7 +12,7 @@ from typing import Any
 from hami.domain.objects import Container
 from hami.domain.slices import DeviceNode, Mount
 from hami.domain.units import PodUid
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.sim.kubelet.runtime.cdi import Edits, Unresolvable, resolve
 
 LARGEST_KEPT = 64 << 10

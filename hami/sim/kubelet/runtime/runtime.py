@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from hami.domain.objects import Container, Pod
 from hami.domain.units import PodUid
-from hami.node.api import v1beta1_pb2 as api
+from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.sim.kubelet.runtime.cdi import Unresolvable
 from hami.sim.kubelet.runtime.create import StartedContainer, contents, given
 from hami.sim.kubelet.runtime.traces import Traces

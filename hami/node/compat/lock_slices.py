@@ -1,0 +1,115 @@
+"""Slices of the identity mode ``lock``: made at Allocate, looked after until their pod is gone.
+
+The container gets them by the answer to Allocate, in HAMi's words, so they have no CDI spec; they
+have a record like any other, by which they are released, reconciled and recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from hami.domain.errors import shortened
+from hami.domain.objects import Pod
+from hami.domain.slices import ContainerEdits
+from hami.domain.units import PodUid
+from hami.node.device.threads import TooLate
+from hami.node.disk.store import StoreFailed
+from hami.node.kubelet.checkpoint import Entry
+from hami.node.pod.granting import Granted, Refused
+from hami.node.pod.pods import NoPod
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.container import page_limits
+from hami.node.slice.enforcing import enforced
+from hami.node.slice.live_slices import LiveSlice, new_record, to_enforce
+from hami.node.slice.preparing import Prepared, prepare
+from hami.vendors.boundary import VendorFailed
+
+
+async def make_locked(
+    slice_id: str, granted: Granted, around: Surroundings
+) -> ContainerEdits | Refused:
+    """Enforce it, for the first time or before another start of its container."""
+    known = around.slices.get(slice_id)
+    record = (
+        known.record
+        if known is not None
+        else new_record(
+            slice_id,
+            around.vendor.profile.key,
+            granted,
+            at=around.clock(),
+            identity="lock",
+        )
+    )
+    around.slices.put(LiveSlice(record, granted))
+    try:
+        state_dir = await around.disk.run(around.store.create, record)
+        slice = to_enforce(record, granted, state_dir)
+        edits = await enforced(slice, granted.generation, around)
+        await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
+        if record.state != "enforced":
+            record = msgspec.structs.replace(record, state="enforced")
+            await around.disk.run(around.store.save, record)
+    except (StoreFailed, VendorFailed, TooLate) as error:
+        return Refused(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
+    around.slices.put(LiveSlice(record, granted))
+    return edits
+
+
+async def start_locked(entry: Entry, around: Surroundings) -> Prepared | Refused:
+    """Whether the container of kubelet's record is the one that its slice was made for.
+
+    HAMi's protocol guesses the pod at Allocate. Had it guessed wrong, because a lock expired, this
+    is where kubelet says so, before the container starts: the slice id in our answer is in its
+    record beside pod and container.
+    """
+    if entry.slice_id(around.kind):
+        # From when this agent ran in the mode ``kubelet``: it starts with its CDI spec.
+        return await prepare(entry, around, _nothing)
+    slice_id = entry.locked_slice_id(around.kind)
+    known = around.slices.get(slice_id)
+    found = await around.pods.find(entry.pod_uid)
+    whose = found.full_name if isinstance(found, Pod) else f"with UID {entry.pod_uid}"
+    who = f"pod {whose}, container {entry.container}"
+    over = found.finished if isinstance(found, Pod) else found.ended
+    if known is None:
+        return Refused(
+            f"{who}: the record of its slice {shortened(slice_id)} is lost, so nobody can say for "
+            "whom its devices were allocated; delete the pod, so that it is made anew",
+            ended=over,
+        )
+    record = known.record
+    if (record.pod.uid, record.container) != (entry.pod_uid, entry.container):
+        return Refused(
+            f"{who}: kubelet gave it the devices that were allocated for pod "
+            f"{record.pod.full_name}, container {record.container}: the node lock had expired or "
+            "was removed; delete both pods, so that they are made anew",
+            ended=over,
+        )
+    if isinstance(found, NoPod):
+        if not found.certain and record.state == "enforced":
+            return Prepared(known.granted, None)
+        return Refused(f"container {entry.container}: {found.problem}", ended=over)
+    if found.finished:
+        return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
+    granted = around.granting.granted(found, entry.container)
+    if isinstance(granted, Refused):
+        return granted
+    had, has = _devices(known.granted), _devices(granted)
+    if had != has:
+        return Refused(
+            f"{who}: it was started with {', '.join(had)}, its allocation now gives it "
+            f"{', '.join(has)}; delete the pod, so that it is made anew"
+        )
+    edits = await make_locked(slice_id, granted, around)
+    return edits if isinstance(edits, Refused) else Prepared(granted, edits)
+
+
+async def _nothing(_pods: Collection[PodUid]) -> None:
+    """A slice that is there needs no room to be made."""
+
+
+def _devices(granted: Granted) -> list[str]:
+    return sorted(grant.device_id for grant in granted.grants)

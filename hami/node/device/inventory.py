@@ -1,0 +1,163 @@
+"""The devices of the node as they are now: discovered, and followed in sickness and in health."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from hami.domain.devices import Device
+from hami.domain.errors import HamiError
+from hami.domain.slices import HealthChange
+from hami.domain.units import DeviceId
+from hami.hookspecs import PluginConfig
+from hami.kube.pace import Backoff
+from hami.node.device.threads import Threads
+from hami.vendors.boundary import Vendor
+
+DISCOVER_SECONDS = 10.0
+HEALTH_SECONDS = 60.0
+"""A hook that waits for events may block for a while; longer means that it hangs."""
+LOOK_EVERY = 1.0
+"""Seconds between looks at the health, for hooks that answer at once."""
+FIRST_RETRY = 1.0
+"""Seconds, while no device is known; later each time."""
+PATIENCE = 3
+"""Failures in a row until the devices count as unhealthy."""
+
+
+class Inventory:
+    """Asks the vendor again and again; ``changed`` is told when the answer is another one.
+
+    A failure keeps the former answer; after three in a row no device is healthy, until the vendor
+    answers again.
+    """
+
+    def __init__(
+        self,
+        vendor: Vendor,
+        hooks: Threads,
+        config: Callable[[], PluginConfig],
+        changed: Callable[[], None],
+        *,
+        every: float,
+        look_every: float = LOOK_EVERY,
+    ) -> None:
+        self._vendor = vendor
+        self._hooks = hooks
+        self._config = config
+        self._changed = changed
+        self._every = every
+        self._look_every = look_every
+        self._devices: dict[DeviceId, Device] = {}
+        self._static: Mapping[str, Sequence[Device]] = {}
+        self._failures = {"hami_discover": 0, "hami_check_health": 0}
+        self._again = asyncio.Event()
+        self._log = structlog.get_logger("hami.inventory")
+        self.known = asyncio.Event()
+
+    @property
+    def devices(self) -> Mapping[DeviceId, Device]:
+        """By id; none is healthy while the vendor does not answer."""
+        if max(self._failures.values()) < PATIENCE:
+            return self._devices
+        return {id: replace(device, healthy=False) for id, device in self._devices.items()}
+
+    @property
+    def static(self) -> Mapping[str, Sequence[Device]]:
+        """What kubelet hands out itself, by resource."""
+        return self._static
+
+    def look_again(self) -> None:
+        """The configuration has changed, or something else happened."""
+        self._again.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._discover())
+            tasks.create_task(self._follow())
+
+    async def _discover(self) -> None:
+        soon = Backoff(first=FIRST_RETRY, most=self._every)
+        while True:
+            self._again.clear()
+            before = self._state()
+            config = self._config()
+            try:
+                found = await self._hooks.call(
+                    ("hami_discover",), DISCOVER_SECONDS, self._vendor.discover, config
+                )
+                static = await self._hooks.call(
+                    ("hami_static_devices",),
+                    DISCOVER_SECONDS,
+                    self._vendor.static_devices,
+                    config,
+                )
+            except HamiError as error:
+                self._failed("hami_discover", error)
+            else:
+                self._failures["hami_discover"] = 0
+                self._devices = {device.id: device for device in found}
+                self._static = static
+                self.known.set()
+            self._tell(before)
+            try:
+                # A driver that is still starting must not cost the node half a minute.
+                wait = self._every if self.known.is_set() else soon.delay()
+                async with asyncio.timeout(wait):
+                    await self._again.wait()
+            except TimeoutError:
+                continue
+
+    async def _follow(self) -> None:
+        """Health, between two discoveries."""
+        await self.known.wait()
+        while True:
+            await asyncio.sleep(self._look_every)
+            before = self._state()
+            asked = tuple(self._devices.values())
+            try:
+                changes = await self._hooks.call(
+                    ("hami_check_health",),
+                    HEALTH_SECONDS,
+                    self._vendor.check_health,
+                    asked,
+                )
+            except HamiError as error:
+                self._failed("hami_check_health", error)
+            else:
+                self._failures["hami_check_health"] = 0
+                for change in changes:
+                    self._apply(change)
+                if changes:
+                    self._again.set()
+            self._tell(before)
+
+    def _apply(self, change: HealthChange) -> None:
+        device = self._devices.get(change.device_id)
+        if device is None or device.healthy == change.healthy:
+            return
+        self._devices[change.device_id] = replace(device, healthy=change.healthy)
+        tell = self._log.info if change.healthy else self._log.warning
+        word = "healthy again" if change.healthy else "not healthy"
+        tell(f"a device is {word}", device=change.device_id, cause=change.cause)
+
+    def _failed(self, hook: str, error: HamiError) -> None:
+        self._failures[hook] += 1
+        if self._failures[hook] in (1, PATIENCE):
+            self._log.error(
+                "the vendor does not answer",
+                hook=hook,
+                failures=self._failures[hook],
+                error=str(error),
+            )
+
+    def _state(self) -> tuple[object, ...]:
+        return (dict(self.devices), dict(self._static), self.known.is_set())
+
+    def _tell(self, before: tuple[object, ...]) -> None:
+        if self._state() != before:
+            self._changed()

@@ -1,0 +1,57 @@
+"""One agent for a vendor: of two at one kubelet the later one takes the name from the other.
+
+And two with the same slices would release each other's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from hami.domain.errors import ConfigError
+from hami.node.disk.files import make_folder, store_failures
+
+HANDOVER = 10.0
+"""Seconds for a former agent to end, as when a DaemonSet is rolled over."""
+LOOK_EVERY = 0.05
+
+
+@asynccontextmanager
+async def alone(lock: Path, vendor: str, *, patience: float = HANDOVER) -> AsyncIterator[None]:
+    """Hold the file's lock, which the kernel takes back however this process ends.
+
+    Raises:
+        ConfigError: another process has it and does not end.
+        StoreFailed: the file cannot be made.
+    """
+    fd = await asyncio.to_thread(_opened, lock)
+    try:
+        end = asyncio.get_running_loop().time() + patience
+        while not _locked(fd):
+            if asyncio.get_running_loop().time() >= end:
+                raise ConfigError(
+                    f"another agent serves {vendor} on this node: it holds {lock}; stop it, or "
+                    "give this one directories of its own"
+                )
+            await asyncio.sleep(LOOK_EVERY)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _opened(lock: Path) -> int:
+    with store_failures("lock", lock):
+        make_folder(lock.parent, 0o711)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

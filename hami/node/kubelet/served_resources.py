@@ -1,0 +1,91 @@
+"""The resources that kubelet sees: the vendor's own, and those of its static devices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import structlog
+
+from hami.domain.devices import Device
+from hami.domain.errors import HamiError
+from hami.node.kubelet.server import DevicePluginServer
+from hami.node.kubelet.static_calls import static_tokens
+from hami.node.kubelet.tokens import Token
+
+FIRST_LIST = 5.0
+"""Seconds to wait for the devices before kubelet is told of those that it knows itself."""
+
+
+class ServedResources:
+    """A server for each resource; one whose devices are gone lists none, and stays.
+
+    ``known`` is set once the devices are; ``tokens`` gives the list of the vendor's own resource,
+    ``static`` the other devices. ``watch`` runs beside each server. ``changed`` has every list made
+    anew.
+    """
+
+    def __init__(
+        self,
+        server: DevicePluginServer,
+        *,
+        known: asyncio.Event,
+        tokens: Callable[[], Awaitable[Sequence[Token]]],
+        static: Callable[[], Mapping[str, Sequence[Device]]],
+        static_server: Callable[[str], DevicePluginServer],
+        watch: Callable[[DevicePluginServer], Coroutine[Any, Any, NoReturn]],
+    ) -> None:
+        self._server = server
+        self._known = known
+        self._tokens = tokens
+        self._static = static
+        self._static_server = static_server
+        self._watch = watch
+        self._others: dict[str, DevicePluginServer] = {}
+        self._unserved: set[str] = set()
+        self._due = asyncio.Event()
+        self._due.set()
+        self._log = structlog.get_logger("hami.kubelet")
+
+    def changed(self) -> None:
+        self._due.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._begin(self._server, tasks)
+            await self._until_known()
+            while True:
+                await self._due.wait()
+                self._due.clear()
+                self._server.publish(await self._tokens())
+                self._publish_static(tasks)
+
+    async def _until_known(self) -> None:
+        """An empty list would cost the pods that arrive meanwhile, and no list at all those that
+        kubelet admits again: it keeps what is held.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LIST):
+                await self._known.wait()
+
+    def _begin(self, server: DevicePluginServer, tasks: asyncio.TaskGroup) -> None:
+        tasks.create_task(server.run())
+        tasks.create_task(self._watch(server))
+
+    def _publish_static(self, tasks: asyncio.TaskGroup) -> None:
+        static = self._static()
+        for resource in static.keys() - self._others.keys() - self._unserved:
+            try:
+                server = self._static_server(resource)
+            except HamiError as error:
+                self._unserved.add(resource)
+                self._log.error("a resource is not served", resource=resource, error=str(error))
+                continue
+            self._log.info("serving another resource", resource=resource)
+            self._others[resource] = server
+            self._begin(server, tasks)
+        for resource, server in self._others.items():
+            server.publish(static_tokens(static.get(resource, ())))

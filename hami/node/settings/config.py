@@ -1,0 +1,193 @@
+"""The node agent's configuration: every setting with its type, its default and its rules.
+
+One model serves flags, environment, file and documentation. The flag ``--kubelet-dir`` is the key
+``kubelet-dir`` of the file and the variable ``HAMI_DEVICE_PLUGIN_KUBELET_DIR``. Where values come
+from is :mod:`hami.node.settings.source`'s business, and a vendor's own options are
+:mod:`hami.node.settings.vendor_options`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from hami.domain.errors import ConfigError
+from hami.node.settings.node_config import checked_entries
+from hami.settings.model import LIVE, Positive, ServiceSettings, Setting
+
+DEFAULT_NODE_CONFIG = Path("/config/config.json")
+"""Where HAMi's chart mounts the per-node configuration."""
+
+
+def _is_absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("is no absolute path; begin it with /")
+    return path
+
+
+def _as_paths(value: Any) -> Any:
+    return [part for part in value.split(",") if part] if isinstance(value, str) else value
+
+
+def _are_entries(value: list[Any]) -> list[Any]:
+    try:
+        checked_entries(value, "nodeconfig")
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _as_decision(value: Any) -> Any:
+    """YAML reads yes, no, on and off as booleans."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+def _as_switch(value: Any) -> Any:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_is_absolute)]
+Directory = Annotated[AbsolutePath, Setting(metavar="DIRECTORY")]
+
+
+class AgentConfig(ServiceSettings):
+    """All settings, checked. Immutable; a changed file makes a new one.
+
+    ``devices`` holds the device configuration with the vendor's options in it, ``nodeconfig`` the
+    entries of the per-node configuration for all nodes.
+    """
+
+    # Whose devices, on which node.
+    vendor: str = Field("", description="Whose devices: the key of an installed plugin's vendor.")
+    node_name: Annotated[str, Setting(environment=("NODE_NAME", "NodeName"))] = Field(
+        "", description="The node that the agent runs on, as the API server knows it."
+    )
+    identity: Literal["auto", "kubelet", "lock"] = Field(
+        "auto",
+        description="How it learns for which pod kubelet asks: from kubelet's records, or by "
+        "HAMi's node lock; auto: kubelet where kubelet and the runtime can do it.",
+    )
+    device_config: Annotated[
+        Path | None,
+        Setting(live=True, flags=("config-file",), environment=("CONFIG_FILE",)),
+    ] = Field(None, description="The device configuration: a section per vendor, in HAMi's format.")
+    devices: Annotated[dict[str, Any], LIVE] = Field(
+        default_factory=dict,
+        description="The device configuration itself, in the file; sections of device-config "
+        "replace those of the same name.",
+    )
+    node_config: Annotated[Path | None, LIVE] = Field(
+        None,
+        description="The per-node configuration, in HAMi's format, JSON or YAML; by default "
+        f"{DEFAULT_NODE_CONFIG} where that exists.",
+    )
+    nodeconfig: Annotated[list[Any], AfterValidator(_are_entries), LIVE] = Field(
+        default_factory=list,
+        description="The entries of the per-node configuration, in the file; those of "
+        "node-config come after them.",
+    )
+
+    # kubelet.
+    kubelet_dir: Directory = Field(
+        Path("/var/lib/kubelet/device-plugins"),
+        description="Where kubelet keeps its socket, its checkpoint and the plugins' sockets.",
+    )
+    kubelet_socket: Annotated[
+        AbsolutePath | None, Setting(environment=("KUBELET_SOCKET",), metavar="FILE")
+    ] = Field(None, description="kubelet's socket; kubelet.sock in kubelet-dir by default.")
+
+    # What containers get.
+    slices: Directory = Field(
+        Path("/var/lib/hami/slices"), description="A directory for each container's limits."
+    )
+    usage_tmpfs: Annotated[Literal["auto", "on", "off"], BeforeValidator(_as_switch)] = Field(
+        "auto",
+        description="A tmpfs for each slice's usage file, which containers can write to; auto: "
+        "where mounting is allowed.",
+    )
+    cdi_dir: Directory = Field(
+        Path("/var/run/cdi"), description="Where the CDI specs of slices are written."
+    )
+    cdi_read_dirs: Annotated[
+        tuple[AbsolutePath, ...], BeforeValidator(_as_paths), Setting(metavar="DIRECTORY,...")
+    ] = Field(
+        (Path("/etc/cdi"), Path("/var/run/cdi")),
+        description="Where the vendor's own CDI specs are looked for, with commas; later ones win.",
+    )
+
+    # Trust.
+    verification_keys: Path | None = Field(
+        None, description="Public keys of the scheduler, PEM; read again when the file changes."
+    )
+    accept_unsigned: Annotated[Literal["auto", "yes", "no"], BeforeValidator(_as_decision)] = Field(
+        "auto",
+        description="Serve pods whose allocation has no signature; auto: only without "
+        "verification-keys.",
+    )
+    stop_unmounted: Annotated[bool | None, LIVE] = Field(
+        None,
+        description="Stop a container that runs without its slice; by default where there are "
+        "verification-keys.",
+    )
+    cgroup_root: Directory = Field(
+        Path("/sys/fs/cgroup"), description="The node's cgroups, to see which slices are in use."
+    )
+    proc_root: Directory = Field(
+        Path("/proc"), description="The node's processes, to look for slices in their mounts."
+    )
+
+    # Times.
+    advertise_interval: Positive = Field(
+        30.0,
+        description="How soon, at the earliest, the node's annotations are written again when "
+        "somebody else has changed them.",
+    )
+    discover_interval: Positive = Field(
+        30.0, description="How often the vendor is asked for its devices again."
+    )
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        if problem := next(self._problems(), None):
+            raise ValueError(problem)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """What single values cannot show; the first one is reported."""
+        if not self.vendor:
+            yield "vendor is not given; name one with --vendor (hami plugins lists them)"
+        if not self.node_name:
+            yield (
+                "node-name is not given; set NODE_NAME from the pod's spec.nodeName, or name the "
+                "node with --node-name"
+            )
+        if self.accept_unsigned == "no" and self.verification_keys is None:
+            yield (
+                "accept-unsigned no needs keys to verify signatures with; give verification-keys, "
+                "or leave accept-unsigned out"
+            )
+
+    # What the parts of the agent take.
+
+    @property
+    def socket(self) -> Path:
+        """kubelet's, where plugins register."""
+        return self.kubelet_socket or self.kubelet_dir / "kubelet.sock"
+
+    @property
+    def stops_unmounted(self) -> bool:
+        """Whether a container without its slice is stopped: where grants are signed, nobody who
+        may edit annotations can bring it about, so it is the runtime's or the pod's own doing.
+        """
+        stop = self.stop_unmounted
+        return self.verification_keys is not None if stop is None else stop
+
+    @property
+    def takes_unsigned(self) -> bool:
+        """Whether an allocation without a signature is taken at its word."""
+        if self.accept_unsigned == "auto":
+            return self.verification_keys is None
+        return self.accept_unsigned == "yes"

@@ -1,0 +1,67 @@
+"""Containers that another agent answered for before this one came: HAMi's, before a migration.
+
+Their environment is in kubelet's checkpoint and cannot be changed. They start as they were
+answered, if that names the very devices that their pod's allocation gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from hami.domain.slices import ContainerEdits
+from hami.domain.units import DeviceId
+from hami.node.kubelet.checkpoint import Entry
+from hami.node.pod.granting import Granted, Refused
+from hami.node.pod.pods import NoPod
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.preparing import Prepared
+
+STARTED = "ForeignSlice"
+
+
+async def start_foreign(entry: Entry, around: Surroundings) -> Prepared | Refused:
+    """Prepared without any edits of ours, or why it must not start."""
+    found = await around.pods.find(entry.pod_uid)
+    if isinstance(found, NoPod):
+        return Refused(f"container {entry.container}: {found.problem}", ended=found.ended)
+    if found.finished:
+        return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
+    granted = around.granting.granted(found, entry.container)
+    if isinstance(granted, Refused):
+        return granted
+    if problem := other_devices(entry.edits, granted, around.devices()):
+        return Refused(
+            f"pod {found.full_name}, container {entry.container}: {problem}; delete the pod, so "
+            "that it is made anew"
+        )
+    around.events.record(
+        found,
+        STARTED,
+        f"container {entry.container} starts as another agent answered for it, before this one "
+        "came; its limits cannot be changed until the pod is made anew",
+        warning=False,
+    )
+    return Prepared(granted, None)
+
+
+def other_devices(edits: ContainerEdits, granted: Granted, known: Collection[DeviceId]) -> str:
+    """In what an answer of another agent's differs from the grants; empty when in nothing."""
+    wanted = {grant.device_id for grant in granted.grants}
+    named = _named(edits, {*known, *wanted})
+    if named == wanted:
+        return ""
+    return (
+        f"another agent gave it {', '.join(sorted(named)) or 'no device'}, its allocation "
+        f"{', '.join(sorted(wanted))}"
+    )
+
+
+def _named(edits: ContainerEdits, ids: Iterable[DeviceId]) -> set[DeviceId]:
+    """The devices that the answer names, in whatever way."""
+    texts = [
+        *edits.env.values(),
+        *edits.annotations.values(),
+        *edits.cdi_devices,
+        *(mount.container_path for mount in edits.mounts),
+    ]
+    return {id for id in ids if any(id in text for text in texts)}

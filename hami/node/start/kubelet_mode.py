@@ -1,0 +1,92 @@
+"""Identity through kubelet's checkpoint: the parts that serve in the mode ``kubelet``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from hami.domain.devices import Device
+from hami.domain.errors import Malformed
+from hami.domain.units import DeviceId
+from hami.node.kubelet.checkpoint import Entry, named_slices, read_checkpoint
+from hami.node.kubelet.tokens import Token, kubelet_tokens
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.other_agents import start_foreign
+from hami.node.slice.preparing import MakeRoom, Outcome, prepare
+from hami.node.start.allocate import KubeletCalls
+from hami.node.start.pre_start import Reports, Starts
+
+
+class ByKubelet:
+    """Knows nothing at Allocate, and everything at PreStartContainer."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        folder: Path,
+        reports: Reports,
+        make_room: MakeRoom,
+        resend: Callable[[], None],
+    ) -> None:
+        self._around = around
+        self._folder = folder
+        self._make_room = make_room
+        profile = around.vendor.profile
+        self._resource = profile.resources.count
+        self.starts = Starts(
+            self._resource,
+            around.kind,
+            folder,
+            prepare=self._prepare,
+            foreign=self._foreign,
+            reports=reports,
+            specified=around.folders.written,
+            resend=resend,
+            disk=around.disk,
+        )
+        self._held: list[Entry] = []
+        self._log = structlog.get_logger("hami.kubelet")
+        self.calls = KubeletCalls(around.kind, profile.hidden_env, self.starts)
+
+    async def tokens(self) -> Sequence[Token]:
+        """What kubelet may give away; while its record cannot be read, who held what before."""
+        found = await self._around.disk.run(self._entries)
+        if isinstance(found, Malformed):
+            self._log.warning("kubelet's record cannot be read", problem=found.problem)
+        else:
+            self._held = found
+        devices = self._around.devices()
+        held: set[str] = set()
+        on_failed: set[str] = set()
+        for entry in self._held:
+            held |= entry.ids
+            on_failed.update(sorted(entry.ids)[: self._failed(entry, devices)])
+        return kubelet_tokens(tuple(devices.values()), held, on_failed)
+
+    def slice_ids(self) -> set[str] | Malformed:
+        """Those that kubelet's record names. Blocks."""
+        return named_slices(self._folder, self._around.kind)
+
+    def _failed(self, entry: Entry, devices: Mapping[DeviceId, Device]) -> int:
+        """How many of its slots are on devices that are not healthy; ids do not say which."""
+        live = self._around.slices.get(entry.slice_id(self._around.kind))
+        grants = live.grants if live is not None else ()
+        found = (devices.get(grant.device_id) for grant in grants)
+        return sum(1 for device in found if device is None or not device.healthy)
+
+    def _entries(self) -> list[Entry] | Malformed:
+        found = read_checkpoint(self._folder)
+        if isinstance(found, Malformed):
+            return found
+        return [entry for entry in found if entry.resource == self._resource]
+
+    async def close(self) -> None:
+        await self.starts.close()
+
+    async def _prepare(self, entry: Entry) -> Outcome:
+        return await prepare(entry, self._around, self._make_room)
+
+    async def _foreign(self, entry: Entry) -> Outcome:
+        return await start_foreign(entry, self._around)

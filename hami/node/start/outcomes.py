@@ -1,0 +1,187 @@
+"""Tells the cluster what became of a pod: annotations through its status, and events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from hami.domain.objects import Pod
+from hami.domain.units import PodUid
+from hami.kube.client import KubeClient
+from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
+from hami.kube.pace import Backoff
+from hami.node.kubelet.checkpoint import Entry
+from hami.node.pod.granting import Granted, Refused
+from hami.node.pod.pods import NODE_PODS, NodePod
+from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.preparing import Prepared
+from hami.wire import keys
+
+REFUSED = "SliceRefused"
+"""The reason of the event about a container that must not start."""
+CONFLICTS = 5
+"""In a row: then it is no race with kubelet, but another pod of this name."""
+
+
+@dataclass(slots=True)
+class _Wish:
+    """What one pod is to be annotated with, and when it is tried next."""
+
+    pod: Pod
+    annotations: dict[str, str | None]
+    backoff: Backoff
+    due: float = 0.0
+    conflicts: int = 0
+    told: str = ""
+
+
+class PodWriter:
+    """Patches ``pods/status``, which leaves the spec alone; tried again until it is written.
+
+    What is wanted of one pod is merged; nobody waits for it, and no pod for another that the API
+    server refuses.
+    """
+
+    def __init__(
+        self, client: KubeClient, on_problem: Callable[[str], None], *, first_retry: float = 0.2
+    ) -> None:
+        self._client = client
+        self._on_problem = on_problem
+        self._first_retry = first_retry
+        self._wanted: dict[PodUid, _Wish] = {}
+        self._waiting = asyncio.Event()
+
+    def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        """None removes an annotation. What the pod has already is not written."""
+        wish = self._wanted.get(pod.uid)
+        before = wish.annotations if wish is not None else {}
+        news = {
+            key: text
+            for key, text in annotations.items()
+            if key in before or pod.annotations.get(key) != text
+        }
+        if not news:
+            return
+        if wish is None:
+            backoff = Backoff(first=self._first_retry, most=30.0)
+            wish = self._wanted[pod.uid] = _Wish(pod, {}, backoff)
+        wish.annotations |= news
+        self._waiting.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._waiting.clear()
+            for uid, wish in list(self._wanted.items()):
+                if wish.due <= loop.time():
+                    await self._write(uid, wish)
+            due = min((wish.due for wish in self._wanted.values()), default=None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._waiting.wait()
+
+    async def _write(self, uid: PodUid, wish: _Wish) -> None:
+        pod, written = wish.pod, dict(wish.annotations)
+        patch = {"metadata": {"uid": uid, "annotations": written}}
+        try:
+            await self._client.patch(
+                NODE_PODS, pod.name, patch, namespace=pod.namespace, subresource="status"
+            )
+        except ApiError as error:
+            self._failed(uid, wish, error)
+            return
+        if wish.annotations == written:
+            del self._wanted[uid]
+
+    def _failed(self, uid: PodUid, wish: _Wish, error: ApiError) -> None:
+        """Settled, because the pod is gone or another one has its name; or tried again."""
+        wish.conflicts += error.status == CONFLICT
+        if error.status == NOT_FOUND or wish.conflicts >= CONFLICTS:
+            del self._wanted[uid]
+            return
+        delay = max(wish.backoff.delay(), error.retry_after or 0.0)
+        wish.due = asyncio.get_running_loop().time() + delay
+        if error.status == NO_ANSWER:
+            # Nobody else of them is answered either.
+            for other in self._wanted.values():
+                other.due = max(other.due, wish.due)
+        if error.status != CONFLICT and wish.told != str(error):
+            wish.told = str(error)
+            self._on_problem(f"cannot annotate pod {wish.pod.full_name}: {error}")
+
+
+class Outcomes:
+    """What PreStartContainer came to: the phase in HAMi's word, and an event for each refusal."""
+
+    def __init__(
+        self, around: Surroundings, writer: PodWriter, prepared: Callable[[], None]
+    ) -> None:
+        """``prepared`` is told of each slice that was made."""
+        self._around = around
+        self._writer = writer
+        self._prepared = prepared
+        self._recovered: set[PodUid] = set()
+        self._log = structlog.get_logger("hami.starting")
+
+    def recovered(self) -> None:
+        """The slices of now are a former agent's, which may have ended before it said so."""
+        self._recovered = set(self._around.slices.pods)
+
+    def pod_changed(self, pod: NodePod) -> None:
+        """A pod of a former agent is seen for the first time."""
+        if pod.uid not in self._recovered:
+            return
+        self._recovered.remove(pod.uid)
+        slices = self._around.slices.of_pod(pod.uid)
+        if slices and not pod.finished and self._complete(slices[0].granted):
+            self._writer.annotate(pod, {keys.BIND_PHASE: "success"})
+
+    def pod_gone(self, pod: NodePod) -> None:
+        self._recovered.discard(pod.uid)
+
+    def prepared(self, entry: Entry, outcome: Prepared) -> None:
+        granted, pod = outcome.granted, outcome.granted.pod
+        self._log.info(
+            "a container may start",
+            pod=pod.full_name,
+            container=entry.container,
+            devices=[grant.device_id for grant in granted.grants],
+        )
+        self._prepared()
+        annotations: dict[str, str | None] = {}
+        if outcome.edits is not None:
+            annotations |= outcome.edits.pod_annotations
+        if self._complete(granted):
+            annotations[keys.BIND_PHASE] = "success"
+        self._writer.annotate(pod, annotations)
+
+    def refused(self, entry: Entry, outcome: Refused) -> None:
+        pod = self._around.pods.get(entry.pod_uid)
+        self._log.warning(
+            "a container must not start",
+            pod=pod.full_name if pod else entry.pod_uid,
+            container=entry.container,
+            why=outcome.text,
+        )
+        if pod is not None:
+            self._around.events.record(pod, REFUSED, outcome.text, warning=True)
+
+    def _complete(self, granted: Granted) -> bool:
+        """Every container of the pod that has something of this vendor has been prepared."""
+        vendor = self._around.vendor.profile.key
+        wanted = {
+            container.name
+            for container in granted.allocation.containers
+            if any(grant.vendor == vendor for grant in container.grants)
+        }
+        made = {
+            live.record.container
+            for live in self._around.slices.of_pod(granted.pod.uid)
+            if live.record.state == "enforced"
+        }
+        return wanted <= made
