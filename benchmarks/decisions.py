@@ -17,11 +17,11 @@ from hami.domain.objects import Container, Metadata, Node, Pod, PodSpec, Resourc
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide
-from hami.policy.names import NameBlock
+from hami.policy.filter.decision import Placed, decide
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota import QuotaLedger
+from hami.policy.tables.cluster_table import ClusterTable
+from hami.policy.tables.node_names import NameBlock
 from hami.vendors.registry import Vendors, load_vendors
 
 DEVICES_PER_NODE = 8

@@ -19,8 +19,8 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAlloc
 from hami.domain.devices import Device, Grant
 from hami.domain.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.policy.accounting import account_of
-from hami.policy.cluster import ClusterTable
+from hami.policy.pods.accounting import account_of
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.decision import FIRST_GENERATION, annotations_of
 from hami.signing import Signer
 from hami.vendors.registry import Vendors, load_vendors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hami.domain.errors import ConfigError
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
-from hami.policy.rank import DEVICE_POLICIES, device_policy
+from hami.policy.fit.rank import DEVICE_POLICIES, device_policy
 
 NODE_POLICIES = tuple(policy.value for policy in NodePolicy)
 

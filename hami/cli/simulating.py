@@ -14,7 +14,7 @@ from hami.cli.policies import read_policy
 from hami.cli.progress import progress_bar
 from hami.cli.render import print_simulation
 from hami.cli.terminal import output_console
-from hami.policy.admission import AdmissionSettings
+from hami.policy.pods.admission import AdmissionSettings
 from hami.sim.manifests import read_manifests
 from hami.sim.result import Simulation
 from hami.sim.simulate import Settings, simulate

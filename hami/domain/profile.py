@@ -1,8 +1,8 @@
 """A vendor described by data: names, units, defaults, annotation keys, rules.
 
-Everything that differs between vendors without needing code is here, so that a vendor can be a
-YAML file (``hami.policy.profile_vendor.ProfileVendor``). Field by field what HAMi's backends need:
-resource names and units of its device configuration, keys of its annotation table.
+Everything that differs between vendors without needing code is here, so that a vendor can be a YAML
+file (``hami.policy.profile.profile_vendor.ProfileVendor``). Field by field what HAMi's backends
+need: resource names and units of its device configuration, keys of its annotation table.
 """
 
 from __future__ import annotations

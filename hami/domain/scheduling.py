@@ -1,6 +1,6 @@
 """How a pod wants nodes and devices chosen: policies and weights, as values.
 
-Read from HAMi's pod annotations and the service's defaults by ``hami.policy.rank``.
+Read from HAMi's pod annotations and the service's defaults by ``hami.policy.fit.rank``.
 """
 
 from __future__ import annotations

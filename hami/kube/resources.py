@@ -31,7 +31,7 @@ from hami.domain.objects import (
     Volume,
     VolumeMount,
 )
-from hami.policy.escapes import may_cover
+from hami.policy.pods.escapes import may_cover
 
 
 class HasMetadata(Protocol):

@@ -1,6 +1,16 @@
 """Decisions: which devices a pod gets on which node, and why not.
 
-Pure functions of values, and two tables with one owner each (``cluster.ClusterTable``,
-``quota.QuotaLedger``) whose methods only compute. Not here: bytes (``hami.wire``), plugins
-(``hami.vendors.registry``), Kubernetes. No I/O, no clock, no logging.
+Pure functions of values, and two tables with one owner each (``tables.cluster_table.ClusterTable``,
+``quota.QuotaLedger``) whose methods only compute. A folder is a subject:
+
+* ``filter``: which node takes a pod;
+* ``pods``: what a pod asks, what it may not ask, and what it uses when it is bound;
+* ``quota``: how much the pods of a namespace may take together;
+* ``tables``: every node's devices, and what is used of them;
+* ``fit``: which devices of one node a pod gets;
+* ``profile``: what a vendor does that implements nothing.
+
+``usage`` is what a pod's containers use together. ``ports`` is what all of them ask of vendors.
+Not here: bytes (``hami.wire``), plugins (``hami.vendors``), Kubernetes (``hami.kube``). No I/O, no
+clock, no logging.
 """

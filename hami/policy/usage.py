@@ -16,7 +16,7 @@ from hami.domain.devices import UNUSED, Device, Grant, Usage
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import ContainerRequest, DeviceRequest
 from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, VendorKey
-from hami.policy.defaults import asked_memory
+from hami.policy.profile.defaults import asked_memory
 
 DeviceKey = tuple[VendorKey, DeviceId]
 """A device within its node: ids are unique per vendor only."""

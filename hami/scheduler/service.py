@@ -36,7 +36,7 @@ from hami.kube.resources import (
     Resource,
 )
 from hami.logs import set_level
-from hami.policy.liveness import alive
+from hami.policy.profile.liveness import alive
 from hami.policy.quota.elastic.units import Units
 from hami.scheduler.bookings.elastic_objects import ElasticFeed
 from hami.scheduler.bookings.state import ClusterState

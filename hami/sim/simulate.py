@@ -24,15 +24,15 @@ from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
-from hami.policy.accounting import account_of
-from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, decide
-from hami.policy.liveness import alive
+from hami.policy.filter.decision import Placed, Refused, decide
+from hami.policy.pods.accounting import account_of
+from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.profile.liveness import alive
 from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic.validation import QuotaObject
 from hami.policy.quota.ledger import Refusal
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.sim.kube_filter import KubeFilter
 from hami.sim.manifests import Manifests

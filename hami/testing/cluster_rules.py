@@ -13,10 +13,10 @@ from hami.domain.objects import Node
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide, prefilter
-from hami.policy.fit import fit_pod
+from hami.policy.filter.decision import Placed, decide, prefilter
+from hami.policy.fit.exact import fit_pod
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.testing.asks import Limits, pods, policies
 from hami.testing.neighbour import Neighbour
 from hami.testing.subject import LAW, Subject, annotated, container_asking, pod_of, registry

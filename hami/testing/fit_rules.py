@@ -16,7 +16,7 @@ from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Placement
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
 from hami.domain.units import WHOLE_DEVICE, DeviceId
-from hami.policy.defaults import asked_memory
+from hami.policy.profile.defaults import asked_memory
 from hami.testing.asks import Limits, context, limits, pods, policies, understood
 from hami.testing.subject import LAW, Subject
 

@@ -20,7 +20,7 @@ from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.requests import Placement
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
-from hami.policy.profile_rules import annotation_key_problem
+from hami.policy.profile.profile_rules import annotation_key_problem
 from hami.testing.asks import context
 from hami.testing.request_rules import asked
 from hami.testing.subject import Subject, annotated, devices_of

@@ -15,7 +15,7 @@ from hami.domain.extra import Extra
 from hami.domain.objects import Container, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import MemoryMiB
-from hami.policy.profile_rules import annotation_key_problem
+from hami.policy.profile.profile_rules import annotation_key_problem
 from hami.testing.asks import Limits, pods
 from hami.testing.fit_rules import Bench
 from hami.testing.neighbour import NEIGHBOUR, Neighbour

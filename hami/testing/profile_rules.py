@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami.policy.profile_rules import profile_problems
+from hami.policy.profile.profile_rules import profile_problems
 from hami.testing.subject import Subject, registry
 
 

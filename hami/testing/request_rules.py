@@ -11,7 +11,7 @@ from hami.domain.allocations import ContainerKind
 from hami.domain.objects import Container
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import DeviceRequest, Invalid
-from hami.policy.admission import AdmissionSettings, Admitted, admit
+from hami.policy.pods.admission import AdmissionSettings, Admitted, admit
 from hami.policy.quota import QuotaLedger
 from hami.testing.neighbour import NEIGHBOUR
 from hami.testing.subject import Subject, container_asking, pod_of

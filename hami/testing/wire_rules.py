@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hami.domain.devices import Device
 from hami.domain.errors import Malformed
 from hami.domain.units import MAX_DEVICE_MEMORY, MemoryMiB
-from hami.policy.profile_rules import annotation_key_problem
+from hami.policy.profile.profile_rules import annotation_key_problem
 from hami.testing.subject import LAW, Subject, annotated, devices_of
 
 _SEPARATORS = re.compile(r"[\s,:;]")

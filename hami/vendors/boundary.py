@@ -31,7 +31,7 @@ from hami.domain.scheduling import NodePolicy
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
 from hami.domain.units import VendorKey
 from hami.hookspecs import NodeHooks, PluginConfig
-from hami.policy import defaults
+from hami.policy.profile import defaults
 from hami.vendors.answers import device_problem, grant_problem, request_problem
 
 _NODE_HOOKS = tuple(name for name in vars(NodeHooks) if name.startswith("hami_"))

@@ -21,8 +21,9 @@ from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement
 from hami.hookspecs import NodeHooks, SchedulerHooks, hookimpl
-from hami.policy import defaults, fit
+from hami.policy.fit import exact
 from hami.policy.ports import VendorCalls
+from hami.policy.profile import defaults
 
 
 class Defaults:
@@ -72,7 +73,7 @@ class Defaults:
         self, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
     ) -> Placement | Rejected:
         assert self.vendor is not None
-        return fit.place(self.vendor, request, states, ctx)
+        return exact.place(self.vendor, request, states, ctx)
 
     @hookimpl
     def hami_allocation_annotations(self) -> Mapping[str, str]:

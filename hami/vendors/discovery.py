@@ -86,7 +86,7 @@ def profile_plugins(folder: Path) -> list[Plugin]:
         ConfigError: the folder or a file cannot be read, or a file is no vendor profile.
     """
     # Imported late: it brings pydantic, and most commands are given no such folder.
-    from hami.policy.profile_vendor import ProfileVendor  # noqa: PLC0415
+    from hami.policy.profile.profile_vendor import ProfileVendor  # noqa: PLC0415
 
     try:
         files = sorted(f for f in folder.iterdir() if f.suffix in _PROFILES and f.name[0] != ".")

@@ -3,7 +3,7 @@
 ``load_vendors`` registers what was found (``hami.vendors.discovery``) and stops with one sentence
 at the first thing that is wrong; pluggy itself would skip a duplicate silently. ``Vendors`` then
 maps each vendor's key to its calls. Not here: what the hooks mean (``hami.hookspecs``), what
-happens without one (``hami.policy.defaults``).
+happens without one (``hami.policy.profile.defaults``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hami.hookspecs import (
     PluginConfig,
     SchedulerHooks,
 )
-from hami.policy.profile_rules import profile_problems
+from hami.policy.profile.profile_rules import profile_problems
 from hami.vendors.boundary import Vendor, VendorFailure, ignore_failure, ignore_fit
 from hami.vendors.calls import Defaults, resolve
 from hami.vendors.discovery import (

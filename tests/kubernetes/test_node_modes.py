@@ -16,7 +16,7 @@ import pytest
 from hami.domain.objects import Pod
 from hami.domain.units import MemoryMiB
 from hami.node.disk.limits_page import read_page
-from hami.policy.accounting import account_of
+from hami.policy.pods.accounting import account_of
 from hami.signing import Signer
 from hami.vendors.registry import load_vendors
 from hami.wire import keys

@@ -31,7 +31,7 @@ from hami.node.pod.granting import Granting
 from hami.node.pod.pods import NodePods
 from hami.node.slice.agent_context import Surroundings
 from hami.node.slice.live_slices import LiveSlices
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer
 from hami.sim.api import ApiServer
 from hami.vendors.registry import Vendors

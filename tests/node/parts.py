@@ -25,7 +25,7 @@ from hami.node.pod.granting import Granted, Granting
 from hami.node.pod.pods import NodePod, NodePodStatus, NoPod
 from hami.node.slice.agent_context import Surroundings
 from hami.node.slice.live_slices import LiveSlices
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer, new_private_pem
 from hami.vendors.registry import Vendors
 from hami.wire import keys

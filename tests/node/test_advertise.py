@@ -14,8 +14,8 @@ from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from hami.hookspecs import hookimpl
 from hami.kube.pace import Backoff
 from hami.node.device.advertise import Advertiser
-from hami.policy import defaults
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile import defaults
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import decode_register_json
 

@@ -20,11 +20,11 @@ from hami.domain.objects import (
 )
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, PodRequest
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, decide
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.filter.decision import Placed, Refused, decide
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
 
@@ -101,7 +101,7 @@ def a_request(count: int = 1, *, memory: int | None = None, percent: int | None 
 
 
 def a_policy(device: str | DevicePolicy = "spread", node: str = "binpack") -> SchedulingPolicy:
-    from hami.policy.rank import device_policy
+    from hami.policy.fit.rank import device_policy
 
     read = device if isinstance(device, DevicePolicy) else device_policy(device)
     return SchedulingPolicy(node=NodePolicy(node), device=read)

@@ -9,9 +9,9 @@ from hami.domain.allocations import Corrupt
 from hami.domain.devices import Usage
 from hami.domain.objects import Pod
 from hami.hookspecs import hookimpl
-from hami.policy.accounting import account_of
-from hami.policy.filter import Placed, Refused
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.filter.decision import Placed, Refused
+from hami.policy.pods.accounting import account_of
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors
 from hami.wire.allocation import encode_allocation
 

@@ -21,8 +21,8 @@ from hami.domain.objects import (
     VolumeMount,
 )
 from hami.hookspecs import hookimpl
-from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger
 from hami.vendors.registry import Vendors
 

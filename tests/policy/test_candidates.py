@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.policy.filter import Placed, Refused, decide
-from hami.policy.names import NameBlock
+from hami.policy.filter.decision import Placed, Refused, decide
+from hami.policy.tables.node_names import NameBlock
 
 from .builders import Cluster, a_device, a_grant, a_node, a_pod, an_allocation
 

@@ -18,8 +18,8 @@ from hami.domain.objects import (
     VolumeDevice,
     VolumeMount,
 )
-from hami.policy.ephemeral import admit_ephemeral, shows_devices
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.pods.ephemeral import admit_ephemeral, shows_devices
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors
 
 from .builders import ACME_YAML, BOLT_YAML, a_container, a_pod

@@ -19,9 +19,9 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.slices import SEEN_AT
 from hami.kube.resources import PODS
-from hami.policy.asking import parse_pod
-from hami.policy.escapes import covers, escape_of
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.pods.escapes import covers, escape_of
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors
 
 from .builders import ACME_YAML, a_container, a_pod, the_vendors

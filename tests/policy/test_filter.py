@@ -14,10 +14,10 @@ from hami.domain.errors import Malformed
 from hami.domain.reasons import MIG_INFEASIBLE
 from hami.domain.requests import Invalid
 from hami.hookspecs import hookimpl
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Refused
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.filter.decision import Refused
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.profile.profile_vendor import ProfileVendor
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.policy.usage import ChargeMeter
 from hami.vendors.registry import Vendors
 
@@ -434,7 +434,7 @@ def test_hundreds_of_containers_under_quota_do_not_cost_their_square():
     cluster.ledger.set_quota(a_quota(mem=8000))
     pod = a_pod("p", *(a_container(f"c{i}", gpu=1, mem=10) for i in range(200)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hami.policy.fit.ChargeMeter", Counting)
+        patch.setattr("hami.policy.fit.exact.ChargeMeter", Counting)
         assert where(cluster.try_pod(pod))[0] == "n1"
     assert calls == {1: 200}
 

@@ -11,8 +11,8 @@ from hami.domain.devices import DeviceState, Grant, Usage
 from hami.domain.reasons import Rejected
 from hami.domain.requests import Placement
 from hami.hookspecs import hookimpl
-from hami.policy.fit import fit_pod, place
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.fit.exact import fit_pod, place
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors
 
 from .builders import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.objects import Metadata, Pod, PodSpec, SchedulingGroup
-from hami.policy.gangs import GroupName, giving_way, group_of, needed, together
+from hami.policy.filter.gangs import GroupName, giving_way, group_of, needed, together
 
 
 def a_pod(

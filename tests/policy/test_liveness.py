@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.profile import NodeAnnotations
-from hami.policy.liveness import HANDSHAKE_PATIENCE, alive
+from hami.policy.profile.liveness import HANDSHAKE_PATIENCE, alive
 from hami.wire.codecs import encode_requesting
 
 from .builders import a_node, the_vendors

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.policy.names import LONGEST, NameBlock, NameIndex
+from hami.policy.tables.node_names import LONGEST, NameBlock, NameIndex
 
 names = st.text(max_size=4)
 plain = st.text(

@@ -8,7 +8,7 @@ import pytest
 
 from hami.domain.profile import ModeRules, VendorProfile
 from hami.domain.units import MAX_DEVICE_MEMORY
-from hami.policy.profile_rules import (
+from hami.policy.profile.profile_rules import (
     annotation_key_problem,
     profile_problems,
     resource_name_problem,

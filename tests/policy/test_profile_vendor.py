@@ -6,7 +6,7 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.domain.profile import Column, ModeRules, ResourceNames
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.vendors.registry import Vendors
 
 SMALLEST = """

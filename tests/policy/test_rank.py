@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hami.domain.devices import Usage
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
-from hami.policy.rank import (
+from hami.policy.fit.rank import (
     device_policy,
     device_score,
     in_order,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hami.policy.selection import Selection, cordoned_ids
+from hami.policy.fit.selection import Selection, cordoned_ids
 
 from .builders import a_pod, the_vendors
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hami.domain.devices import Usage
 from hami.domain.reasons import Rejected
-from hami.policy.filter import Placed, prefilter
-from hami.policy.fit import fit_pod
+from hami.policy.filter.decision import Placed, prefilter
+from hami.policy.fit.exact import fit_pod
 
 from .builders import (
     Cluster,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.policy.topology import best_connected, least_connected
+from hami.policy.fit.topology import best_connected, least_connected
 
 
 def total(scores, chosen):

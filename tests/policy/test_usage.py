@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Usage
 from hami.domain.requests import ContainerRequest
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.policy.usage import asked_at_least, device_usage, quota_charge
 
 from .builders import (

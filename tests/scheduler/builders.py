@@ -31,8 +31,8 @@ from hami.domain.objects import (
 )
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.policy.asking import parse_pod
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota.elastic import Options
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.bookings.surroundings import Problem, Surroundings

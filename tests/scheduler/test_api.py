@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import NodeSpec, ResourceQuota, ResourceQuotaStatus
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.pending.waiting import Refusal
 from hami.scheduler.readonly.api import api_router

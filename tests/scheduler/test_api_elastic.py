@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hami.domain.objects import Metadata, PodStatus, QuotaTree, QuotaTreeNode, QuotaTreeSpec
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Claim
 from hami.policy.quota.elastic.plan import NoPlan
 from hami.scheduler.pending.waiting import Refusal

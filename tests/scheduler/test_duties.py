@@ -22,7 +22,7 @@ from hami.kube.client import KubeClient
 from hami.kube.informer import Informer
 from hami.kube.resources import NAMESPACES, NODES, PODS, QUOTAS, SECRETS
 from hami.kube.settings import KubeSettings
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.cluster.feeds import NodeFeed, QuotaFeed
 from hami.scheduler.cluster.handshake import Handshakes
 from hami.scheduler.publish.key_secret import KeySecret

@@ -16,7 +16,7 @@ from hami.domain.objects import (
     PodGroupSpec,
     SchedulingGroup,
 )
-from hami.policy.gangs import SCHEDULER_PLUGINS
+from hami.policy.filter.gangs import SCHEDULER_PLUGINS
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.decide.locks import PROMISED, LockSettings, NodeLocks
 

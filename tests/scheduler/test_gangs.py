@@ -20,8 +20,8 @@ from hami.domain.objects import (
     Toleration,
 )
 from hami.domain.scheduling import SchedulingPolicy
-from hami.policy.asking import parse_pod
-from hami.policy.gangs import KUBERNETES, SCHEDULER_PLUGINS, GroupName, needed
+from hami.policy.filter.gangs import KUBERNETES, SCHEDULER_PLUGINS, GroupName, needed
+from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.cluster.endings import expire
 from hami.scheduler.cluster.feeds import PodFeed

@@ -12,7 +12,7 @@ import pytest
 
 from hami.domain.objects import Metadata, Node, NodeStatus
 from hami.kube.pace import TokenBucket
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.cluster.handshake import Handshakes, Patience, flipped, unanswered
 from hami.vendors.registry import Vendors
 

@@ -8,7 +8,7 @@ import pytest
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Member
 from hami.scheduler.cluster.endings import end_promises, expire_holds
 

@@ -10,7 +10,7 @@ import pytest
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.bookings.lock_book import LockBook, needs_lock
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import NodeLock

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from hami.domain.objects import Pod
 from hami.domain.units import VendorKey
 from hami.kube.errors import ApiError
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.decide import locks
 from hami.scheduler.decide.locks import LockSettings, NodeLocks
 from hami.vendors.registry import Vendors

@@ -13,8 +13,8 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Pod, PodStatus
 from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
-from hami.policy.filter import Refused
-from hami.policy.fit import NodeDevices, fit_pod
+from hami.policy.filter.decision import Refused
+from hami.policy.fit.exact import NodeDevices, fit_pod
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
 from .test_preemption import evicted, preempting
@@ -186,7 +186,7 @@ def test_what_is_learnt_of_one_node_is_true_of_the_others(
         return found
 
     learning = outcomes()
-    monkeypatch.setattr("hami.policy.exact._UsedUp.of", lambda *_: None)
+    monkeypatch.setattr("hami.policy.filter.node_fits._UsedUp.of", lambda *_: None)
     assert outcomes() == learning
 
 
@@ -199,7 +199,7 @@ def test_a_model_that_is_used_up_on_a_thousand_nodes_is_fitted_once(
         fitted.append(devices.node.name)
         return fit_pod(request, devices, *more)
 
-    monkeypatch.setattr("hami.policy.exact.fit_pod", fit)
+    monkeypatch.setattr("hami.policy.filter.node_fits.fit_pod", fit)
     cluster = Cluster(*(a_node(f"n{number}", models=["NVIDIA-A100"]) for number in range(1000)))
     cluster.limits(a_quota(least={}, most={A100: 500}))
     outcome = cluster.reserve(a_pod(mem=1000))

@@ -15,7 +15,7 @@ from hami.domain.objects import Pod, Resources
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Member
 from hami.policy.quota.elastic.ground import NoBudgets
 from hami.policy.quota.elastic.plan import NoPlan

@@ -18,7 +18,7 @@ from hami.domain.objects import (
     ResourceQuotaSpec,
     Resources,
 )
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.policy.quota import RULES
 from hami.scheduler.metrics import Metrics
 from hami.vendors.registry import load_vendors

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hami.domain.objects import Metadata, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.publish.quota_status import QuotaStatus, status_changes, used_texts
 from hami.vendors.registry import Vendors
 

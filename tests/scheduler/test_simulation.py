@@ -14,7 +14,7 @@ from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.scheduling import SchedulingPolicy
 from hami.hookspecs import hookimpl
-from hami.policy import defaults
+from hami.policy.profile import defaults
 from hami.scheduler.decide.simulation import Simulator
 from hami.vendors.registry import Vendors
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult

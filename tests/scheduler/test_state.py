@@ -10,8 +10,8 @@ import pytest
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import ContainerStatus, Pod, PodStatus, Resources
 from hami.domain.units import VendorKey
-from hami.policy.accounting import account_of
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
+from hami.policy.pods.accounting import account_of
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.cluster.endings import expire
 from hami.signing import Signer
@@ -244,7 +244,7 @@ class TestEdits:
 
 class TestSignatures:
     def signed(self, signer: Signer, cluster: Cluster, pod, mem: int, generation: int):
-        from hami.policy.accounting import account_of
+        from hami.policy.pods.accounting import account_of
 
         seen = granted(pod, "n1", f"n1-d0:{mem}")
         account = account_of(seen, cluster.state.vendors)

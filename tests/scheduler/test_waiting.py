@@ -16,8 +16,8 @@ from hami.domain import reasons
 from hami.domain.objects import Resources, SchedulingGate
 from hami.domain.reasons import Rejected
 from hami.domain.units import PodUid
-from hami.policy.filter import Refused
-from hami.policy.names import NameBlock
+from hami.policy.filter.decision import Refused
+from hami.policy.tables.node_names import NameBlock
 from hami.scheduler.pending.answers import MOST_TEXTS, explained
 from hami.scheduler.pending.kinds import KindKeys
 from hami.scheduler.pending.node_sets import ANYWHERE, NodeSets

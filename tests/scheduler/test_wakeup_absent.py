@@ -9,7 +9,7 @@ import pytest
 
 from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.scheduler.pending.waiting import Refusal
 
 from .builders import (

@@ -13,7 +13,7 @@ import msgspec
 from hami.domain.objects import SchedulingGate
 from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.errors import ApiError
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.scheduler.decide.wakeup import WakeUp
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.pending.waiting import Refusal

@@ -17,7 +17,7 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAlloc
 from hami.domain.devices import Grant
 from hami.domain.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.hookspecs import hookimpl
-from hami.policy.admission import AdmissionSettings
+from hami.policy.pods.admission import AdmissionSettings
 from hami.policy.quota import QuotaLedger
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.vendors.registry import Vendors, load_vendors

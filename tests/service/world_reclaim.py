@@ -21,7 +21,7 @@ from hami.domain.devices import Grant
 from hami.domain.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.kube.events import EventLimits
-from hami.policy.cluster import ClusterTable
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.decision import annotations_of
 from hami.scheduler.publish.publication import LABELS, STATUSES
 from hami.sim.cluster.definitions import definitions

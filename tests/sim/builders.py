@@ -7,8 +7,8 @@ from typing import Any
 
 from hami.domain.devices import Device
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.policy.admission import AdmissionSettings
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.pods.admission import AdmissionSettings
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.sim.manifests import Manifests, read_manifests
 from hami.sim.result import Simulation
 from hami.sim.simulate import Settings, simulate

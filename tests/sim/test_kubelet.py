@@ -11,7 +11,7 @@ import pytest
 from hami.hookspecs import HAMI_API, hookimpl
 from hami.kube.client import PodBinding
 from hami.kube.resources import PODS
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.sim.api import Fault
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 
 from .builders import (
     ACME_YAML,

@@ -11,7 +11,8 @@ from hami.domain.errors import Malformed
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, Placement
 from hami.domain.slices import Measurement, Mount
-from hami.policy import defaults, fit
+from hami.policy.fit import exact
+from hami.policy.profile import defaults
 from hami.testing.subject import subject_of
 
 from .toy import CONFIG, SEAT, TOY, Seat, ToyVendor, broken, edits, map_grants, toy_node
@@ -192,7 +193,7 @@ def fitting(change):
 
     def hami_fit(self, profile, request, states, ctx):
         vendor = subject_of(ToyVendor(), toy_node(), config=CONFIG).vendor
-        return fit.place(vendor, request, *change(states, ctx))
+        return exact.place(vendor, request, *change(states, ctx))
 
     return broken(hami_fit=hami_fit)
 

@@ -13,7 +13,7 @@ from hami.domain.extra import ExtraKey
 from hami.domain.profile import ALL_COLUMNS
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, Invalid
-from hami.policy import defaults
+from hami.policy.profile import defaults
 from hami.testing import VendorContract
 from hami.testing.subject import subject_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hami.domain.devices import Device
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.testing import VendorContract, node_publishing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")

@@ -28,7 +28,7 @@ from hami.domain.profile import (
 from hami.domain.reasons import Rejected
 from hami.domain.slices import ContainerEdits, DeviceNode, HealthChange, Measurement, Mount
 from hami.hookspecs import hookimpl
-from hami.policy import defaults
+from hami.policy.profile import defaults
 from hami.testing import node_publishing
 
 

@@ -9,8 +9,8 @@ from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import VendorKey
-from hami.policy.accounting import account_of
-from hami.policy.escapes import escape_of
+from hami.policy.pods.accounting import account_of
+from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry
 from hami.signing import BadSignature, Signer
 from hami.wire import keys

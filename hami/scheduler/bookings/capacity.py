@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from hami.domain.objects import Node
 from hami.domain.quantity import BadQuantity
-from hami.policy.cluster import ClusterTable
 from hami.policy.quota.elastic import GPU_MEMORY, Amounts, Units
+from hami.policy.tables.cluster_table import ClusterTable
 
 _MIB_PER_GB = 1024
 

@@ -12,7 +12,7 @@ from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.objects import Pod
 from hami.domain.units import CorePercent, MemoryMiB
-from hami.policy.accounting import Account, may_have_started, may_use
+from hami.policy.pods.accounting import Account, may_have_started, may_use
 from hami.vendors.registry import Vendors
 
 

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.requests import PodRequest
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, Refused, decide, over_quota
+from hami.policy.filter.decision import Placed, Refused, decide, over_quota
 from hami.policy.quota import ElasticLedger
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.groups import Groups
 from hami.scheduler.bookings.lock_book import Locks
 

@@ -11,8 +11,8 @@ import msgspec
 from hami.domain.allocations import PodAllocation
 from hami.domain.errors import HamiError
 from hami.domain.objects import Pod
-from hami.policy.accounting import Account, account_of
-from hami.policy.cluster import ClusterTable
+from hami.policy.pods.accounting import Account, account_of
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.signing import Signer
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation

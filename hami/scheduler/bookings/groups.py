@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from hami.domain.objects import Pod, PodGroup
 from hami.domain.units import PodUid
-from hami.policy.filter import Refused
-from hami.policy.gangs import GroupName, group_of
+from hami.policy.filter.decision import Refused
+from hami.policy.filter.gangs import GroupName, group_of
 
 
 class Groups:

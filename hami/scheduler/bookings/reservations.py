@@ -14,7 +14,7 @@ from enum import Enum
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
-from hami.policy.accounting import Account
+from hami.policy.pods.accounting import Account
 
 
 class Phase(Enum):

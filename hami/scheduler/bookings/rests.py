@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hami.domain.units import PodUid
-from hami.policy.gangs import GroupName
+from hami.policy.filter.gangs import GroupName
 
 Who = GroupName | PodUid
 """A gang, or a pod that is in none."""

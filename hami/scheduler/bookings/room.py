@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from hami.domain.objects import Node
 from hami.domain.units import DeviceId, VendorKey
-from hami.policy.fit import NodeDevices
+from hami.policy.fit.exact import NodeDevices
+from hami.policy.fit.selection import cordoned_ids
 from hami.policy.ports import VendorRegistry
-from hami.policy.selection import cordoned_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
-from hami.policy.accounting import Account, account_of
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
+from hami.policy.pods.accounting import Account, account_of
 from hami.policy.quota import ElasticLedger
 from hami.policy.quota.elastic import Amounts, Options
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.capacity import capacity_of
 from hami.scheduler.bookings.charges import Charge, known_part
 from hami.scheduler.bookings.deciding import decided

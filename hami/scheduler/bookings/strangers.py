@@ -14,9 +14,9 @@ from typing import Protocol, assert_never
 from hami.domain.devices import DeviceState
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
-from hami.policy.accounting import Account, at_most_asked
-from hami.policy.cluster import ClusterTable
+from hami.policy.pods.accounting import Account, at_most_asked
 from hami.policy.quota import QuotaLedger
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.charges import Charge, doubted, noted, set_aside
 from hami.scheduler.bookings.surroundings import Problems, Unjudged
 from hami.signing import BadSignature, Signer, Verdict, Verified

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hami.domain.objects import Node, Pod, ResourceQuota
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid
-from hami.policy.accounting import Account
+from hami.policy.pods.accounting import Account
 from hami.scheduler.bookings.elastic_objects import QuotaObject
 from hami.signing import Signer
 

@@ -10,7 +10,7 @@ import structlog
 
 from hami.domain.objects import Node, Pod, PodGroup, ResourceQuota
 from hami.kube.informer import Informer, T
-from hami.policy.gangs import GroupName
+from hami.policy.filter.gangs import GroupName
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
 

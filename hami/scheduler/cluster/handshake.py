@@ -17,7 +17,7 @@ from hami.domain.profile import VendorProfile
 from hami.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from hami.kube.pace import TokenBucket, Turns
 from hami.kube.resources import NODES, HasMetadata, Resource
-from hami.policy.liveness import alive
+from hami.policy.profile.liveness import alive
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import Requesting, decode_handshake, encode_requesting
 

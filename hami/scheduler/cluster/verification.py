@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from hami.policy.accounting import account_of
+from hami.policy.pods.accounting import account_of
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.bookings.surroundings import Unjudged
 from hami.signing import Signer, Verdict

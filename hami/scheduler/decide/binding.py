@@ -24,8 +24,8 @@ from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
-from hami.policy.asking import parse_pod
-from hami.policy.escapes import escape_of
+from hami.policy.pods.escapes import escape_of
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import CAPACITY_LABEL
 from hami.scheduler.bookings.decision import CannotBeWritten, annotations_of, label_of, signed
 from hami.scheduler.bookings.reservations import Phase, Reservation

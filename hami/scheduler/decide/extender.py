@@ -20,7 +20,7 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.leadership import Leadership
-from hami.policy.asking import parse_pod
+from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import giving_way, veto
 from hami.scheduler.decide.binding import Binder

@@ -20,9 +20,9 @@ from hami.domain.reasons import Rejected
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
-from hami.policy.asking import parse_pod
-from hami.policy.filter import Refused
-from hami.policy.gangs import GroupName, needed, together
+from hami.policy.filter.decision import Refused
+from hami.policy.filter.gangs import GroupName, needed, together
+from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.deciding import take_off, try_on
 from hami.scheduler.bookings.reservations import Reservation
 from hami.scheduler.bookings.state import ClusterState

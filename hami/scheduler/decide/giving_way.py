@@ -18,9 +18,9 @@ from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
-from hami.policy.asking import parse_pod
-from hami.policy.filter import Refused
-from hami.policy.gangs import GroupName, giving_way
+from hami.policy.filter.decision import Refused
+from hami.policy.filter.gangs import GroupName, giving_way
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import Claim
 from hami.scheduler.bookings.deciding import try_on
 from hami.scheduler.bookings.reservations import Reservation

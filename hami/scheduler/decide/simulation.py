@@ -25,12 +25,12 @@ from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide
-from hami.policy.liveness import alive
+from hami.policy.filter.decision import Placed, decide
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.ports import VendorRegistry
+from hami.policy.profile.liveness import alive
 from hami.policy.quota import PodGate
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.policy.usage import Unknown
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.pending import answers

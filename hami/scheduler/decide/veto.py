@@ -21,8 +21,8 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
-from hami.policy.asking import parse_pod
-from hami.policy.fit import fit_pod
+from hami.policy.fit.exact import fit_pod
+from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.state import ClusterState
 from hami.wire.extender import (
     ExtenderPreemptionArgs,

@@ -25,9 +25,9 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
 from hami.kube.leadership import Leadership
 from hami.kube.resources import PODS
-from hami.policy.asking import parse_pod
-from hami.policy.filter import Placed, decide
-from hami.policy.fit import fit_pod
+from hami.policy.filter.decision import Placed, decide
+from hami.policy.fit.exact import fit_pod
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import Claim
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs

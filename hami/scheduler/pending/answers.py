@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hami.domain.reasons import Rejected
-from hami.policy.filter import Refused
-from hami.policy.names import NameBlock
+from hami.policy.filter.decision import Refused
 from hami.policy.quota import RULES
+from hami.policy.tables.node_names import NameBlock
 from hami.wire.extender import ExtenderFilterResult
 
 EXAMPLES = 3

@@ -16,7 +16,7 @@ import msgspec
 
 from hami.domain.objects import Pod
 from hami.domain.profile import VendorProfile
-from hami.policy.escapes import escape_of
+from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry
 from hami.scheduler.pending.answers import Explained
 from hami.scheduler.pending.node_sets import ANYWHERE

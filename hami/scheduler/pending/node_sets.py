@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hami.policy.names import NameBlock, NameIndex
+from hami.policy.tables.node_names import NameBlock, NameIndex
 
 ANYWHERE = -1
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
-from hami.policy.filter import Refused
+from hami.policy.filter.decision import Refused
 from hami.policy.ports import VendorRegistry
 from hami.scheduler.pending.answers import Explained, explained
 from hami.scheduler.pending.kinds import Kind, KindKeys, Urgency, Waiting, may_come, urgency_of

@@ -17,7 +17,7 @@ from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
-from hami.policy.asking import parse_pod
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member
 from hami.policy.quota.elastic.plan import NoPlan
 from hami.scheduler.bookings.elastic_levels import levels_of

@@ -27,7 +27,7 @@ from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
-from hami.policy.asking import parse_pod
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import LeafKey
 from hami.policy.quota.elastic.ground import Budgets
 from hami.policy.quota.elastic.plan import NoPlan, Plan, plan

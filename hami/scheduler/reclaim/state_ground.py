@@ -9,8 +9,8 @@ from typing import Self
 from hami.domain.allocations import PodAllocation
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
-from hami.policy.filter import Placed, decide
-from hami.policy.fit import fit_pod
+from hami.policy.filter.decision import Placed, decide
+from hami.policy.fit.exact import fit_pod
 from hami.policy.quota.elastic import Amounts
 from hami.policy.usage import asked_at_least
 from hami.scheduler.bookings.state import ClusterState

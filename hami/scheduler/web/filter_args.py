@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami.policy.names import NameBlock
+from hami.policy.tables.node_names import NameBlock
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.extender import ExtenderArgs, UndecodedArgs
 

@@ -1,9 +1,9 @@
 """The admission webhook: an AdmissionReview in, an AdmissionReview out.
 
-What happens to a pod is decided by :mod:`hami.policy.admission`, and when an ephemeral container is
-added to it by :mod:`hami.policy.ephemeral`; here are the envelope, the patch and the words of a
-refusal. There are no side effects, so a dry run needs nothing of its
-own. Whatever a user wrote is answered by a denial with a text; only a bug raises.
+What happens to a pod is decided by :mod:`hami.policy.pods.admission`, and when an ephemeral
+container is added to it by :mod:`hami.policy.pods.ephemeral`; here are the envelope, the patch and
+the words of a refusal. There are no side effects, so a dry run needs nothing of its own. Whatever a
+user wrote is answered by a denial with a text; only a bug raises.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import structlog
 
 from hami.domain.admission import Denied
 from hami.domain.objects import Pod
-from hami.policy.admission import AdmissionSettings, Admitted, NotOurs, admit
-from hami.policy.ephemeral import admit_ephemeral
+from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
+from hami.policy.pods.ephemeral import admit_ephemeral
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import QuotaLedger
 from hami.scheduler.web.reviews import ReviewMetrics, ReviewRequest, outcome_of, read_question

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hami.domain.devices import Usage
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
-from hami.policy.accounting import account_of
-from hami.policy.cluster import ClusterTable
+from hami.policy.pods.accounting import account_of
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.sim.live import LivePod
 from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
 from hami.vendors.registry import Vendors

@@ -12,7 +12,7 @@ from hami.domain.objects import Metadata, Node, ResourceQuota
 from hami.domain.quantity import limited_memory
 from hami.kube.errors import ApiError
 from hami.kube.resources import EVENTS, QUOTAS, Event
-from hami.policy.accounting import account_of
+from hami.policy.pods.accounting import account_of
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.books import the_books_agree
 from hami.sim.demo.containers import each_has_its_own

@@ -1,7 +1,7 @@
 """The scheduler's hooks of ``MOCK``: every one, pure, and failing when it is asked to.
 
-Where the behaviour is the default, the hook calls ``hami.policy.defaults``: so that each can
-fail, and each can be found here.
+Where the behaviour is the default, the hook calls ``hami.policy.profile.defaults``: so that each
+can fail, and each can be found here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.units import VendorKey
 from hami.hookspecs import PluginConfig, hookimpl
-from hami.policy import defaults, fit
+from hami.policy.fit import exact
+from hami.policy.profile import defaults
 from hami_mock.catalog import Catalog, builtin_catalog
 from hami_mock.failures import FAIL, MockFailure, asked_failures, fail_if_asked
 from hami_mock.settings import MockProfile, Settings, read_settings, settings_of
@@ -124,7 +125,7 @@ class SchedulerSide:
         """
         fail_if_asked("hami_fit", settings_of(profile), ctx.pod, ctx.node)
         # ``place`` asks a vendor only for what _Own answers.
-        return fit.place(cast("VendorCalls", _Own(self, profile)), request, states, ctx)
+        return exact.place(cast("VendorCalls", _Own(self, profile)), request, states, ctx)
 
     @hookimpl
     def hami_score(

@@ -19,7 +19,7 @@ from hami.domain.extra import NO_EXTRA, ExtraKey
 from hami.domain.reasons import Reason
 from hami.domain.requests import DeviceRequest, FitContext
 from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, MemoryMiB
-from hami.policy.defaults import asked_memory
+from hami.policy.profile.defaults import asked_memory
 
 MIG_MODE = "mig"
 

@@ -1,7 +1,7 @@
 """The scheduler's hooks: each one line into the module that does the work. Pure.
 
-What is not here follows the profile (``hami.policy.defaults``): requests are read as for any
-vendor.
+What is not here follows the profile (``hami.policy.profile.defaults``): requests are read as for
+any vendor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext
 from hami.hookspecs import PluginConfig, hookimpl
-from hami.policy import defaults
+from hami.policy.profile import defaults
 from hami_nvidia import admission, allocations, mig, nodes, topology
 from hami_nvidia.config import read_config
 from hami_nvidia.profile import NvidiaProfile, profile_of

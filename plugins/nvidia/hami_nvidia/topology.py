@@ -12,7 +12,7 @@ from hami.domain.extra import ExtraKey
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, FitContext
 from hami.domain.units import DeviceId
-from hami.policy.topology import best_connected, least_connected
+from hami.policy.fit.topology import best_connected, least_connected
 
 
 class PairScore(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import pytest
 
 from hami.domain.requests import ContainerRequest, PodRequest
 from hami.domain.scheduling import DevicePolicy, SchedulingPolicy
-from hami.policy.fit import NodeDevices, fit_pod
+from hami.policy.fit.exact import NodeDevices, fit_pod
 
 from .builders import (
     ONE,

@@ -23,12 +23,12 @@ from hami.domain.objects import (
     Resources,
 )
 from hami.domain.scheduling import SchedulingPolicy
-from hami.policy.asking import parse_pod
-from hami.policy.cluster import ClusterTable
-from hami.policy.filter import Placed, decide, prefilter
-from hami.policy.fit import fit_pod
-from hami.policy.profile_vendor import ProfileVendor
+from hami.policy.filter.decision import Placed, decide, prefilter
+from hami.policy.fit.exact import fit_pod
+from hami.policy.pods.pod_request import parse_pod
+from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.vendors.registry import Vendors
 
 from .builders import CORES, COUNT, MEMORY, PERCENT, a_gpu, a_mig_gpu

@@ -17,12 +17,12 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, PodRequest
 from hami.domain.scheduling import NodePolicy
-from hami.policy.cluster import ClusterTable
-from hami.policy.exact import Fits
-from hami.policy.names import NameBlock
+from hami.policy.filter.node_fits import Fits
+from hami.policy.fit.selection import Selection
 from hami.policy.quota import PodGate, Refusal
-from hami.policy.selection import Selection
-from hami.policy.table import Ask, Scan
+from hami.policy.tables.cluster_table import ClusterTable
+from hami.policy.tables.device_table import Ask, Scan
+from hami.policy.tables.node_names import NameBlock
 
 
 @dataclass(frozen=True, slots=True)

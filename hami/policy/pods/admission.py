@@ -2,8 +2,8 @@
 
 The vendors set defaults and environment, annotations that only the scheduler may write are
 stripped, and a pod is denied that could never run as it stands: an unreadable or impossible
-request, a way out of its slices (:mod:`hami.policy.escapes`), a node chosen past the scheduler, a
-quota that can never admit it.
+request, a way out of its slices (:mod:`hami.policy.pods.escapes`), a node chosen past the
+scheduler, a quota that can never admit it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hami.domain.allocations import ContainerKind
 from hami.domain.objects import Container, EnvVar, Pod, Resources
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
-from hami.policy.asking import parse_pod
+from hami.policy.pods.pod_request import parse_pod
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota import QuotaLedger
 from hami.policy.usage import asked_at_least

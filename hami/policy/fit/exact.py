@@ -26,10 +26,10 @@ from hami.domain.requests import (
     PodRequest,
 )
 from hami.domain.units import WHOLE_DEVICE, VendorKey
-from hami.policy.defaults import asked_memory
+from hami.policy.fit.rank import in_order
+from hami.policy.fit.selection import Selection, cordoned_ids
 from hami.policy.ports import VendorCalls, VendorRegistry
-from hami.policy.rank import in_order
-from hami.policy.selection import Selection, cordoned_ids
+from hami.policy.profile.defaults import asked_memory
 from hami.policy.usage import ChargeMeter, DeviceKey, key_of
 
 

@@ -19,13 +19,13 @@ from hami.domain.errors import Malformed
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.policy.fit import NodeDevices
-from hami.policy.names import NameIndex
+from hami.policy.fit.exact import NodeDevices
+from hami.policy.fit.rank import node_score
+from hami.policy.fit.selection import cordoned_ids
 from hami.policy.ports import VendorCalls, VendorRegistry
-from hami.policy.rank import node_score
-from hami.policy.records import Charged, Record
-from hami.policy.selection import cordoned_ids
-from hami.policy.table import Ask, DeviceTable, Scan, Segment
+from hami.policy.tables.device_table import Ask, DeviceTable, Scan, Segment
+from hami.policy.tables.node_names import NameIndex
+from hami.policy.tables.records import Charged, Record
 from hami.policy.usage import Unknown
 
 

@@ -16,7 +16,7 @@ from hami.domain.objects import Pod
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
 from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB
-from hami.policy.defaults import asked_memory
+from hami.policy.profile.defaults import asked_memory
 from hami.wire import keys
 
 _ORDERS = ("binpack", "spread", "numa")

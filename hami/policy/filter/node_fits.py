@@ -13,9 +13,9 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.reasons import Rejected
 from hami.domain.requests import Placement, PodRequest
 from hami.domain.units import VendorKey
-from hami.policy.cluster import ClusterTable
-from hami.policy.fit import fit_pod
+from hami.policy.fit.exact import fit_pod
 from hami.policy.quota import PodGate
+from hami.policy.tables.cluster_table import ClusterTable
 
 
 class _UsedUp:

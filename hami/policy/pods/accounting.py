@@ -16,7 +16,7 @@ from hami.domain.devices import Device, Grant
 from hami.domain.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.policy.asking import who_asks
+from hami.policy.pods.pod_request import who_asks
 from hami.policy.ports import VendorRegistry
 from hami.policy.usage import Unknown, most_granted
 from hami.wire.allocation import decode_allocation

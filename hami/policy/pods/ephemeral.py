@@ -14,8 +14,8 @@ import msgspec
 
 from hami.domain.admission import Denied
 from hami.domain.objects import Container, EnvVar, Pod
-from hami.policy.asking import who_asks
-from hami.policy.escapes import container_escape
+from hami.policy.pods.escapes import container_escape
+from hami.policy.pods.pod_request import who_asks
 from hami.policy.ports import VendorRegistry
 
 _WITHOUT_DEVICES = frozenset({"shm", "mqueue", "hugepages"})

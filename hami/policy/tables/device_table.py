@@ -21,7 +21,7 @@ from hami.domain.profile import Column, ModeRules
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest
 from hami.domain.units import WHOLE_DEVICE
-from hami.policy.selection import Selection
+from hami.policy.fit.selection import Selection
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]

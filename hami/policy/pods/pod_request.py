@@ -9,9 +9,9 @@ from hami.domain.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import VendorKey
-from hami.policy.escapes import escape_of
+from hami.policy.fit.rank import read_policy
+from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry
-from hami.policy.rank import read_policy
 
 
 def parse_pod(
