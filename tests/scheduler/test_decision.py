@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hami_nvidia.mig import MIG_PROFILES, MigPlacement, MigProfile
+from hami_nvidia.schedule.mig_placement import MIG_PROFILES, MigPlacement, MigProfile
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device

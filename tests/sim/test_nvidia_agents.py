@@ -10,9 +10,9 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import yaml
-from hami_nvidia.allocations import MIG_ANNOTATION, decode_mig_allocations
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import read_simulation
+from hami_nvidia.schedule.mig_annotation import MIG_ANNOTATION, decode_mig_allocations
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import read_simulation
 
 from hami.kube.resources import EVENTS
 from hami.sim.cluster import EmbeddedCluster

@@ -1,17 +1,18 @@
 """NVIDIA GPUs for hami: shared by memory and compute, or cut into MIG instances.
 
-The scheduler's side (``scheduling``) is pure: the profile that the configuration gives
-(``config``, ``profile``), what admission adds to a container (``admission``), the texts on nodes
-and pods (``nodes``, ``allocations``), which MIG instance a slice becomes (``mig``) and which
-devices are linked best (``topology``).
+``vendor`` is the plugin. Its hooks are in ``scheduler_side`` and ``node_side``, and each calls a
+module of one of these folders:
 
-The node's side (``node_side``) reads and changes the node. Its settings and flags are in
-``node_config`` and ``options``. What the hardware is: ``nvml`` says what is asked, ``driver`` and
-``simulated_nvml`` answer it, ``discovery``, ``links``, ``mig_devices``, ``health`` and
-``instances`` make something of it. What a container gets: ``enforce`` decides, ``locked`` is
-HAMi's answer to kubelet, ``prepared`` our CDI spec, ``library`` puts ``libvgpu.so`` onto the node.
+* ``schedule``: the scheduler's decisions, pure;
+* ``handover``: what a container gets with its slice;
+* ``health``: whether the devices are well;
+* ``devices``: what the node has and publishes;
+* ``mig``: MIG instances on the node;
+* ``nvml``: what is asked of the driver;
+* ``settings``: the configuration, flags and variables;
+* ``simulation``: GPUs that are not there.
 
-``vendor`` ties both to the hooks. Not here: what every vendor shares (``hami``).
+Not here: what every vendor shares (``hami``), and the library in containers (``shim``).
 """
 
 from hami_nvidia.vendor import NvidiaVendor

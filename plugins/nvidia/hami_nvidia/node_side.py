@@ -11,18 +11,19 @@ from hami.domain.devices import Device
 from hami.domain.options import NodeOption
 from hami.domain.slices import ContainerEdits, HealthChange, Slice
 from hami.hookspecs import PluginConfig, hookimpl
-from hami_nvidia import discovery, enforce
-from hami_nvidia.context_reserves import ContextReserves
-from hami_nvidia.driver import DriverNvml
-from hami_nvidia.hardware import Hardware
-from hami_nvidia.health import HealthWatch
-from hami_nvidia.instances import Instances
-from hami_nvidia.made_instances import MadeInstances
-from hami_nvidia.node_config import NodeSettings, node_settings
-from hami_nvidia.nvml import Nvml
-from hami_nvidia.options import NODE_OPTIONS
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import read_simulation
+from hami_nvidia.devices import discovery
+from hami_nvidia.handover import enforce
+from hami_nvidia.handover.context_reserves import ContextReserves
+from hami_nvidia.handover.hardware import Hardware
+from hami_nvidia.health.watch import HealthWatch
+from hami_nvidia.mig.instances import Instances
+from hami_nvidia.mig.made_instances import MadeInstances
+from hami_nvidia.nvml.driver import DriverNvml
+from hami_nvidia.nvml.interface import Nvml
+from hami_nvidia.settings.node_settings import NodeSettings, node_settings
+from hami_nvidia.settings.options import NODE_OPTIONS
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import read_simulation
 
 _log = logging.getLogger("hami.nvidia")
 _MOST_REMEMBERED = 1000

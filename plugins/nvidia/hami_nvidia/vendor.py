@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hami_nvidia.node_side import NodeSide
-from hami_nvidia.scheduling import SchedulerSide
+from hami_nvidia.scheduler_side import SchedulerSide
 
 
 class NvidiaVendor(SchedulerSide, NodeSide):

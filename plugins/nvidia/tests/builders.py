@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hami_nvidia import plugin
-from hami_nvidia.mig import MIG_INSTANCE, MIG_PROFILES, MigInstance, MigPlacement, MigProfile
-from hami_nvidia.topology import PAIR_SCORES, PairScore
+from hami_nvidia.schedule.mig_placement import (
+    MIG_INSTANCE,
+    MIG_PROFILES,
+    MigInstance,
+    MigPlacement,
+    MigProfile,
+)
+from hami_nvidia.schedule.topology import PAIR_SCORES, PairScore
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage

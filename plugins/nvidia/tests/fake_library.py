@@ -16,8 +16,8 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
-from hami_nvidia.driver import DriverNvml
-from hami_nvidia.nvml import (
+from hami_nvidia.nvml.driver import DriverNvml
+from hami_nvidia.nvml.interface import (
     GpuLost,
     InUse,
     NotSupported,
@@ -27,7 +27,7 @@ from hami_nvidia.nvml import (
     Span,
     Unreadable,
 )
-from hami_nvidia.simulated_nvml import SimulatedNvml
+from hami_nvidia.simulation.nvml import SimulatedNvml
 
 _NUMBERS = {
     "Not Found": 6,

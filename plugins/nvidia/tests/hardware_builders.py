@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hami_nvidia.discovery import discover
-from hami_nvidia.node_config import NodeSettings, node_settings
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import read_simulation
+from hami_nvidia.devices.discovery import discover
+from hami_nvidia.settings.node_settings import NodeSettings, node_settings
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import read_simulation
 
 from hami.domain.devices import Device
 

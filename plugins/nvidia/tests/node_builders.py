@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hami_nvidia.context_reserves import ContextReserves
-from hami_nvidia.hardware import Hardware
-from hami_nvidia.instances import Instances
-from hami_nvidia.made_instances import MadeInstances
-from hami_nvidia.mig import MIG_INSTANCE, MigInstance, MigPlacement
-from hami_nvidia.node_config import NodeSettings
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import mig_minors_text, read_simulation
+from hami_nvidia.handover.context_reserves import ContextReserves
+from hami_nvidia.handover.hardware import Hardware
+from hami_nvidia.mig.instances import Instances
+from hami_nvidia.mig.made_instances import MadeInstances
+from hami_nvidia.schedule.mig_placement import MIG_INSTANCE, MigInstance, MigPlacement
+from hami_nvidia.settings.node_settings import NodeSettings
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import mig_minors_text, read_simulation
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant

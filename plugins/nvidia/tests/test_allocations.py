@@ -4,13 +4,13 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hami_nvidia.allocations import (
+from hami_nvidia.schedule.mig_annotation import (
     MIG_ANNOTATION,
     MigAllocation,
     decode_mig_allocations,
     encode_mig_allocations,
 )
-from hami_nvidia.mig import MigPlacement
+from hami_nvidia.schedule.mig_placement import MigPlacement
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from hami_nvidia import context_memory as module
-from hami_nvidia.context_memory import UNKNOWN_MIB, context_memory, multiprocessors
-from hami_nvidia.driver import DriverNvml
-from hami_nvidia.enforce import enforce
-from hami_nvidia.nvml import Capability, Gpu
-from hami_nvidia.simulated_spec import builtin_models
+from hami_nvidia.devices import context_memory as module
+from hami_nvidia.devices.context_memory import UNKNOWN_MIB, context_memory, multiprocessors
+from hami_nvidia.handover.enforce import enforce
+from hami_nvidia.nvml.driver import DriverNvml
+from hami_nvidia.nvml.interface import Capability, Gpu
+from hami_nvidia.simulation.spec import builtin_models
 
 from hami.domain.slices import PageSettings
 

@@ -1,12 +1,12 @@
 """Which devices a node offers, by what NVML says and what the configuration wants."""
 
 import pytest
-from hami_nvidia.discovery import discover, numa_node, static_devices
-from hami_nvidia.mig import MIG_PROFILES
-from hami_nvidia.mig_devices import MigLayoutRefused
-from hami_nvidia.nodes import node_annotations, node_devices
-from hami_nvidia.nvml import Gpu, NvmlAway
-from hami_nvidia.topology import PAIR_SCORES
+from hami_nvidia.devices.discovery import discover, numa_node, static_devices
+from hami_nvidia.mig.static_devices import MigLayoutRefused
+from hami_nvidia.nvml.interface import Gpu, NvmlAway
+from hami_nvidia.schedule.mig_placement import MIG_PROFILES
+from hami_nvidia.schedule.node_annotations import node_annotations, node_devices
+from hami_nvidia.schedule.topology import PAIR_SCORES
 
 from hami.domain.errors import ConfigError
 

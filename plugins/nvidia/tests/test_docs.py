@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from hami_nvidia import NvidiaVendor
-from hami_nvidia.config import NvidiaConfig
-from hami_nvidia.node_config import NodeSettings, node_settings
-from hami_nvidia.options import MIG_STRATEGIES, NODE_OPTIONS
-from hami_nvidia.simulated_spec import read_simulation
-from hami_nvidia.xids import NEEDS_RESET, PROGRAMS_FAULT
+from hami_nvidia.health.xids import NEEDS_RESET, PROGRAMS_FAULT
+from hami_nvidia.settings.config import NvidiaConfig
+from hami_nvidia.settings.node_settings import NodeSettings, node_settings
+from hami_nvidia.settings.options import MIG_STRATEGIES, NODE_OPTIONS
+from hami_nvidia.simulation.spec import read_simulation
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "nvidia.md").read_text()
@@ -139,7 +139,7 @@ def test_links_lead_somewhere(link):
 def test_messages_in_the_troubleshooting_table_are_said_by_the_code(row):
     """What is in code marks is a message's text, up to a value in it."""
     package = Path(__file__).parents[1] / "hami_nvidia"
-    sources = "".join(path.read_text() for path in package.glob("*.py"))
+    sources = "".join(path.read_text() for path in package.rglob("*.py"))
     spoken = re.sub(r'"\s*f?"', "", sources).replace("{NAME}", "libvgpu.so")
     spoken = spoken.replace("{settings.cdi_kind}", "nvidia.com/gpu").replace("{MIG_MODE}", "mig")
     for said in CELL.findall(row[0]):

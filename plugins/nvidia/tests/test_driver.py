@@ -9,11 +9,11 @@ from pathlib import Path
 from shutil import which
 
 import pytest
-from hami_nvidia.driver import DriverNvml
-from hami_nvidia.driver_session import Session, library_path, preload_library
-from hami_nvidia.health import HealthWatch
-from hami_nvidia.instances import Instances
-from hami_nvidia.nvml import (
+from hami_nvidia.health.watch import HealthWatch
+from hami_nvidia.mig.instances import Instances
+from hami_nvidia.nvml.driver import DriverNvml
+from hami_nvidia.nvml.driver_session import Session, library_path, preload_library
+from hami_nvidia.nvml.interface import (
     GpuLost,
     InUse,
     NotSupported,
@@ -473,7 +473,7 @@ def test_a_library_below_the_root_is_the_one_that_pynvml_loads(tmp_path):
     )
     program = (
         "from pathlib import Path\n"
-        "from hami_nvidia.driver import DriverNvml\n"
+        "from hami_nvidia.nvml.driver import DriverNvml\n"
         f"print(DriverNvml(Path({str(tmp_path)!r})).gpus())\n"
         "print(open('/proc/self/maps').read())"
     )

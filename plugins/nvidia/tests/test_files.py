@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hami_nvidia.files import remove_tree
+from hami_nvidia.handover.files import remove_tree
 
 DEEP = 3000
 """Levels: more than Python recurses, and a path of more than PATH_MAX."""

@@ -1,10 +1,10 @@
 """Which devices are well, how they fall ill and how they recover."""
 
 import pytest
-from hami_nvidia.condition import WELL, after_answer, after_error, after_failure
-from hami_nvidia.health import ANEW_SECONDS, HealthWatch
-from hami_nvidia.nvml import Recovery, XidEvent
-from hami_nvidia.xids import NEEDS_RESET, PROGRAMS_FAULT, xid_filter
+from hami_nvidia.health.condition import WELL, after_answer, after_error, after_failure
+from hami_nvidia.health.watch import ANEW_SECONDS, HealthWatch
+from hami_nvidia.health.xids import NEEDS_RESET, PROGRAMS_FAULT, xid_filter
+from hami_nvidia.nvml.interface import Recovery, XidEvent
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,10 +6,10 @@ from copy import copy
 from pathlib import Path
 
 import pytest
-from hami_nvidia.claims import Claim, Owner, claims_of
-from hami_nvidia.instances import InstanceRefused, Instances
-from hami_nvidia.mig import MIG_INSTANCE
-from hami_nvidia.nvml import GpuLost, NvmlAway, NvmlFailed, Span
+from hami_nvidia.mig.claims import Claim, Owner, claims_of
+from hami_nvidia.mig.instances import InstanceRefused, Instances
+from hami_nvidia.nvml.interface import GpuLost, NvmlAway, NvmlFailed, Span
+from hami_nvidia.schedule.mig_placement import MIG_INSTANCE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

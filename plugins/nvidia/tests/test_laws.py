@@ -6,7 +6,7 @@ import random
 from itertools import combinations
 
 from hami_nvidia import plugin
-from hami_nvidia.mig import MIG_INSTANCE
+from hami_nvidia.schedule.mig_placement import MIG_INSTANCE
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from hami_nvidia import library
-from hami_nvidia.library import LibraryMissing, install, remove_unused
-from hami_nvidia.node_config import NodeSettings
+from hami_nvidia.handover import library
+from hami_nvidia.handover.library import LibraryMissing, install, remove_unused
+from hami_nvidia.settings.node_settings import NodeSettings
 
 from .node_builders import a_library
 
@@ -159,8 +159,8 @@ def test_an_agent_killed_at_any_moment_leaves_whole_files(tmp_path):
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from hami_nvidia.library import install\n"
-        "from hami_nvidia.node_config import NodeSettings\n"
+        "from hami_nvidia.handover.library import install\n"
+        "from hami_nvidia.settings.node_settings import NodeSettings\n"
         "left = [int(sys.argv[1])]\n"
         "def dying(real):\n"
         "    def call(*a, **k):\n"

@@ -1,8 +1,8 @@
 """How well GPUs are linked, in HAMi's scores."""
 
 import pytest
-from hami_nvidia.links import nvlink_count, plain_bus_id, topology
-from hami_nvidia.nvml import Ancestor, Gpu, NvLink, NvmlAway, NvmlFailed
+from hami_nvidia.devices.links import nvlink_count, plain_bus_id, topology
+from hami_nvidia.nvml.interface import Ancestor, Gpu, NvLink, NvmlAway, NvmlFailed
 from hypothesis import given
 from hypothesis import strategies as st
 

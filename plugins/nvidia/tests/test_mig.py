@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hami_nvidia.mig import MIG_INSTANCE, MigPlacement
+from hami_nvidia.schedule.mig_placement import MIG_INSTANCE, MigPlacement
 from hypothesis import given
 from hypothesis import strategies as st
 

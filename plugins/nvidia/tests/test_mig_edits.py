@@ -8,14 +8,14 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
-from hami_nvidia.allocations import MIG_ANNOTATION, decode_mig_allocations
-from hami_nvidia.context_reserves import ContextReserves
-from hami_nvidia.enforce import NotEnforced, enforce, reconcile, release, static_edits
-from hami_nvidia.instances import InstanceRefused, Instances
-from hami_nvidia.made_instances import MadeInstances
-from hami_nvidia.places import NoPlace, places
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import read_simulation
+from hami_nvidia.devices.places import NoPlace, places
+from hami_nvidia.handover.context_reserves import ContextReserves
+from hami_nvidia.handover.enforce import NotEnforced, enforce, reconcile, release, static_edits
+from hami_nvidia.mig.instances import InstanceRefused, Instances
+from hami_nvidia.mig.made_instances import MadeInstances
+from hami_nvidia.schedule.mig_annotation import MIG_ANNOTATION, decode_mig_allocations
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import read_simulation
 
 from hami.domain.slices import ContainerEdits
 
@@ -345,7 +345,7 @@ def test_containers_at_once_are_all_in_our_spec(tmp_path, monkeypatch):
             second_is_done.wait(0.2)  # it never is, while the first one holds the lock
         return found
 
-    monkeypatch.setattr("hami_nvidia.hardware.places", slow)
+    monkeypatch.setattr("hami_nvidia.handover.hardware.places", slow)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(enforce, a_slice(node, an_instance(gpu, "1g.5gb", 0, 1)), node)
         assert looked.wait(20)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hami_nvidia.node_config import NodeSettings, node_settings
-from hami_nvidia.options import NODE_OPTIONS
+from hami_nvidia.settings.node_settings import NodeSettings, node_settings
+from hami_nvidia.settings.options import NODE_OPTIONS
 
 from hami.domain.errors import ConfigError
 from hami.domain.options import OptionKind

@@ -7,7 +7,7 @@ import logging
 import pytest
 from hami_nvidia import NvidiaVendor
 from hami_nvidia.node_side import Reports
-from hami_nvidia.nvml import NvmlAway
+from hami_nvidia.nvml.interface import NvmlAway
 
 from hami.domain.errors import ConfigError
 from hami.domain.options import NodeOption

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from hami_nvidia.mig import MIG_PROFILES
-from hami_nvidia.nodes import SCORES_ANNOTATION, decode_pair_scores
-from hami_nvidia.topology import PAIR_SCORES, PairScore
+from hami_nvidia.schedule.mig_placement import MIG_PROFILES
+from hami_nvidia.schedule.node_annotations import SCORES_ANNOTATION, decode_pair_scores
+from hami_nvidia.schedule.topology import PAIR_SCORES, PairScore
 from hypothesis import given
 from hypothesis import strategies as st
 

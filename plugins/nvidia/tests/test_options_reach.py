@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 from hami_nvidia import NvidiaVendor
-from hami_nvidia.node_specs import SpecFailed
-from hami_nvidia.nvml import NvmlAway
-from hami_nvidia.options import NODE_OPTIONS
-from hami_nvidia.topology import PAIR_SCORES
+from hami_nvidia.handover.agent_cdi import SpecFailed
+from hami_nvidia.nvml.interface import NvmlAway
+from hami_nvidia.schedule.topology import PAIR_SCORES
+from hami_nvidia.settings.options import NODE_OPTIONS
 from typer.testing import CliRunner
 
 from hami.cli.app import app

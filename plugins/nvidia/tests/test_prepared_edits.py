@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
-from hami_nvidia.enforce import enforce
-from hami_nvidia.library import LibraryMissing
-from hami_nvidia.places import NoPlace
+from hami_nvidia.devices.places import NoPlace
+from hami_nvidia.handover.enforce import enforce
+from hami_nvidia.handover.library import LibraryMissing
 
 from hami.domain.slices import Mount, PageSettings
 

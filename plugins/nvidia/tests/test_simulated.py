@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from hami_nvidia.nvml import (
+from hami_nvidia.devices.places import places
+from hami_nvidia.nvml.interface import (
     InUse,
     MigMode,
     NotSupported,
@@ -18,10 +19,9 @@ from hami_nvidia.nvml import (
     XidEvent,
     profile_name,
 )
-from hami_nvidia.places import places
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import builtin_models, mig_minors_text, read_simulation
-from hami_nvidia.simulated_state import StateFile
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import builtin_models, mig_minors_text, read_simulation
+from hami_nvidia.simulation.state import StateFile
 from hypothesis import given
 from hypothesis import strategies as st
 

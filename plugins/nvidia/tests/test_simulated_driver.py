@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 
 import pytest
-from hami_nvidia import simulated_driver as module
-from hami_nvidia.simulated_driver import NotBuilt, simulated_driver
+from hami_nvidia.simulation import driver as module
+from hami_nvidia.simulation.driver import NotBuilt, simulated_driver
 
 from hami.sim.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
 

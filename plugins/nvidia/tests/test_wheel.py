@@ -20,10 +20,10 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
-from hami_nvidia import library as agents_library
-from hami_nvidia.library import install
-from hami_nvidia.node_config import NodeSettings
-from hami_nvidia.simulated_driver import SimulatedDriver
+from hami_nvidia.handover import library as agents_library
+from hami_nvidia.handover.library import install
+from hami_nvidia.settings.node_settings import NodeSettings
+from hami_nvidia.simulation.driver import SimulatedDriver
 
 from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hami_nvidia.node_config import NodeSettings, node_settings
-from hami_nvidia.simulated_nvml import SimulatedNvml
-from hami_nvidia.simulated_spec import SimulatedGpu, Simulation, read_simulation
+from hami_nvidia.settings.node_settings import NodeSettings, node_settings
+from hami_nvidia.simulation.nvml import SimulatedNvml
+from hami_nvidia.simulation.spec import SimulatedGpu, Simulation, read_simulation
 
 
 def standing_in(folder: Path, gpus: Any) -> tuple[SimulatedNvml, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hami_nvidia.nvml import Span
+from hami_nvidia.nvml.interface import Span
 
 from ..builds import Build
 from ..simulated import SimulatedGpus

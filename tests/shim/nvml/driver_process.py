@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
-from hami_nvidia.driver import DriverNvml
-from hami_nvidia.nvml import Watch, XidEvent
+from hami_nvidia.nvml.driver import DriverNvml
+from hami_nvidia.nvml.interface import Watch, XidEvent
 
 from hami.domain.units import DeviceId
 
@@ -64,7 +64,7 @@ class DriverProcess:
 
     @property
     def nvml(self) -> Any:
-        """As ``hami_nvidia.nvml.Nvml``."""
+        """As ``hami_nvidia.nvml.interface.Nvml``."""
         return _Forwarded(self)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hami_nvidia.nvml import InUse, MigMode, NvmlFailed
+from hami_nvidia.nvml.interface import InUse, MigMode, NvmlFailed
 
 from ..simulated import MIB, SimulatedGpus
 from .driver_calls import (

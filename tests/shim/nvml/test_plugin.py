@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from hami_nvidia.claims import Claim, Owner
-from hami_nvidia.discovery import discover
-from hami_nvidia.health import HealthWatch
-from hami_nvidia.instances import InstanceRefused, Instances
-from hami_nvidia.mig import MigInstance, MigPlacement
-from hami_nvidia.nvml import GpuLost, NvmlAway, NvmlFailed, Recovery, Span, XidEvent
-from hami_nvidia.simulated_spec import builtin_models
+from hami_nvidia.devices.discovery import discover
+from hami_nvidia.health.watch import HealthWatch
+from hami_nvidia.mig.claims import Claim, Owner
+from hami_nvidia.mig.instances import InstanceRefused, Instances
+from hami_nvidia.nvml.interface import GpuLost, NvmlAway, NvmlFailed, Recovery, Span, XidEvent
+from hami_nvidia.schedule.mig_placement import MigInstance, MigPlacement
+from hami_nvidia.simulation.spec import builtin_models
 
 from .cards import settings_for
 from .driver_calls import (
