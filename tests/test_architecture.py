@@ -196,6 +196,18 @@ def test_names_use_the_projects_words(path):
     assert found == []
 
 
+def test_a_public_class_name_is_there_once():
+    """Outside the laboratory: whoever reads a name knows which one is meant."""
+    found: dict[str, list[str]] = {}
+    for path in FILES:
+        if path.is_relative_to(ROOT / "hami" / "sim"):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(named(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

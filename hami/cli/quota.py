@@ -24,7 +24,7 @@ _PAGE = "1000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class QuotaQuestion:
     """What is asked: everything, one namespace's quota, or one pod."""
 
     pod: tuple[str, str] | None = None
@@ -32,14 +32,14 @@ class Question:
     pods: bool = False
 
 
-def read_question(pod: str | None, namespace: str | None, *, pods: bool) -> Question:
+def read_question(pod: str | None, namespace: str | None, *, pods: bool) -> QuotaQuestion:
     """From the command line.
 
     Raises:
         ConfigError: the pod is not NAMESPACE/NAME, or something makes no sense beside it.
     """
     if pod is None:
-        return Question(namespace=namespace or "", pods=pods)
+        return QuotaQuestion(namespace=namespace or "", pods=pods)
     where, slash, name = pod.partition("/")
     if not slash:
         where, name = namespace or "", pod
@@ -49,10 +49,10 @@ def read_question(pod: str | None, namespace: str | None, *, pods: bool) -> Ques
         raise ConfigError(f"{pod}: is no pod; write NAMESPACE/NAME")
     if pods:
         raise ConfigError("--pods lists the pods of quotas; leave it out beside a pod")
-    return Question(pod=(where, name))
+    return QuotaQuestion(pod=(where, name))
 
 
-def ask(api: Api, question: Question) -> ElasticQuotaPage | WhyView:
+def ask(api: Api, question: QuotaQuestion) -> ElasticQuotaPage | WhyView:
     """The answer, whole.
 
     Raises:

@@ -39,7 +39,7 @@ from hami.node.kubelet.served_resources import ServedResources
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.static_calls import StaticCalls
 from hami.node.pod.cgroups import PodCgroups
-from hami.node.pod.granting import Granted, Granting, Refused
+from hami.node.pod.granting import Granted, Granting, NotGranted
 from hami.node.pod.pods import NodePods
 from hami.node.running.mount_check import MountCheck
 from hami.node.running.slice_seen import slices_in_use
@@ -48,7 +48,7 @@ from hami.node.settings.identity import choose_identity
 from hami.node.settings.node_facts import NodeFacts, node_facts
 from hami.node.settings.served_vendor import vendor_named
 from hami.node.settings.source import AgentSource, plugin_config
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.enforcing import reconcile
 from hami.node.slice.live_slices import LiveSlice, LiveSlices
 from hami.node.slice.preparing import Prepared, hold_pages, resize
@@ -227,11 +227,11 @@ class Agent:
             every=config.advertise_interval,
         )
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> AgentContext:
         config, problem = self._begin.config, self._log.warning
         vendor = vendor_named(self._begin.vendors, config.vendor)
         key = vendor.profile.key
-        return Surroundings(
+        return AgentContext(
             vendor=vendor,
             kind=f"{key.lower()}.hami.io/slice",
             pods=NodePods(self._begin.client, config.node_name, on_problem=problem),
@@ -409,5 +409,5 @@ class Agent:
     async def _make_room(self, pods: Collection[PodUid]) -> None:
         await self._releasing.make_room(pods)
 
-    async def _resize(self, granted: Granted, live: LiveSlice) -> Prepared | Refused:
+    async def _resize(self, granted: Granted, live: LiveSlice) -> Prepared | NotGranted:
         return await resize(granted, live, self._around, self._make_room)

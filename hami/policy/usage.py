@@ -22,7 +22,7 @@ DeviceKey = tuple[VendorKey, DeviceId]
 """A device within its node: ids are unique per vendor only."""
 
 
-class Unknown(NamedTuple):
+class UnknownUsage(NamedTuple):
     """A device, or with None every device of a vendor, on which a pod's usage cannot be read.
 
     It uses at most what its spec ``asks`` of each; None: as much as there is.

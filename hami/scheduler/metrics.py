@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from hami import __version__
+from hami.kube.transport import ApiCall
 
 _PREFIX = "hami_scheduler_"
 
@@ -31,24 +31,6 @@ FIT_BUCKETS = (
 """Seconds. One vendor's fit of one container on one node."""
 
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-
-
-class ApiCall(Protocol):
-    """One call to the API server; ``status`` 0 stands for no answer, ``seconds`` until there was
-    one. ``hami.kube.transport.ApiCall`` is it.
-    """
-
-    @property
-    def verb(self) -> str: ...
-
-    @property
-    def resource(self) -> str: ...
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def seconds(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from hami.policy.profile.liveness import alive
 from hami.policy.quota.elastic.units import Units
 from hami.scheduler.bookings.elastic_objects import ElasticFeed
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.bookings.surroundings import Problem, Surroundings
+from hami.scheduler.bookings.surroundings import Problem, SchedulerDeps
 from hami.scheduler.cluster.agents import Agents
 from hami.scheduler.cluster.endings import end_promises, expire, expire_holds
 from hami.scheduler.cluster.feeds import Following, GroupFeed, NodeFeed, PodFeed, QuotaFeed
@@ -60,7 +60,7 @@ from hami.scheduler.publish.quota_status import QuotaStatus
 from hami.scheduler.publish.telling import Telling
 from hami.scheduler.readonly.api import api_router
 from hami.scheduler.reclaim.backing import Backing
-from hami.scheduler.reclaim.budgets import Budgets
+from hami.scheduler.reclaim.budgets import BudgetIndex
 from hami.scheduler.reclaim.preemption import Preemption
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.settings.config_source import ConfigSource
@@ -118,7 +118,7 @@ class Service:
         self._telling = Telling(self._write_event, metrics.problems_told)
         self._state = ClusterState(self._load_vendors(config), self._surroundings(), config.elastic)
         self._state.scheduler_name = config.scheduler_name
-        self._budgets = Budgets(self._state.pods.get)
+        self._budgets = BudgetIndex(self._state.pods.get)
         self._agents = Agents(self._agent_changed)
         self._followings = self._informers()
         self._lease = lease_of(config, client, self._problem)
@@ -190,8 +190,8 @@ class Service:
         self._elastic_status.touch_all()
         self._backing.touch()
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self) -> SchedulerDeps:
+        return SchedulerDeps(
             clock=time.monotonic,
             alive=_alive_now,
             signer=self._signer,

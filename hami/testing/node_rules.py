@@ -31,7 +31,7 @@ _CDI_NAME = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_-]+=[A-Za-z0-9]([A-Za-z0-9_.:-]*
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSide:
+class PluginOnNode:
     """A plugin on its node, with what it discovers there and what of it was granted."""
 
     subject: Subject
@@ -74,7 +74,7 @@ class NodeSide:
         self.subject.vendor.release(slice, self.subject.config)
 
 
-def node_side(subject: Subject, tmp_path: Path) -> NodeSide:
+def node_side(subject: Subject, tmp_path: Path) -> PluginOnNode:
     """Skips for a plugin without node hooks; fails for one with a part of them."""
     if not subject.vendor.has_node_hooks:
         pytest.skip(f"{subject.profile.key} implements no node hook: nothing to check on a node")
@@ -84,7 +84,7 @@ def node_side(subject: Subject, tmp_path: Path) -> NodeSide:
         )
     devices = tuple(subject.vendor.discover(subject.config))
     assert devices, "hami_discover found no device under the config fixture"
-    return NodeSide(subject, devices, tmp_path / "slices" / subject.profile.key.lower())
+    return PluginOnNode(subject, devices, tmp_path / "slices" / subject.profile.key.lower())
 
 
 def edits_problem(edits: ContainerEdits, state_dir: Path) -> str:
@@ -213,7 +213,7 @@ class NodeRules:
         self._check_measured(node, (live,))
         self._check_measured(node, ())
 
-    def _check_measured(self, node: NodeSide, slices: Sequence[Slice]) -> None:
+    def _check_measured(self, node: PluginOnNode, slices: Sequence[Slice]) -> None:
         ids = {"", *(slice.id for slice in slices)}
         for found in node.subject.vendor.measure(slices):
             assert found.slice_id in ids, f"hami_measure names slice {found.slice_id!r}: not live"

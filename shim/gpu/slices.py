@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hami.node.disk.c_layout import LimitsPageC, ObservedC, ObservedDeviceC
 from hami.node.disk.files import MalformedFile
-from hami.node.disk.limits_page import DeviceLimit, Limits, encode
+from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
 from hami.node.disk.usage_region import empty_region, read_usage
 
 OTHERS = 1  # HAMI_CONTENTION_OTHERS
@@ -24,7 +24,7 @@ class Slice:
             uuid=uuid, memory_bytes=memory, cores=cores, context_reserve_bytes=reserve
         )
         folder.mkdir()
-        limits = Limits(generation=1, devices=(device,), policy="force")
+        limits = PageLimits(generation=1, devices=(device,), policy="force")
         (folder / "limits").write_bytes(encode(limits))
         (folder / "usage").write_bytes(empty_region())
 

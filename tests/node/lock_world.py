@@ -24,12 +24,12 @@ from hami.node.compat.lock_mode import ByLock
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
-from hami.node.kubelet.checkpoint import CHECKPOINT, Entry
+from hami.node.kubelet.checkpoint import CHECKPOINT, CheckpointEntry
 from hami.node.kubelet.responses import decode, encode
 from hami.node.pod.cgroups import PodCgroups
 from hami.node.pod.granting import Granting
 from hami.node.pod.pods import NodePods
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer
@@ -117,9 +117,9 @@ class LockWorld:
         """The agent of another vendor on the same node."""
         return LockWorld(self.folder, self.server, self.client, key)
 
-    def _surroundings(self, key: str) -> Surroundings:
+    def _surroundings(self, key: str) -> AgentContext:
         tell = self.problems.append
-        return Surroundings(
+        return AgentContext(
             vendor=self.vendors[VendorKey(key)],
             kind=f"{key.lower()}.hami.io/slice",
             pods=NodePods(self.client, NODE, on_problem=tell, patience=0.05),
@@ -248,11 +248,11 @@ class PlayedKubelet:
         new.write_text(json.dumps(content))
         new.rename(self.folder / CHECKPOINT)
 
-    def entry(self, pod: Pod, container: str) -> Entry:
+    def entry(self, pod: Pod, container: str) -> CheckpointEntry:
         held = self.entries[pod.uid, container]
         edits = decode(base64.b64decode(held["AllocResp"]))
         assert isinstance(edits, ContainerEdits)
-        return Entry(
+        return CheckpointEntry(
             pod_uid=pod.uid,
             container=container,
             resource=self.resource,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hami.node.disk.limits_page import DeviceLimit, Limits
+from hami.node.disk.limits_page import DeviceLimit, PageLimits
 
 
-def sample_limits(number: int, devices: int = 3) -> Limits:
+def sample_limits(number: int, devices: int = 3) -> PageLimits:
     """What the C programs expect of revision ``number``."""
-    return Limits(
+    return PageLimits(
         generation=number * 2,
         priority=number % 2,
         policy=("default", "force", "disable")[number % 3],

@@ -17,13 +17,13 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKe
 from hami.hookspecs import hookimpl
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
-from hami.node.disk.limits_page import Limits, read_page
+from hami.node.disk.limits_page import PageLimits, read_page
 from hami.node.disk.store import SliceStore
-from hami.node.kubelet.checkpoint import Entry
+from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.cgroups import PodCgroups
 from hami.node.pod.granting import Granted, Granting
 from hami.node.pod.pods import NodePod, NodePodStatus, NoPod
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer, new_private_pem
@@ -170,7 +170,7 @@ class Parts:
         for name in ("cdi", "other", "cgroup/kubepods"):
             (folder / name).mkdir(parents=True)
         self.granting = self.a_granting(unsigned=unsigned)
-        self.around = Surroundings(
+        self.around = AgentContext(
             vendor=self.vendors[ACME],
             kind=KIND,
             pods=self.pods,  # type: ignore[arg-type]
@@ -236,9 +236,9 @@ class Parts:
         assert isinstance(granted, Granted), granted
         return granted
 
-    def page(self, slice_id: str) -> Limits:
+    def page(self, slice_id: str) -> PageLimits:
         limits = read_page((self.store.state_dir(slice_id) / "limits").read_bytes())
-        assert isinstance(limits, Limits), limits
+        assert isinstance(limits, PageLimits), limits
         return limits
 
     def mib(self, slice_id: str) -> list[int]:
@@ -247,11 +247,11 @@ class Parts:
 
 def an_entry(
     pod: NodePod | str, id: str = "", container: str = "main", *ids: str, **edits: Any
-) -> Entry:
+) -> CheckpointEntry:
     """kubelet's; ``id`` is the slice that our answer named."""
     if id:
         edits["cdi_devices"] = (f"{KIND}={id}",)
-    return Entry(
+    return CheckpointEntry(
         pod_uid=PodUid(pod if isinstance(pod, str) else pod.uid),
         container=container,
         resource=COUNT,

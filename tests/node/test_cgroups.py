@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from hami.domain.units import PodUid
-from hami.node.pod.cgroups import PodCgroups, Unreadable
+from hami.node.pod.cgroups import CgroupUnreadable, PodCgroups
 
 from .cgroup_trees import (
     cgroupfs,
@@ -171,13 +171,13 @@ def test_the_processes_of_one_container(tmp_path, cgroups, name):
 def test_processes_that_our_namespace_does_not_show_have_a_remedy(tmp_path, cgroups):
     fill(cgroupfs(tmp_path, UID, "") / "abc", 0, 0)
     found = cgroups.pids(UID, "abc")
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, CgroupUnreadable)
     assert "hostPID: true" in found.problem
     assert cgroups.busy([UID]) == {UID}
 
 
 def test_processes_where_no_kubelet_is_seen(cgroups):
-    assert isinstance(cgroups.pids(UID), Unreadable)
+    assert isinstance(cgroups.pids(UID), CgroupUnreadable)
 
 
 def test_the_cgroups_of_this_machine_can_be_read(problems):

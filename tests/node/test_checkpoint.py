@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from hami.domain.errors import Malformed
 from hami.domain.slices import ContainerEdits
 from hami.node.kubelet import checkpoint
-from hami.node.kubelet.checkpoint import CHECKPOINT, Entry, parse_checkpoint, read_checkpoint
+from hami.node.kubelet.checkpoint import (
+    CHECKPOINT,
+    CheckpointEntry,
+    parse_checkpoint,
+    read_checkpoint,
+)
 from hami.node.kubelet.responses import encode
 
 KIND = "nvidia.hami.io/slice"
@@ -36,7 +41,7 @@ def a_file(*entries: Any) -> bytes:
     return json.dumps({"Data": data, "Checksum": 2871}).encode()
 
 
-def parsed(data: bytes) -> tuple[tuple[Entry, ...], list[str]]:
+def parsed(data: bytes) -> tuple[tuple[CheckpointEntry, ...], list[str]]:
     problems: list[Malformed] = []
     found = parse_checkpoint(data, problems.append)
     assert not isinstance(found, Malformed)
@@ -45,7 +50,7 @@ def parsed(data: bytes) -> tuple[tuple[Entry, ...], list[str]]:
 
 def test_an_entry_says_who_has_what():
     [found], problems = parsed(a_file(entry()))
-    assert found == Entry(
+    assert found == CheckpointEntry(
         pod_uid="uid-1", container="main", resource="nvidia.com/gpu", ids=frozenset({"slot-0"}),
         edits=OURS,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hami.domain.slices import Mount
-from hami.node.pod.granting import Refused
+from hami.node.pod.granting import NotGranted
 from hami.node.slice.other_agents import start_foreign
 from hami.node.slice.preparing import Prepared
 
@@ -37,7 +37,7 @@ async def test_the_answer_names_the_devices_of_the_allocation(parts, grants, edi
         assert outcome.edits is None
         assert [reason for _, reason, _ in parts.events.said] == ["ForeignSlice"]
     else:
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, NotGranted)
         assert "delete the pod" in outcome.text
         assert parts.events.said == []
 
@@ -52,7 +52,7 @@ async def test_the_answer_names_the_devices_of_the_allocation(parts, grants, edi
 )
 async def test_refused(parts, pod, words, ended):
     outcome = await start_foreign(an_entry(parts.pod(**pod), env={"V": "A"}), parts.around)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert words in outcome.text
     assert outcome.ended is ended
 
@@ -61,5 +61,5 @@ async def test_refused(parts, pod, words, ended):
 async def test_a_pod_that_nobody_knows_has_ended_only_if_somebody_could_be_asked(parts, away):
     parts.pods.away = away
     outcome = await start_foreign(an_entry("uid-x", env={"V": "A"}), parts.around)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert outcome.ended is not away

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hami.domain.objects import Container, Metadata, SecurityContext, VolumeMount
-from hami.node.pod.granting import Granted, Refused
+from hami.node.pod.granting import Granted, NotGranted
 from hami.signing import Signer, new_private_pem
 from hami.wire import keys
 
@@ -53,7 +53,7 @@ def test_each_container_has_its_own_grants_with_the_generation(parts):
 )
 def test_nothing_is_granted(parts, pod, edits, container, words):
     granted = parts.granting.granted(annotated(parts.pod(**pod), **edits), container)
-    assert isinstance(granted, Refused)
+    assert isinstance(granted, NotGranted)
     assert words in granted.text
     assert "team/p" in granted.text
 
@@ -70,14 +70,14 @@ def test_nothing_is_granted_to_a_pod_that_could_leave_its_slice(parts, fields, w
     helped = [*pod.spec.containers, Container(name="helper", **fields)]
     pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=helped))
     granted = parts.granting.granted(pod, "main")
-    assert isinstance(granted, Refused)
+    assert isinstance(granted, NotGranted)
     assert words in granted.text
 
 
 def test_the_signature_of_another_pod_is_none(parts):
     theirs = parts.pod("q").annotations
     granted = parts.granting.granted(annotated(parts.pod("p"), **theirs), "main")
-    assert isinstance(granted, Refused)
+    assert isinstance(granted, NotGranted)
 
 
 def test_a_signature_by_other_keys_is_none(parts):
@@ -106,5 +106,5 @@ def test_where_signatures_are_no_condition_one_that_was_there_stays_one(tmp_path
     assert parts.granted(parts.pod("q", sign=False)).generation == 0
     parts.granted(parts.pod("p", generation=1))
     stripped = parts.granting.granted(parts.pod("p", sign=False), "main")
-    assert isinstance(stripped, Refused)
+    assert isinstance(stripped, NotGranted)
     parts.close()

@@ -10,7 +10,7 @@ import pytest
 from hami.node.running.mounts import (
     Missing,
     Mounted,
-    Unknown,
+    MountUnclear,
     mounted_slice,
     mounts_on,
     slice_mount,
@@ -163,17 +163,19 @@ def test_what_is_mounted_above_is_named(world, points, beside):
 def test_any_slice_of_the_vendors(world, root, has):
     world.mounted(*([root] if root else []))
     assert mounted_slice(17, TARGET, "nvidia", proc=world.proc) is has
-    assert mounted_slice(18, TARGET, "nvidia", proc=world.proc) == Unknown("process 18 has ended")
+    assert mounted_slice(18, TARGET, "nvidia", proc=world.proc) == MountUnclear(
+        "process 18 has ended"
+    )
 
 
 def test_a_process_that_has_ended(world):
-    assert world.look(pid=18) == Unknown("process 18 has ended")
+    assert world.look(pid=18) == MountUnclear("process 18 has ended")
 
 
 def test_a_slice_that_is_gone_on_our_side(world):
     world.sees()
     world.expected.unlink()
-    assert isinstance(world.look(), Unknown)
+    assert isinstance(world.look(), MountUnclear)
 
 
 def test_our_own_process(world):
@@ -185,5 +187,5 @@ def test_our_own_process(world):
 def test_a_process_that_may_not_be_looked_at_has_a_remedy(world):
     (world.proc / "17" / "mountinfo").chmod(0)
     found = world.look()
-    assert isinstance(found, Unknown)
+    assert isinstance(found, MountUnclear)
     assert "SYS_PTRACE" in found.problem

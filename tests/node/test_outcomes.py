@@ -9,7 +9,7 @@ import pytest
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.errors import CONFLICT, FORBIDDEN, NO_ANSWER, NOT_FOUND, ApiError
-from hami.node.pod.granting import Refused
+from hami.node.pod.granting import NotGranted
 from hami.node.slice.preparing import Prepared, prepare
 from hami.node.start.outcomes import CONFLICTS, Outcomes, PodWriter
 
@@ -157,7 +157,7 @@ async def test_the_vendors_annotations_are_written(parts):
 def test_a_refusal_is_an_event_of_the_pod_if_it_is_known(parts, known):
     pod = parts.pod()
     outcomes = Outcomes(parts.around, Writer(), lambda: None)
-    outcomes.refused(an_entry(pod if known else "uid-x", ONE), Refused("because"))
+    outcomes.refused(an_entry(pod if known else "uid-x", ONE), NotGranted("because"))
     assert parts.events.said == ([("p", "SliceRefused", "because")] if known else [])
 
 

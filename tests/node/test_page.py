@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from hami.domain.errors import Malformed
 from hami.node.disk import c_layout as layout
 from hami.node.disk import limits_page as page
-from hami.node.disk.limits_page import DeviceLimit, Limits, LimitsUnfit, encode, read_page, update
+from hami.node.disk.limits_page import (
+    DeviceLimit,
+    LimitsUnfit,
+    PageLimits,
+    encode,
+    read_page,
+    update,
+)
 
 from .c_programs import SHIM, built
 from .pages import sample_limits
@@ -113,7 +120,7 @@ def test_the_bytes_of_a_page_golden():
 uuids = st.text(st.characters(blacklist_characters="\0", codec="utf-8"), min_size=1, max_size=15)
 words = st.integers(0, (1 << 64) - 1)
 limits = st.builds(
-    Limits,
+    PageLimits,
     generation=words,
     priority=st.integers(0, 3),
     policy=st.sampled_from(["default", "force", "disable"]),
@@ -151,7 +158,7 @@ A_DEVICE = sample_limits(1).devices[0]
     ],
 )  # fmt: skip
 def test_what_a_page_cannot_say_is_refused(change, named):
-    unfit = Limits(generation=1, devices=(replace(A_DEVICE, **change),))
+    unfit = PageLimits(generation=1, devices=(replace(A_DEVICE, **change),))
     with pytest.raises(LimitsUnfit, match=re.escape(named)):
         encode(unfit)
 
@@ -227,7 +234,7 @@ def file(tmp_path):
     os.close(fd)
 
 
-def said(fd: int) -> Limits | Malformed:
+def said(fd: int) -> PageLimits | Malformed:
     return read_page(os.pread(fd, 1 << 20, 0))
 
 
@@ -353,7 +360,7 @@ def test_threads_of_python_see_whole_pages_too(file):
         while not stop.is_set():
             found = said(file)
             # A pread may fall between two updates, where a library would look again.
-            if isinstance(found, Limits):
+            if isinstance(found, PageLimits):
                 number = found.generation // 2
                 if found != sample_limits(number) or number < highest:
                     wrong.append(found)

@@ -11,8 +11,8 @@ from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, 
 from hami.domain.units import VendorKey
 from hami.hookspecs import HAMI_API, hookimpl
 from hami.node.compat.allocating_pod import (
+    NextContainer,
     NothingWaits,
-    Waiting,
     allocating,
     has_waiting,
     lock_key,
@@ -96,7 +96,7 @@ A, B = "A,ACME,100,0:", "B,ACME,200,10:"
 )  # fmt: skip
 def test_next(text, init, container, slot, devices):
     waiting = waiting_container(a_pod(text, init=init), an_acme())
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, NextContainer)
     assert (waiting.container, waiting.slot) == (container, slot)
     assert [grant.device_id for grant in waiting.grants] == devices
 
@@ -115,7 +115,7 @@ def test_hami_bug_served_around_slots_that_it_left_out(text, left, init, idle, c
     """``left`` is what its plugin would have made of the text, once the first was served."""
     pod = a_pod(left, allocated=text, init=init, idle=idle)
     waiting = waiting_container(pod, an_acme())
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, NextContainer)
     assert waiting.container == container
 
 
@@ -160,7 +160,7 @@ def test_each_container_is_served_once_and_in_order(containers, grown):
     served = []
     while has_waiting(pod, a_profile()):
         waiting = waiting_container(pod, an_acme())
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, NextContainer)
         served.append(waiting.slot)
         text = taken_off(pod.annotations[TO_ALLOCATE], waiting.slot) + ";" * grown
         pod = a_pod(text, apps=len(containers))

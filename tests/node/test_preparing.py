@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hami.node.pod.granting import Refused
+from hami.node.pod.granting import NotGranted
 from hami.node.slice.preparing import Prepared, prepare, resize
 from hami.node.slice.recovery import recover
 
@@ -66,7 +66,7 @@ async def test_refused(parts, pod, entry, words, ended):
     given = {"id": ONE, "container": "main", "ids": ("slot-0",)} | entry
     entry = an_entry(parts.pod(**pod), given["id"], given["container"], *given["ids"])
     outcome = await prepare(entry, parts.around, no_room)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert words in outcome.text
     assert outcome.ended is ended
     assert (len(parts.around.slices), parts.folders.written()) == (0, set())
@@ -74,11 +74,11 @@ async def test_refused(parts, pod, entry, words, ended):
 
 async def test_a_pod_that_is_gone_has_ended_and_one_nobody_knows_has_not(parts):
     outcome = await prepare(an_entry("uid-x", ONE), parts.around, no_room)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert outcome.ended
     parts.pods.away = True
     outcome = await prepare(an_entry("uid-x", ONE), parts.around, no_room)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert not outcome.ended
 
 
@@ -88,13 +88,13 @@ async def test_while_the_api_server_is_away_what_was_made_before_starts_again(pa
     parts.pods.away = True
     assert isinstance(await prepared(parts, pod), Prepared)
     parts.folders.remove(ONE)
-    assert isinstance(await prepared(parts, pod), Refused)
+    assert isinstance(await prepared(parts, pod), NotGranted)
 
 
 async def test_a_slice_id_of_another_container_is_refused_with_both_named(parts):
     await prepared(parts, parts.pod("p"))
     outcome = await prepared(parts, parts.pod("q"))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "belongs to pod team/p" in outcome.text
     assert "uid-q" in outcome.text
     assert parts.mib(ONE) == [1000]
@@ -104,7 +104,7 @@ async def test_a_forged_id_of_a_slice_that_only_the_disk_knows_destroys_nothing(
     await prepared(parts, parts.pod("p"))
     parts.around.slices.drop(ONE)
     outcome = await prepared(parts, parts.pod("q"))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "belongs to pod team/p" in outcome.text
     assert parts.mib(ONE) == [1000]
     assert parts.around.slices.get(ONE) is None
@@ -114,7 +114,7 @@ async def test_a_forged_id_of_a_slice_that_only_the_disk_knows_destroys_nothing(
 async def test_two_pods_that_do_not_fit_together_never_start_together(parts, memory):
     await prepared(parts, parts.pod("p", main=[a_grant("A", 5000)]), ONE)
     outcome = await prepared(parts, parts.pod("q", main=[a_grant("A", memory)]), TWO)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "it is held by pod team/p" in outcome.text
 
 
@@ -126,7 +126,7 @@ async def test_a_growth_that_does_not_fit_is_refused_at_the_next_start_too(parts
     await prepared(parts, parts.pod("q", main=[a_grant("A", 4000, 50)]), TWO)
     await prepared(parts, parts.pod("r", main=[a_grant("B", 4000, 50)]), slice_id(3))
     outcome = await prepared(parts, parts.pod("p", main=[grown], generation=2), ONE)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "it is held by pod team/" in outcome.text
     assert (parts.mib(ONE), parts.around.slices.get(ONE).granted.generation) == ([1000], 1)
 
@@ -158,7 +158,7 @@ async def test_room_is_asked_of_those_who_hold_it(parts):
 async def test_a_slices_directory_that_cannot_be_made_leaves_nothing_behind(parts):
     pod, file = parts.pod(), broken(parts, "slices")
     outcome = await prepared(parts, pod)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "something else is where a directory should be" in outcome.text
     assert len(parts.around.slices) == 0
     assert parts.hooks.times("enforce") == 0
@@ -168,7 +168,7 @@ async def test_a_slices_directory_that_cannot_be_made_leaves_nothing_behind(part
 
 async def test_a_spec_that_cannot_be_written_keeps_what_the_vendor_may_have_made(parts):
     pod, file = parts.pod(), broken(parts, "cdi")
-    assert isinstance(await prepared(parts, pod), Refused)
+    assert isinstance(await prepared(parts, pod), NotGranted)
     (live,) = parts.around.slices
     assert live.record.state == "preparing"
     assert parts.mib(ONE) == [1000]
@@ -180,7 +180,7 @@ async def test_a_vendor_that_fails_is_asked_again_at_the_next_start(parts):
     pod = parts.pod()
     parts.hooks.fails.add("enforce")
     outcome = await prepared(parts, pod)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "enforce does not work" in outcome.text
     assert spec(parts) == ""
     parts.hooks.fails.clear()
@@ -190,7 +190,7 @@ async def test_a_vendor_that_fails_is_asked_again_at_the_next_start(parts):
 async def test_a_missing_spec_of_the_vendors_is_named(parts):
     parts.hooks.needs = ("acme.com/gpu=A",)
     outcome = await prepared(parts, parts.pod())
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "no CDI spec on this node defines acme.com/gpu=A" in outcome.text
 
 
@@ -199,7 +199,7 @@ async def test_a_spec_that_must_change_fails_the_start_once(parts):
     await prepared(parts, pod)
     parts.pod(main=[a_grant("A", 2000)], generation=2)
     outcome = await prepared(parts, pod)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "the next start takes it" in outcome.text
     assert isinstance(await prepared(parts, pod), Prepared)
 
@@ -225,7 +225,7 @@ async def test_a_resize_is_in_the_page_the_record_and_the_table(parts):
 async def test_a_resize_that_fails_is_not_written_down_as_done(parts):
     await prepared(parts, parts.pod())
     parts.hooks.fails.add("enforce")
-    assert isinstance(await a_resize(parts, 3000), Refused)
+    assert isinstance(await a_resize(parts, 3000), NotGranted)
     (record,), _ = parts.store.recover()
     assert (record.generation, record.grants[0].memory_mib) == (1, 1000)
     live = parts.around.slices.get(ONE)
@@ -254,7 +254,7 @@ async def test_an_agent_that_is_killed_in_a_resize_begins_it_again(parts, monkey
 
 async def test_a_resize_takes_no_more_than_there_is(parts):
     await prepared(parts, parts.pod())
-    assert isinstance(await a_resize(parts, 8001), Refused)
+    assert isinstance(await a_resize(parts, 8001), NotGranted)
     assert parts.mib(ONE) == [1000]
 
 
@@ -262,7 +262,7 @@ async def test_a_slice_shrinks_although_its_device_is_overfull(parts):
     await prepared(parts, parts.pod())
     parts.devices["A"] = replace(parts.devices["A"], memory_mib=500)
     assert isinstance(await a_resize(parts, 800), Prepared)
-    assert isinstance(await a_resize(parts, 900, generation=3), Refused)
+    assert isinstance(await a_resize(parts, 900, generation=3), NotGranted)
 
 
 # The vendor's hooks, one at a time.
@@ -278,7 +278,7 @@ async def test_nothing_is_enforced_while_leftovers_are_undone(parts, monkeypatch
     await until("it is under way", lambda: parts.hooks.times("reconcile"))
     pod = parts.pod()
     outcome = await prepared(parts, pod)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "hami_reconcile still goes on" in outcome.text
     assert parts.hooks.times("enforce") == 0
     parts.hooks.may_end.set()
@@ -292,10 +292,10 @@ async def test_a_late_answer_for_older_limits_is_not_taken_for_the_newer(parts, 
     monkeypatch.setattr("hami.node.slice.enforcing.ENFORCE_SECONDS", 0.05)
     parts.hooks.may_end.clear()
     outcome = await prepared(parts, pod)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "takes longer" in outcome.text
     outcome = await a_resize(parts, 3000)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, NotGranted)
     assert "still goes on" in outcome.text
     assert parts.hooks.times("enforce") == 2
     parts.hooks.may_end.set()

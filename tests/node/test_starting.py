@@ -12,7 +12,7 @@ from hami.node.device.threads import Threads
 from hami.node.kubelet.checkpoint import CHECKPOINT
 from hami.node.kubelet.responses import encode
 from hami.node.kubelet.server import CallRefused
-from hami.node.pod.granting import Refused
+from hami.node.pod.granting import NotGranted
 from hami.node.slice.live_slices import LiveSlice
 from hami.node.slice.preparing import Prepared
 from hami.node.start.kubelet_mode import ByKubelet
@@ -31,7 +31,7 @@ class Node:
     def __init__(self, folder, parts) -> None:
         self.folder = folder
         self.parts = parts
-        self.refusals: dict[str, Refused] = {}
+        self.refusals: dict[str, NotGranted] = {}
         self.asked: list[str] = []
         self.reported: list[tuple[str, str]] = []
         self.may_end = asyncio.Event()
@@ -104,7 +104,7 @@ async def refusal(starts, ids=IDS) -> str:
     return str(caught.value)
 
 
-NO, OVER = Refused("no"), Refused("it has ended", ended=True)
+NO, OVER = NotGranted("no"), NotGranted("it has ended", ended=True)
 FOREIGN = {"env": {"X": "y"}}
 
 

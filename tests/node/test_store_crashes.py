@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.limits_page import Limits, read_page
+from hami.node.disk.limits_page import PageLimits, read_page
 from hami.node.disk.store import SliceStore, StoreFailed
 from hami.node.disk.usage_region import empty_region
 
@@ -67,7 +67,7 @@ def tripping(count: int, failure: int | None = None) -> Iterator[Tripwire]:
         yield wire
 
 
-def sample_limits(number: int) -> Limits:
+def sample_limits(number: int) -> PageLimits:
     """Of so many devices that no half of a copy says it all."""
     return some_limits(number, 16)
 
@@ -143,7 +143,7 @@ def is_usable(store: SliceStore) -> None:
     """What kubelet's next attempt does."""
     path = store.create(a_record())
     store.write_limits(ID, sample_limits(3))
-    assert isinstance(read_page((path / "limits").read_bytes()), Limits)
+    assert isinstance(read_page((path / "limits").read_bytes()), PageLimits)
     assert (path / "usage").read_bytes() == empty_region()
     store.remove(ID)
     assert [record.slice_id for record in store.recover()[0] if record.slice_id == ID] == []

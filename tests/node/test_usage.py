@@ -14,14 +14,14 @@ from hami.node.disk.c_layout import SLOT_BYPASS, UsageC
 from hami.node.disk.usage_region import (
     MOST_CHARGED,
     REGION_SIZE,
+    RegionUsage,
     SlotUsage,
-    Usage,
     empty_region,
     parse_usage,
     read_usage,
 )
 
-EMPTY = Usage()
+EMPTY = RegionUsage()
 
 
 def a_region(*slots: tuple[int, dict[str, int], dict[int, int]]) -> bytes:
@@ -43,7 +43,7 @@ def test_a_new_region_has_a_fixed_size_and_nobody_in_it():
 def test_what_processes_charged_is_read():
     fields = {"start_time": 99, "pid_namespace": 4026531836, "generation": 3, "flags": SLOT_BYPASS}
     found = parse_usage(a_region((5, fields, {0: 1 << 30, 15: 7}), (255, {"pid": 8}, {})))
-    assert found == Usage(
+    assert found == RegionUsage(
         slots=(
             SlotUsage(
                 slot=5, pid=7, start_time=99, pid_namespace=4026531836, generation=3, bypass=True,
@@ -92,7 +92,7 @@ def test_what_is_no_region_is_not_read(data, problem):
 def test_nothing_that_a_tenant_writes_is_too_strange(garbage, position):
     data = empty_region()
     found = parse_usage((data[:position] + garbage + data[position:])[:REGION_SIZE])
-    assert isinstance(found, Usage)
+    assert isinstance(found, RegionUsage)
     assert len(found.slots) + found.refused <= 256
     assert all(0 < slot.pid <= 1 << 22 for slot in found.slots)
     assert all(0 <= charge <= MOST_CHARGED for slot in found.slots for charge in slot.charged)

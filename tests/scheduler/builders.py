@@ -35,7 +35,7 @@ from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota.elastic import Options
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.bookings.surroundings import Problem, Surroundings
+from hami.scheduler.bookings.surroundings import Problem, SchedulerDeps
 from hami.signing import Signer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
@@ -175,7 +175,7 @@ class Cluster:
         self.clock = Clock()
         self.problems: list[Problem] = []
         self.signer = signer or Signer.none()
-        around = Surroundings(
+        around = SchedulerDeps(
             clock=self.clock,
             alive=lambda _profile, _node: True,
             signer=lambda: self.signer,

@@ -306,7 +306,7 @@ def test_watching_ends_with_ctrl_c_and_survives_a_scheduler_that_is_away(capsys)
         def look():
             if (error := next(looks)) is not None:
                 raise error
-            return command.ask(api, command.Question())
+            return command.ask(api, command.QuotaQuestion())
 
         slept: list[float] = []
 
@@ -331,7 +331,7 @@ def test_watching_nobody_fails_at_once():
 
 def test_a_terminal_is_redrawn():
     with serving(api_of(lending())) as server:
-        found = command.ask(command.Api(server), command.Question())
+        found = command.ask(command.Api(server), command.QuotaQuestion())
     console = Console(width=100, force_terminal=True, record=True)
 
     def once(_: float) -> None:

@@ -11,7 +11,7 @@ import aiohttp
 
 from hami.scheduler.settings.addresses import Bind
 from hami.scheduler.web.applications import extender_app, public_app
-from hami.scheduler.web.bodies import Limits
+from hami.scheduler.web.bodies import BodyLimits
 from hami.scheduler.web.server import Listener, serving
 from hami.wire.extender import (
     ExtenderBindingResult,
@@ -23,7 +23,7 @@ HERE = Bind(host="127.0.0.1", port=0)
 PLACED = ExtenderFilterResult(node_names=["n1"])
 BOUND = ExtenderBindingResult()
 VETOED = ExtenderPreemptionResult()
-USUAL = Limits()
+USUAL = BodyLimits()
 
 
 @dataclass

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami.scheduler.web import server as servers
-from hami.scheduler.web.bodies import Limits
+from hami.scheduler.web.bodies import BodyLimits
 from hami.wire.extender import (
     ExtenderBindingResult,
     ExtenderFilterResult,
@@ -188,8 +188,8 @@ async def test_no_bytes_at_all_make_the_extender_fail():
         await asyncio.to_thread(never_500)
 
 
-SMALL = Limits(body=1000)
-IMPATIENT = Limits(body_seconds=0.2)
+SMALL = BodyLimits(body=1000)
+IMPATIENT = BodyLimits(body_seconds=0.2)
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
@@ -243,7 +243,7 @@ async def test_a_caller_that_sends_all_of_a_long_body_still_gets_its_answer(chun
 
 async def test_a_body_far_over_the_limit_is_not_waited_for():
     async with (
-        served(an_extender_app(limits=Limits(body=1000))) as url,
+        served(an_extender_app(limits=BodyLimits(body=1000))) as url,
         connected(url) as (reader, writer),
     ):
         writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 4001\r\n\r\n")
@@ -253,7 +253,7 @@ async def test_a_body_far_over_the_limit_is_not_waited_for():
 
 async def test_a_body_without_an_end_is_cut_off():
     async with (
-        served(an_extender_app(limits=Limits(body=1000))) as url,
+        served(an_extender_app(limits=BodyLimits(body=1000))) as url,
         connected(url) as (reader, writer),
     ):
         writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")

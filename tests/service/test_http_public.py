@@ -14,7 +14,7 @@ from hami.domain.errors import ConfigError
 from hami.scheduler.settings.addresses import Bind, address_of, open_socket, parse_bind
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.web.applications import whole_app
-from hami.scheduler.web.bodies import Limits
+from hami.scheduler.web.bodies import BodyLimits
 from hami.scheduler.web.listeners import Served, listeners_of
 from hami.scheduler.web.quota_webhook import PATHS as QUOTA_PATHS
 from hami.scheduler.web.server import Listener, serving
@@ -104,7 +104,7 @@ async def test_no_more_is_held_at_once_than_the_limit_of_all_requests(chunked):
         for _ in range(5):
             yield b" " * 100
 
-    app = a_public_app(Reviewing(ALLOWED), limits=Limits(review=1000, held=1000))
+    app = a_public_app(Reviewing(ALLOWED), limits=BodyLimits(review=1000, held=1000))
     async with served(app) as url, aiohttp.ClientSession(url) as client:
         async with connected(url) as (_, begun):
             begun.write(request("/webhook", b" " * 1000)[:-1])
@@ -126,7 +126,7 @@ async def test_no_more_is_held_at_once_than_the_limit_of_all_requests(chunked):
 
 
 async def test_what_the_webhook_holds_keeps_no_filter_out():
-    limits = Limits(review=1000, held=1000)
+    limits = BodyLimits(review=1000, held=1000)
     app = whole_app(Answering(), Reviewing(ALLOWED), State(), NoMetrics(), limits=limits)
     async with (
         served(app) as url,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hami.node.disk.c_layout import LimitsPageC, ObservedC, ObservedDeviceC
 from hami.node.disk.files import MalformedFile
-from hami.node.disk.limits_page import PAGE_SIZE, DeviceLimit, Limits, Policy, encode, update
-from hami.node.disk.usage_region import Usage, empty_region, read_usage
+from hami.node.disk.limits_page import PAGE_SIZE, DeviceLimit, PageLimits, Policy, encode, update
+from hami.node.disk.usage_region import RegionUsage, empty_region, read_usage
 
 
 def uuid_of(gpu: int) -> str:
@@ -44,7 +44,7 @@ class Slice:
         (path / "usage").write_bytes(empty_region())
         self.observe()
 
-    def _limits(self, memory: tuple[int, ...]) -> Limits:
+    def _limits(self, memory: tuple[int, ...]) -> PageLimits:
         devices = tuple(
             DeviceLimit(
                 uuid=uuid_of(gpu),
@@ -54,7 +54,9 @@ class Slice:
             )
             for gpu, limit in enumerate(memory, start=self._first)
         )
-        return Limits(generation=1, devices=devices, policy=self._policy, priority=self.priority)
+        return PageLimits(
+            generation=1, devices=devices, policy=self._policy, priority=self.priority
+        )
 
     @property
     def cores(self) -> int:
@@ -73,7 +75,7 @@ class Slice:
         finally:
             os.close(fd)
 
-    def usage(self) -> Usage:
+    def usage(self) -> RegionUsage:
         usage = read_usage(self.folder / "usage")
         assert not isinstance(usage, MalformedFile)
         assert usage.refused == 0

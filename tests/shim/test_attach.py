@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.usage_region import Usage, empty_region, read_usage
+from hami.node.disk.usage_region import RegionUsage, empty_region, read_usage
 
 from .builds import Build
 from .memory import OUT_OF_MEMORY, SUCCESS, Program
@@ -62,9 +62,9 @@ def _fits(program: Program, mib: int) -> bool:
     )
 
 
-def _usage(path: Path) -> Usage:
+def _usage(path: Path) -> RegionUsage:
     usage = read_usage(path)
-    assert isinstance(usage, Usage)
+    assert isinstance(usage, RegionUsage)
     return usage
 
 

@@ -23,7 +23,7 @@ from hami.node.disk.limits_page import PAGE_SIZE
 from hami.node.disk.usage_region import (
     MOST_CHARGED,
     REGION_SIZE,
-    Usage,
+    RegionUsage,
     empty_region,
     parse_usage,
     read_usage,
@@ -267,7 +267,7 @@ def test_a_scribbled_region_gives_no_more_than_the_limit(
             program.give(way)
         assert neighbour.take("cuMemCreate", GRANULE) == (OUT_OF_MEMORY, LIMIT // GRANULE)
         before = time.monotonic()
-        assert isinstance(read_usage(a.region), Usage | MalformedFile)
+        assert isinstance(read_usage(a.region), RegionUsage | MalformedFile)
         assert time.monotonic() - before < 1
     assert (a.peak(), b.peak()) == (a.peak(), 62 * MIB)
     assert a.peak() <= LIMIT
@@ -408,7 +408,7 @@ def test_locks_that_a_tenant_holds_block_nobody_outside(tenant: Callable[..., St
         wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, wanted)
         before = time.monotonic()
-        assert read_usage(a.region) == Usage()
+        assert read_usage(a.region) == RegionUsage()
         with a.starts(**CHEAP) as program:
             program.does("init")
             assert program.call("device", 0) == OUT_OF_MEMORY
@@ -429,7 +429,7 @@ def test_the_reader_beside_a_scribbler(shim: Build, tenant: Callable[..., StormT
             found = read_usage(a.region)
             assert time.monotonic() - started < 0.5
             read += 1
-            if isinstance(found, Usage):
+            if isinstance(found, RegionUsage):
                 slots += len(found.slots)
                 assert len(found.slots) + found.refused <= 256
                 for slot in found.slots:
@@ -482,6 +482,6 @@ def test_any_region_is_parsed_or_refused(writes: list[tuple[int, int]], length: 
     found = parse_usage(bytes(data)[:length] + bytes(max(0, length - len(data))))
     if length < REGION_SIZE:
         assert isinstance(found, MalformedFile)
-    if isinstance(found, Usage):
+    if isinstance(found, RegionUsage):
         assert len(found.slots) + found.refused <= 256
         assert all(0 <= one <= MOST_CHARGED for slot in found.slots for one in slot.charged)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.wire.codecs import (
-    Deleted,
+    GivenUp,
     Reported,
     Requesting,
-    Unknown,
+    Unintelligible,
     decode_handshake,
     encode_reported,
     encode_requesting,
@@ -36,9 +36,9 @@ AT_TEN = datetime.fromisoformat("2025-09-26 10:00:00")
         pytest.param("Reported 2025-09-26 10:00:00.1 +0800 CST m=+0.5",
                      Reported("2025-09-26 10:00:00.1 +0800 CST m=+0.5"), id="a plugin lives"),
         pytest.param("Reported", Reported(""), id="a plugin lives at no time"),
-        pytest.param("Deleted_2025-09-26 10:00:00", Deleted(), id="given up by an old scheduler"),
-        pytest.param("", Unknown(""), id="nothing"),
-        pytest.param("hello", Unknown("hello"), id="something else"),
+        pytest.param("Deleted_2025-09-26 10:00:00", GivenUp(), id="given up by an old scheduler"),
+        pytest.param("", Unintelligible(""), id="nothing"),
+        pytest.param("hello", Unintelligible("hello"), id="something else"),
     ],
 )  # fmt: skip
 def test_reads(text, handshake):
@@ -65,7 +65,7 @@ def test_what_is_asked_reads_back_alike(now):
 
 @given(st.text() | st.from_regex(r"Requesting_\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
 def test_no_text_raises(text):
-    assert isinstance(decode_handshake(text), Requesting | Reported | Deleted | Unknown)
+    assert isinstance(decode_handshake(text), Requesting | Reported | GivenUp | Unintelligible)
 
 
 @pytest.mark.parametrize("zone", [None, UTC, timezone(timedelta(hours=8))])

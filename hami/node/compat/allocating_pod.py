@@ -30,7 +30,7 @@ _PHASES = frozenset({"allocating", "success"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class NextContainer:
     """The first container whose devices nobody has taken off the list; ``slot`` is its place."""
 
     slot: int
@@ -51,7 +51,7 @@ class Pending:
     """The pod being served, and the lock's text when it was found (empty: there was none)."""
 
     pod: NodePod
-    waiting: Waiting
+    waiting: NextContainer
     lock: str
 
 
@@ -64,7 +64,7 @@ class NonePending:
     lock: str = ""
 
 
-def waiting_container(pod: Pod, vendor: VendorCalls) -> Waiting | NothingWaits | str:
+def waiting_container(pod: Pod, vendor: VendorCalls) -> NextContainer | NothingWaits | str:
     """Which container comes next; a text says what is wrong with the list."""
     profile = vendor.profile
     key = profile.pod_annotations.to_allocate
@@ -85,7 +85,7 @@ def waiting_container(pod: Pod, vendor: VendorCalls) -> Waiting | NothingWaits |
         regular = len(containers) - init
         return f"container index {slot} out of range (init={init}, regular={regular})"
     container, kind = containers[owner]
-    return Waiting(slot=slot, container=container.name, kind=kind, grants=slots[slot])
+    return NextContainer(slot=slot, container=container.name, kind=kind, grants=slots[slot])
 
 
 def _before(slots: Slots, slot: int, pod: Pod, profile: VendorProfile) -> Slots:
@@ -187,9 +187,9 @@ def _chosen(
     for pod in pods:
         waiting = waiting_container(pod, vendor)
         match waiting:
-            case Waiting() if len(waiting.grants) == count:
+            case NextContainer() if len(waiting.grants) == count:
                 return Pending(pod=pod, waiting=waiting, lock=lock)
-            case Waiting():
+            case NextContainer():
                 problem = (
                     f"container {waiting.container}: device number not matched: kubelet allocates "
                     f"{count}, the scheduler gave {len(waiting.grants)}"

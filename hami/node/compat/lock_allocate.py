@@ -22,8 +22,8 @@ from hami.node.compat.lock_slices import make_locked
 from hami.node.compat.lock_writes import LockedWrites, patiently
 from hami.node.kubelet.server import CallRefused
 from hami.node.kubelet.tokens import device_of
-from hami.node.pod.granting import Granted, Refused
-from hami.node.slice.agent_context import Surroundings
+from hami.node.pod.granting import Granted, NotGranted
+from hami.node.slice.agent_context import AgentContext
 from hami.node.start.allocate import SLICE_ID_BYTES
 from hami.node.start.pre_start import Starts
 
@@ -40,7 +40,7 @@ class LockedCalls:
         self,
         client: KubeClient,
         node: str,
-        around: Surroundings,
+        around: AgentContext,
         writes: LockedWrites,
         starts: Starts,
         *,
@@ -127,7 +127,7 @@ class LockedCalls:
     async def _served(self, found: Pending, ids: frozenset[str]) -> ContainerEdits:
         slice_id = secrets.token_hex(SLICE_ID_BYTES)
         made = await self._made(slice_id, found)
-        if isinstance(made, Refused):
+        if isinstance(made, NotGranted):
             raise CallRefused(made.text)
         try:
             written = await self._writes.take_off(found, made.pod_annotations)
@@ -141,13 +141,13 @@ class LockedCalls:
         # kubelet keeps it beside pod and container, and that is how the owner is verified.
         return replace(made, annotations={**made.annotations, self._around.kind: slice_id})
 
-    async def _made(self, slice_id: str, found: Pending) -> ContainerEdits | Refused:
+    async def _made(self, slice_id: str, found: Pending) -> ContainerEdits | NotGranted:
         pod, waiting = found.pod, found.waiting
         granted = self._around.granting.granted(pod, waiting.container)
-        if isinstance(granted, Refused):
+        if isinstance(granted, NotGranted):
             return granted
         if problem := _another_list(granted, found):
-            return Refused(f"pod {pod.full_name}, container {waiting.container}: {problem}")
+            return NotGranted(f"pod {pod.full_name}, container {waiting.container}: {problem}")
         return await make_locked(slice_id, granted, self._around)
 
 

@@ -11,12 +11,12 @@ from hami.kube.client import KubeClient
 from hami.node.compat.lock_allocate import LockedCalls
 from hami.node.compat.lock_slices import start_locked
 from hami.node.compat.lock_writes import LockedWrites
-from hami.node.kubelet.checkpoint import Entry, named_slices
+from hami.node.kubelet.checkpoint import CheckpointEntry, named_slices
 from hami.node.kubelet.tokens import Token, lock_tokens
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.other_agents import start_foreign
 from hami.node.slice.preparing import Outcome
-from hami.node.start.pre_start import Reports, Starts
+from hami.node.start.pre_start import StartReports, Starts
 
 PREFERRED = "enablegetpreferredallocation"
 NUMA = "enablenumatopology"
@@ -27,9 +27,9 @@ class ByLock:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: AgentContext,
         folder: Path,
-        reports: Reports,
+        reports: StartReports,
         client: KubeClient,
         node: str,
         profiles: Sequence[VendorProfile],
@@ -74,10 +74,10 @@ class ByLock:
         await self.calls.close()
         await self.starts.close()
 
-    async def _prepare(self, entry: Entry) -> Outcome:
+    async def _prepare(self, entry: CheckpointEntry) -> Outcome:
         return await start_locked(entry, self._around)
 
-    async def _foreign(self, entry: Entry) -> Outcome:
+    async def _foreign(self, entry: CheckpointEntry) -> Outcome:
         return await start_foreign(entry, self._around)
 
     def _says(self, key: str) -> bool:

@@ -16,10 +16,10 @@ from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
 from hami.node.disk.store import StoreFailed
-from hami.node.kubelet.checkpoint import Entry
-from hami.node.pod.granting import Granted, Refused
+from hami.node.kubelet.checkpoint import CheckpointEntry
+from hami.node.pod.granting import Granted, NotGranted
 from hami.node.pod.pods import NoPod
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.container import page_limits
 from hami.node.slice.enforcing import enforced
 from hami.node.slice.live_slices import LiveSlice, new_record, to_enforce
@@ -28,8 +28,8 @@ from hami.vendors.boundary import VendorFailed
 
 
 async def make_locked(
-    slice_id: str, granted: Granted, around: Surroundings
-) -> ContainerEdits | Refused:
+    slice_id: str, granted: Granted, around: AgentContext
+) -> ContainerEdits | NotGranted:
     """Enforce it, for the first time or before another start of its container."""
     known = around.slices.get(slice_id)
     record = (
@@ -53,12 +53,12 @@ async def make_locked(
             record = msgspec.structs.replace(record, state="enforced")
             await around.disk.run(around.store.save, record)
     except (StoreFailed, VendorFailed, TooLate) as error:
-        return Refused(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
+        return NotGranted(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
     around.slices.put(LiveSlice(record, granted))
     return edits
 
 
-async def start_locked(entry: Entry, around: Surroundings) -> Prepared | Refused:
+async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:
     """Whether the container of kubelet's record is the one that its slice was made for.
 
     HAMi's protocol guesses the pod at Allocate. Had it guessed wrong, because a lock expired, this
@@ -75,14 +75,14 @@ async def start_locked(entry: Entry, around: Surroundings) -> Prepared | Refused
     who = f"pod {whose}, container {entry.container}"
     over = found.finished if isinstance(found, Pod) else found.ended
     if known is None:
-        return Refused(
+        return NotGranted(
             f"{who}: the record of its slice {shortened(slice_id)} is lost, so nobody can say for "
             "whom its devices were allocated; delete the pod, so that it is made anew",
             ended=over,
         )
     record = known.record
     if (record.pod.uid, record.container) != (entry.pod_uid, entry.container):
-        return Refused(
+        return NotGranted(
             f"{who}: kubelet gave it the devices that were allocated for pod "
             f"{record.pod.full_name}, container {record.container}: the node lock had expired or "
             "was removed; delete both pods, so that they are made anew",
@@ -91,20 +91,22 @@ async def start_locked(entry: Entry, around: Surroundings) -> Prepared | Refused
     if isinstance(found, NoPod):
         if not found.certain and record.state == "enforced":
             return Prepared(known.granted, None)
-        return Refused(f"container {entry.container}: {found.problem}", ended=over)
+        return NotGranted(f"container {entry.container}: {found.problem}", ended=over)
     if found.finished:
-        return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
+        return NotGranted(
+            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
+        )
     granted = around.granting.granted(found, entry.container)
-    if isinstance(granted, Refused):
+    if isinstance(granted, NotGranted):
         return granted
     had, has = _devices(known.granted), _devices(granted)
     if had != has:
-        return Refused(
+        return NotGranted(
             f"{who}: it was started with {', '.join(had)}, its allocation now gives it "
             f"{', '.join(has)}; delete the pod, so that it is made anew"
         )
     edits = await make_locked(slice_id, granted, around)
-    return edits if isinstance(edits, Refused) else Prepared(granted, edits)
+    return edits if isinstance(edits, NotGranted) else Prepared(granted, edits)
 
 
 async def _nothing(_pods: Collection[PodUid]) -> None:

@@ -67,7 +67,7 @@ class DeviceLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PageLimits:
     """``generation`` is the allocation's, 0 if unsigned; ``devices`` in the container's order."""
 
     generation: int
@@ -76,7 +76,7 @@ class Limits:
     policy: Policy = "default"
 
 
-def encode(limits: Limits) -> bytes:
+def encode(limits: PageLimits) -> bytes:
     """A new page that says ``limits``.
 
     Raises:
@@ -89,14 +89,14 @@ def encode(limits: Limits) -> bytes:
     return bytes(page)
 
 
-def read_page(data: bytes) -> Limits | MalformedFile:
+def read_page(data: bytes) -> PageLimits | MalformedFile:
     """What a page says to a container that reads it now."""
     used = _copy_in_use(data)
     return used if isinstance(used, MalformedFile) else _limits(used)
 
 
 def update(
-    fd: int, limits: Limits, pwrite: Callable[[int, bytes, int], int] | None = None
+    fd: int, limits: PageLimits, pwrite: Callable[[int, bytes, int], int] | None = None
 ) -> Literal["same", "updated"] | MalformedFile:
     """Make the page in the file behind ``fd`` say ``limits``; there is one such writer at a time.
 
@@ -134,7 +134,7 @@ def checksum(copy: bytes) -> int:
     return total
 
 
-def _copy(limits: Limits, *, revision: int) -> LimitsC:
+def _copy(limits: PageLimits, *, revision: int) -> LimitsC:
     if len(limits.devices) > MAX_DEVICES:
         raise LimitsUnfit(
             f"{len(limits.devices)} devices in one container: a limits page has room for "
@@ -211,8 +211,8 @@ def _is_text(copy: LimitsC, index: int) -> bool:
         return False
 
 
-def _limits(copy: LimitsC) -> Limits:
-    return Limits(
+def _limits(copy: LimitsC) -> PageLimits:
+    return PageLimits(
         generation=copy.generation,
         priority=copy.priority,
         policy=_POLICIES[copy.policy],

@@ -147,7 +147,7 @@ class SliceStore:
             write_whole(folder, _META, data, 0o600)
 
     def write_limits(
-        self, slice_id: str, limits: page.Limits
+        self, slice_id: str, limits: page.PageLimits
     ) -> Literal["new", "same", "updated", "replaced"]:
         """Make the page say ``limits``; in place, so that what runs with it sees them at once.
 
@@ -302,7 +302,7 @@ class SliceStore:
                 write_whole(inner, _USAGE, empty_region(), 0o666, prepare=self._label)
             link_whole(folder, _USAGE, f"{_REGION}/{_USAGE}")
 
-    def _write_page(self, slice_id: str, folder: int, limits: page.Limits) -> None:
+    def _write_page(self, slice_id: str, folder: int, limits: page.PageLimits) -> None:
         write_whole(folder, _LIMITS, page.encode(limits), 0o444, prepare=self._label)
         self._pages.opened(slice_id, folder)
 

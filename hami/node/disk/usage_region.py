@@ -61,7 +61,7 @@ class SlotUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class RegionUsage:
     """Every slot that was ever used; ``refused`` counts those whose fields make no sense."""
 
     slots: tuple[SlotUsage, ...] = ()
@@ -76,7 +76,7 @@ def empty_region() -> bytes:
     return bytes(region)
 
 
-def read_usage(path: Path) -> Usage | MalformedFile:
+def read_usage(path: Path) -> RegionUsage | MalformedFile:
     """What the processes of a container have charged.
 
     ``path`` may be the symbolic link that the store makes; the file itself must be a regular one.
@@ -93,7 +93,7 @@ def read_usage(path: Path) -> Usage | MalformedFile:
         os.close(fd)
 
 
-def parse_usage(data: bytes) -> Usage | MalformedFile:
+def parse_usage(data: bytes) -> RegionUsage | MalformedFile:
     """The region in ``data``; what follows it is not looked at."""
     if len(data) < REGION_SIZE:
         return _malformed("", f"has {len(data)} bytes instead of {REGION_SIZE}")
@@ -113,7 +113,7 @@ def parse_usage(data: bytes) -> Usage | MalformedFile:
             slots.append(_slot_usage(number, slot, charged))
         else:
             refused += 1
-    return Usage(slots=tuple(slots), refused=refused)
+    return RegionUsage(slots=tuple(slots), refused=refused)
 
 
 def _makes_sense(slot: SlotC, charged: tuple[int, ...]) -> bool:

@@ -28,7 +28,7 @@ Report = Callable[[Malformed], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CheckpointEntry:
     """One container's ids of one resource, with our answer to the Allocate that gave them."""
 
     pod_uid: PodUid
@@ -77,7 +77,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 def read_checkpoint(
     folder: Path, report: Report = lambda _problem: None
-) -> tuple[Entry, ...] | Malformed:
+) -> tuple[CheckpointEntry, ...] | Malformed:
     """The checkpoint in ``folder``; of a file that is not there (yet), no entries."""
     match _content(folder):
         case None:
@@ -124,7 +124,7 @@ def named_slices(folder: Path, cdi_kind: str) -> set[str] | Malformed:
 
 def parse_checkpoint(
     data: bytes, report: Report = lambda _problem: None
-) -> tuple[Entry, ...] | Malformed:
+) -> tuple[CheckpointEntry, ...] | Malformed:
     """The entries of all resources, in the file's order.
 
     An entry that cannot be read is left out and goes to ``report``. One whose answer alone cannot
@@ -148,7 +148,7 @@ def parse_checkpoint(
             report(_malformed(f"{where} of pod {entry.pod_uid}", entry.answer or "", edits))
             edits = ContainerEdits()
         found.append(
-            Entry(
+            CheckpointEntry(
                 pod_uid=PodUid(entry.pod_uid),
                 container=entry.container,
                 resource=entry.resource,

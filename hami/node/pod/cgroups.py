@@ -31,7 +31,7 @@ _GONE = frozenset({errno.ENOENT, errno.ENODEV})
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class CgroupUnreadable:
     """Nobody can say what runs; ``problem`` is for people."""
 
     problem: str
@@ -54,7 +54,7 @@ class PodCgroups:
         if not uids:
             return frozenset()
         pods = self._pods()
-        if isinstance(pods, Unreadable):
+        if isinstance(pods, CgroupUnreadable):
             self._tell({pods.problem})
             return frozenset(uids)
         problems: set[str] = set()
@@ -62,14 +62,14 @@ class PodCgroups:
         for uid in uids:
             for folder in pods.get(_plain(uid), ()):
                 populated = _populated(folder)
-                if isinstance(populated, Unreadable):
+                if isinstance(populated, CgroupUnreadable):
                     problems.add(f"pod {uid} counts as running: {populated.problem}")
                 if populated:
                     busy.add(uid)
         self._tell(problems)
         return frozenset(busy)
 
-    def pids(self, uid: PodUid, container_id: str = "") -> frozenset[int] | Unreadable:
+    def pids(self, uid: PodUid, container_id: str = "") -> frozenset[int] | CgroupUnreadable:
         """The processes of a pod, or of one container of it; none for one that is not there.
 
         ``container_id`` is the runtime's, without its ``containerd://``.
@@ -77,46 +77,46 @@ class PodCgroups:
         [found] = self.pids_of([(uid, container_id)])
         return found
 
-    def all_pids(self) -> frozenset[int] | Unreadable:
+    def all_pids(self) -> frozenset[int] | CgroupUnreadable:
         """The processes of all pods."""
         pods = self._pods()
-        if isinstance(pods, Unreadable):
+        if isinstance(pods, CgroupUnreadable):
             return pods
         found: set[int] = set()
         for uid in pods:
             of_pod = self._pids(pods, PodUid(uid), "")
-            if isinstance(of_pod, Unreadable):
+            if isinstance(of_pod, CgroupUnreadable):
                 return of_pod
             found |= of_pod
         return frozenset(found)
 
     def pids_of(
         self, containers: Sequence[tuple[PodUid, str]]
-    ) -> list[frozenset[int] | Unreadable]:
+    ) -> list[frozenset[int] | CgroupUnreadable]:
         """The same for many, in their order, with one look at the tree of pods."""
         pods = self._pods()
-        if isinstance(pods, Unreadable):
+        if isinstance(pods, CgroupUnreadable):
             return [pods] * len(containers)
         return [self._pids(pods, uid, container_id) for uid, container_id in containers]
 
     def _pids(
         self, pods: Mapping[str, Sequence[Path]], uid: PodUid, container_id: str
-    ) -> frozenset[int] | Unreadable:
+    ) -> frozenset[int] | CgroupUnreadable:
         found: set[int] = set()
         for folder in pods.get(_plain(uid), ()):
             try:
                 for inner in _containers(folder, container_id) if container_id else (folder,):
                     found.update(_processes(inner))
             except OSError as error:
-                return Unreadable(_text(folder, error))
+                return CgroupUnreadable(_text(folder, error))
         if 0 in found:
             # The kernel's word for a process that our own PID namespace does not show.
-            return Unreadable(
+            return CgroupUnreadable(
                 f"processes of pod {uid} have no number here: run the agent with hostPID: true"
             )
         return frozenset(found)
 
-    def _pods(self) -> dict[str, list[Path]] | Unreadable:
+    def _pods(self) -> dict[str, list[Path]] | CgroupUnreadable:
         """Every pod's cgroups by its uid, in one pass over ``kubepods``."""
         try:
             try:
@@ -125,9 +125,9 @@ class PodCgroups:
                 # kubelet made its tree anew, or it was made after we looked.
                 return _listed(self._look())
         except OSError as error:
-            return Unreadable(_text(self._root, error))
+            return CgroupUnreadable(_text(self._root, error))
         except _NothingThereError:
-            return Unreadable(
+            return CgroupUnreadable(
                 f"{self._root} has no cgroup kubepods: mount the host's /sys/fs/cgroup there, or "
                 "name where it is with --cgroup-root; until then no slice is released"
             )
@@ -188,7 +188,7 @@ def _containers(pod: Path, container_id: str) -> Iterator[Path]:
             yield folder
 
 
-def _populated(pod: Path) -> bool | Unreadable:
+def _populated(pod: Path) -> bool | CgroupUnreadable:
     try:
         for line in (pod / "cgroup.events").read_text().splitlines():
             if line.startswith("populated "):
@@ -196,11 +196,11 @@ def _populated(pod: Path) -> bool | Unreadable:
     except FileNotFoundError:
         pass  # cgroup v1 has no such file; nor has a cgroup that is gone
     except OSError as error:
-        return error.errno not in _GONE and Unreadable(_text(pod, error))
+        return error.errno not in _GONE and CgroupUnreadable(_text(pod, error))
     try:
         return any(True for _ in _processes(pod))
     except OSError as error:
-        return Unreadable(_text(pod, error))
+        return CgroupUnreadable(_text(pod, error))
 
 
 def _processes(folder: Path) -> Iterator[int]:

@@ -17,7 +17,7 @@ from hami.wire import keys
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotGranted:
     """The container must not start; ``text`` names pod, container and cause, for people.
 
     ``ended``: its pod is gone or has ended, so that nothing of it starts, whatever is answered.
@@ -65,29 +65,29 @@ class Granting:
         self._accept_unsigned = accept_unsigned
         self._highest: dict[str, int] = {}
 
-    def granted(self, pod: Pod, container: str) -> Granted | Refused:
+    def granted(self, pod: Pod, container: str) -> Granted | NotGranted:
         """The grants of this container; costs one signature, about 150 µs."""
         who = f"pod {pod.full_name}, container {container}"
         if pod.spec.node_name != self._node:
-            return Refused(f"{who}: is bound to node {pod.spec.node_name!r}, not {self._node}")
+            return NotGranted(f"{who}: is bound to node {pod.spec.node_name!r}, not {self._node}")
         account = account_of(pod, self._vendors)
         if account is None:
-            return Refused(f"{who}: its pod asks for no device of a vendor that is known here")
+            return NotGranted(f"{who}: its pod asks for no device of a vendor that is known here")
         if account.problems:
-            return Refused(f"{who}: {'; '.join(account.problems)}")
+            return NotGranted(f"{who}: {'; '.join(account.problems)}")
         if (escape := escape_of(pod, self._vendors)) is not None:
-            return Refused(f"{who}: {escape}: its pod may have no slice")
+            return NotGranted(f"{who}: {escape}: its pod may have no slice")
         generation = self._generation(pod, account.allocation)
         if isinstance(generation, str):
-            return Refused(f"{who}: {generation}")
+            return NotGranted(f"{who}: {generation}")
         return self._of(pod, container, account.allocation, generation)
 
-    def recovered(self, pod: Pod, container: str, generation: int) -> Granted | Refused:
+    def recovered(self, pod: Pod, container: str, generation: int) -> Granted | NotGranted:
         """What was granted before a restart, as the disk says; it was verified then."""
         account = account_of(pod, self._vendors)
         if account is None or account.problems:
             problems = "; ".join(account.problems) if account else "it asks for no device"
-            return Refused(f"pod {pod.full_name}, container {container}: {problems}")
+            return NotGranted(f"pod {pod.full_name}, container {container}: {problems}")
         self.saw(pod, generation)
         return self._of(pod, container, account.allocation, generation)
 
@@ -101,7 +101,7 @@ class Granting:
 
     def _of(
         self, pod: Pod, container: str, allocation: PodAllocation, generation: int
-    ) -> Granted | Refused:
+    ) -> Granted | NotGranted:
         for held in allocation.containers:
             grants = tuple(g for g in held.grants if g.vendor == self._vendor)
             if held.name == container and grants:
@@ -113,7 +113,7 @@ class Granting:
                     allocation=allocation,
                     generation=generation,
                 )
-        return Refused(
+        return NotGranted(
             f"pod {pod.full_name}, container {container}: the allocation of its pod gives this "
             f"container nothing of {self._vendor}"
         )

@@ -84,7 +84,7 @@ class NoPod:
         return self.certain and not self.static
 
 
-class Listener(Protocol):
+class PodListener(Protocol):
     """Told of every change, on the loop; must not block."""
 
     def pod_changed(self, pod: NodePod) -> None: ...
@@ -111,7 +111,7 @@ class NodePods:
         self._static: dict[str, NodePod] = {}
         self._arrived: dict[PodUid, asyncio.Event] = {}
         self._ahead: dict[PodUid, float] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[PodListener] = []
         self._informer = Informer(
             client, NODE_PODS, self, field_selector=self._selector, on_problem=on_problem
         )
@@ -120,7 +120,7 @@ class NodePods:
     def synced(self) -> asyncio.Event:
         return self._informer.synced
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: PodListener) -> None:
         self._listeners.append(listener)
 
     async def run(self) -> None:

@@ -17,11 +17,11 @@ import structlog
 
 from hami.domain.errors import Malformed
 from hami.domain.units import PodUid
-from hami.node.kubelet.checkpoint import Entry
-from hami.node.pod.granting import Refused
+from hami.node.kubelet.checkpoint import CheckpointEntry
+from hami.node.pod.granting import NotGranted
 from hami.node.pod.pods import NodeContainerStatus, NodePod
 from hami.node.running.slice_seen import Fine, Foreign, Looking, Running, Seen, Unclear, Without
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice
 from hami.node.slice.other_agents import STARTED
 
@@ -37,10 +37,10 @@ class MountCheck:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: AgentContext,
         *,
         proc: Path,
-        entries: Callable[[], Sequence[Entry] | Malformed],
+        entries: Callable[[], Sequence[CheckpointEntry] | Malformed],
         stop: Callable[[], bool],
         every: float = EVERY,
     ) -> None:
@@ -131,7 +131,7 @@ class MountCheck:
         if not isinstance(seen[status.container_id], Unclear):
             return None
         granted = self._around.granting.granted(pod, status.name)
-        if isinstance(granted, Refused):
+        if isinstance(granted, NotGranted):
             seen[status.container_id] = Fine()  # nothing of ours is its
             return None
         return Running(

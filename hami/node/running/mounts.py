@@ -39,7 +39,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class MountUnclear:
     """Nobody can say: the process has ended, or may not be looked at."""
 
     problem: str
@@ -47,7 +47,7 @@ class Unknown:
 
 def slice_mount(
     pid: int, target: PurePosixPath, expected: Path, *, proc: Path = Path("/proc")
-) -> Mounted | Missing | Unknown:
+) -> Mounted | Missing | MountUnclear:
     """Whether the process sees the file ``expected`` of ours, mounted at its path ``target``."""
     try:
         mounted = mounts_on(_table(pid, proc), target)
@@ -63,7 +63,7 @@ def slice_mount(
     try:
         ours = expected.stat()
     except OSError as error:
-        return Unknown(f"cannot read {expected}: {error.strerror}")
+        return MountUnclear(f"cannot read {expected}: {error.strerror}")
     try:
         folder = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
@@ -85,7 +85,7 @@ def slice_mount(
 
 def mounted_slice(
     pid: int, target: PurePosixPath, vendor: str, *, proc: Path = Path("/proc")
-) -> bool | Unknown:
+) -> bool | MountUnclear:
     """Whether it has any slice of the vendor's at ``target``, by its mount table alone."""
     try:
         root = mounts_on(_table(pid, proc), target).get(str(target), "")
@@ -155,8 +155,8 @@ def _without_links(
         os.close(folder)
 
 
-def _unknown(pid: int, error: OSError) -> Unknown:
+def _unknown(pid: int, error: OSError) -> MountUnclear:
     if error.errno in _ENDED:
-        return Unknown(f"process {pid} has ended")
+        return MountUnclear(f"process {pid} has ended")
     advice = "; allow the agent SYS_PTRACE" if isinstance(error, PermissionError) else ""
-    return Unknown(f"cannot look at process {pid}: {error.strerror}{advice}")
+    return MountUnclear(f"cannot look at process {pid}: {error.strerror}{advice}")

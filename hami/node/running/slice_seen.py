@@ -15,11 +15,18 @@ from pathlib import Path, PurePosixPath
 from hami.domain.errors import Malformed
 from hami.domain.slices import SEEN_AT
 from hami.domain.units import DeviceId, VendorKey
-from hami.node.kubelet.checkpoint import Entry
-from hami.node.pod.cgroups import PodCgroups, Unreadable
+from hami.node.kubelet.checkpoint import CheckpointEntry
+from hami.node.pod.cgroups import CgroupUnreadable, PodCgroups
 from hami.node.pod.granting import Granted
 from hami.node.pod.pods import NodePod
-from hami.node.running.mounts import Missing, Mounted, Unknown, mounted_slice, mounting, slice_mount
+from hami.node.running.mounts import (
+    Missing,
+    Mounted,
+    MountUnclear,
+    mounted_slice,
+    mounting,
+    slice_mount,
+)
 from hami.node.slice.container import seen_limits
 from hami.node.slice.other_agents import other_devices
 
@@ -81,7 +88,7 @@ class Looking:
     kind: str
     proc: Path
     cgroups: PodCgroups
-    entries: Callable[[], Sequence[Entry] | Malformed]
+    entries: Callable[[], Sequence[CheckpointEntry] | Malformed]
 
     def seen(
         self, containers: Sequence[Running], known: Collection[DeviceId], *, stop: bool
@@ -93,7 +100,7 @@ class Looking:
         entries = cache(self.entries)
         answers: list[Seen] = []
         for container, found in zip(containers, pids, strict=True):
-            if isinstance(found, Unreadable) or not found:
+            if isinstance(found, CgroupUnreadable) or not found:
                 answers.append(Unclear())
                 continue
             seen = (
@@ -112,7 +119,7 @@ class Looking:
                 return Fine()
             case Missing() as missing:
                 return Without(missing.problem, _advice(missing, had_it=had_it))
-            case Unknown():
+            case MountUnclear():
                 return Unclear()
 
     def _without(
@@ -120,11 +127,11 @@ class Looking:
         pid: int,
         container: Running,
         known: Collection[DeviceId],
-        entries: Callable[[], Sequence[Entry] | Malformed],
+        entries: Callable[[], Sequence[CheckpointEntry] | Malformed],
     ) -> Seen:
         """One whose slice nobody here has made. It may have one whose record was lost."""
         has = mounted_slice(pid, self._seen_at, self.vendor.lower(), proc=self.proc)
-        if isinstance(has, Unknown):
+        if isinstance(has, MountUnclear):
             return Unclear()
         if has:
             return Fine()
@@ -150,7 +157,7 @@ def slices_in_use(
 ) -> set[str]:
     """Those of these slices of which a pod's process has a file; all, where nobody can say."""
     pids = cgroups.all_pids() if ids else frozenset()
-    if isinstance(pids, Unreadable):
+    if isinstance(pids, CgroupUnreadable):
         return set(ids)
     folders = {f"{vendor.lower()}/{id}": id for id in ids}
     return {folders[found] for found in mounting(pids, folders, proc=proc)}

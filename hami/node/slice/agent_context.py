@@ -21,7 +21,7 @@ from hami.vendors.boundary import Vendor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class AgentContext:
     """``kind`` is the CDI kind of the vendor's slices; the callables tell the state of now.
 
     ``hooks`` are the threads of the vendor's hooks, ``pages`` those that may wait for a tenant, and

@@ -10,7 +10,7 @@ from hami.domain.devices import Grant
 from hami.domain.objects import Container, Metadata, Pod, PodSpec, Resources
 from hami.domain.slices import SEEN_AT, ContainerEdits, Mount, PageSettings
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
-from hami.node.disk.limits_page import DeviceLimit, Limits
+from hami.node.disk.limits_page import DeviceLimit, PageLimits
 from hami.node.pod.granting import Granted
 
 SLICE_ID = "HAMI_SLICE_ID"
@@ -37,7 +37,7 @@ def with_page(
     return replace(edits, env={**edits.env, SLICE_ID: slice_id}, mounts=(*theirs, *pages))
 
 
-def page_limits(granted: Granted, settings: PageSettings) -> Limits:
+def page_limits(granted: Granted, settings: PageSettings) -> PageLimits:
     """The limits page of these grants, in the order in which the container sees its devices.
 
     A device that was granted twice is one device with the limits of both.
@@ -45,7 +45,7 @@ def page_limits(granted: Granted, settings: PageSettings) -> Limits:
     held: dict[DeviceId, list[Grant]] = {}
     for grant in granted.grants:
         held.setdefault(grant.device_id, []).append(grant)
-    return Limits(
+    return PageLimits(
         generation=granted.generation,
         priority=settings.priority,
         policy=settings.policy,

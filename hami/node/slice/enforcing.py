@@ -16,7 +16,7 @@ from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import as_slice
 
 ENFORCE_SECONDS = 20.0
@@ -28,7 +28,7 @@ FIRST_RETRY = 1.0
 ENFORCE, RECONCILE = "hami_enforce", "hami_reconcile"
 
 
-async def enforced(slice: Slice, generation: int, around: Surroundings) -> ContainerEdits:
+async def enforced(slice: Slice, generation: int, around: AgentContext) -> ContainerEdits:
     """The edits of this slice.
 
     Raises:
@@ -44,7 +44,7 @@ async def enforced(slice: Slice, generation: int, around: Surroundings) -> Conta
     return await hooks.call(key, ENFORCE_SECONDS, around.vendor.enforce, slice, around.config())
 
 
-async def reconcile(around: Surroundings, damaged: Sequence[str]) -> None:
+async def reconcile(around: AgentContext, damaged: Sequence[str]) -> None:
     """Again and again, until cancelled; sooner after a failure.
 
     ``damaged`` slices are named too: their containers may run, though nobody knows with what.
@@ -61,7 +61,7 @@ async def reconcile(around: Surroundings, damaged: Sequence[str]) -> None:
         await asyncio.sleep(delay)
 
 
-async def _reconciled(around: Surroundings, damaged: Sequence[str]) -> str:
+async def _reconciled(around: AgentContext, damaged: Sequence[str]) -> str:
     """What went wrong; empty when nothing did."""
     live = [as_slice(one, around.store.state_dir(one.id)) for one in around.slices]
     known = {slice.id for slice in live}
@@ -75,7 +75,7 @@ async def _reconciled(around: Surroundings, damaged: Sequence[str]) -> str:
     return ""
 
 
-def _unknown(slice_id: str, around: Surroundings) -> Slice:
+def _unknown(slice_id: str, around: AgentContext) -> Slice:
     """As much as is known of one whose record cannot be read."""
     return Slice(
         id=slice_id,

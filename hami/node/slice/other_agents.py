@@ -10,27 +10,29 @@ from collections.abc import Collection, Iterable
 
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId
-from hami.node.kubelet.checkpoint import Entry
-from hami.node.pod.granting import Granted, Refused
+from hami.node.kubelet.checkpoint import CheckpointEntry
+from hami.node.pod.granting import Granted, NotGranted
 from hami.node.pod.pods import NoPod
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.preparing import Prepared
 
 STARTED = "ForeignSlice"
 
 
-async def start_foreign(entry: Entry, around: Surroundings) -> Prepared | Refused:
+async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:
     """Prepared without any edits of ours, or why it must not start."""
     found = await around.pods.find(entry.pod_uid)
     if isinstance(found, NoPod):
-        return Refused(f"container {entry.container}: {found.problem}", ended=found.ended)
+        return NotGranted(f"container {entry.container}: {found.problem}", ended=found.ended)
     if found.finished:
-        return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
+        return NotGranted(
+            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
+        )
     granted = around.granting.granted(found, entry.container)
-    if isinstance(granted, Refused):
+    if isinstance(granted, NotGranted):
         return granted
     if problem := other_devices(entry.edits, granted, around.devices()):
-        return Refused(
+        return NotGranted(
             f"pod {found.full_name}, container {entry.container}: {problem}; delete the pod, so "
             "that it is made anew"
         )

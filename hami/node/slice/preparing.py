@@ -25,10 +25,10 @@ from hami.node.disk.cdi import slice_spec
 from hami.node.disk.files import StoreFailed
 from hami.node.disk.record import SliceRecord
 from hami.node.disk.store import OthersSlice
-from hami.node.kubelet.checkpoint import Entry
-from hami.node.pod.granting import Granted, Refused
+from hami.node.kubelet.checkpoint import CheckpointEntry
+from hami.node.pod.granting import Granted, NotGranted
 from hami.node.pod.pods import NoPod
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.container import page_limits, recorded_pod, with_page
 from hami.node.slice.enforcing import enforced
 from hami.node.slice.live_slices import LiveSlice, new_record, recorded_grants, to_enforce
@@ -56,41 +56,45 @@ class Prepared:
     edits: ContainerEdits | None
 
 
-Outcome = Prepared | Refused
+Outcome = Prepared | NotGranted
 
 MakeRoom = Callable[[Collection[PodUid]], Awaitable[None]]
 """Releases what these pods no longer use, and answers when that has been tried."""
 
 
-async def prepare(entry: Entry, around: Surroundings, make_room: MakeRoom) -> Prepared | Refused:
+async def prepare(
+    entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom
+) -> Prepared | NotGranted:
     """Make the slice of a checkpoint entry real. Not to be run twice at once for one slice."""
     slice_id = entry.slice_id(around.kind)
     if not SLICE_ID.fullmatch(slice_id):
-        return Refused(f"container {entry.container}: {shortened(slice_id)!r} is no slice id")
+        return NotGranted(f"container {entry.container}: {shortened(slice_id)!r} is no slice id")
     known = around.slices.get(slice_id)
     if known is not None and (stolen := _other_owner(known, entry)):
-        return Refused(stolen)
+        return NotGranted(stolen)
     found = await around.pods.find(entry.pod_uid)
     if isinstance(found, NoPod):
         if found.certain or known is None:
-            return Refused(f"container {entry.container}: {found.problem}", ended=found.ended)
+            return NotGranted(f"container {entry.container}: {found.problem}", ended=found.ended)
         return await _as_before(known, around, found)
     if found.finished:
-        return Refused(f"pod {found.full_name} has ended: nothing of it starts again", ended=True)
+        return NotGranted(
+            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
+        )
     granted = around.granting.granted(found, entry.container)
-    if isinstance(granted, Refused):
+    if isinstance(granted, NotGranted):
         return granted
     if len(entry.ids) != len(granted.grants):
-        return Refused(
+        return NotGranted(
             f"pod {found.full_name}, container {entry.container}: kubelet gave it "
             f"{len(entry.ids)} of {entry.resource}, its allocation {len(granted.grants)}"
         )
     if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
-        return Refused(_crowded(granted, full))
+        return NotGranted(_crowded(granted, full))
     outcome = await _made(slice_id, granted, known, around)
     if isinstance(outcome, _Renewed):
         # A runtime may still serve the spec that it read before; it sees the new one next time.
-        return Refused(
+        return NotGranted(
             f"pod {found.full_name}, container {entry.container}: its slice was made anew and its "
             "CDI spec has changed; the next start takes it"
         )
@@ -98,20 +102,20 @@ async def prepare(entry: Entry, around: Surroundings, make_room: MakeRoom) -> Pr
 
 
 async def resize(
-    granted: Granted, known: LiveSlice, around: Surroundings, make_room: MakeRoom
-) -> Prepared | Refused:
+    granted: Granted, known: LiveSlice, around: AgentContext, make_room: MakeRoom
+) -> Prepared | NotGranted:
     """Give a slice that lives other limits on the devices that it has.
 
     Its processes see them at their next call. What the CDI spec says of them counts from the next
     start on.
     """
     if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
-        return Refused(_crowded(granted, full))
+        return NotGranted(_crowded(granted, full))
     outcome = await _made(known.id, granted, known, around)
     return Prepared(granted, None) if isinstance(outcome, _Renewed) else outcome
 
 
-async def hold_pages(around: Surroundings) -> None:
+async def hold_pages(around: AgentContext) -> None:
     """Of every slice that lives, as at an agent's start: see :mod:`hami.node.disk.open_pages`."""
 
     async def hold(live: LiveSlice) -> None:
@@ -123,8 +127,8 @@ async def hold_pages(around: Surroundings) -> None:
 
 
 async def _made(
-    slice_id: str, granted: Granted, known: LiveSlice | None, around: Surroundings
-) -> Prepared | _Renewed | Refused:
+    slice_id: str, granted: Granted, known: LiveSlice | None, around: AgentContext
+) -> Prepared | _Renewed | NotGranted:
     """Enforce it; the table has it from the first moment, so that nobody else takes its place.
 
     What it was before stays its record until everything else is done: a resize that does not come
@@ -143,7 +147,7 @@ async def _made(
     except StoreFailed as error:
         if known is None:
             await _undone(slice_id, around, ours=not isinstance(error, OthersSlice))
-        return Refused(f"{who}: {error}")
+        return NotGranted(f"{who}: {error}")
     try:
         slice = to_enforce(record, granted, state_dir)
         edits = await enforced(slice, granted.generation, around)
@@ -155,14 +159,14 @@ async def _made(
         record = _completed(record, granted)
         await around.disk.run(around.store.save, record)
     except (StoreFailed, VendorFailed, TooLate, _NoSpecError) as error:
-        return Refused(f"{who}: {error}")
+        return NotGranted(f"{who}: {error}")
     around.slices.put(LiveSlice(record, granted))
     if outcome == "changed":
         return _Renewed()
     return Prepared(granted, edits)
 
 
-async def _undone(slice_id: str, around: Surroundings, *, ours: bool) -> None:
+async def _undone(slice_id: str, around: AgentContext, *, ours: bool) -> None:
     """It could not even be begun: it holds no place. The next start clears up the rest."""
     around.slices.drop(slice_id)
     if ours:
@@ -191,7 +195,7 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
 
 
 def _write_spec(
-    slice_id: str, edits: ContainerEdits, state_dir: Path, around: Surroundings
+    slice_id: str, edits: ContainerEdits, state_dir: Path, around: AgentContext
 ) -> Literal["new", "same", "changed"]:
     vendor = around.vendor.profile.key
     theirs = []
@@ -217,7 +221,7 @@ def _completed(record: SliceRecord, granted: Granted) -> SliceRecord:
     )
 
 
-async def _overfull(granted: Granted, around: Surroundings, make_room: MakeRoom) -> Overfull | None:
+async def _overfull(granted: Granted, around: AgentContext, make_room: MakeRoom) -> Overfull | None:
     """Looks again after those that hold the device have been asked to make room."""
     full = _look(granted, around)
     if full is not None and full.pods:
@@ -226,7 +230,7 @@ async def _overfull(granted: Granted, around: Surroundings, make_room: MakeRoom)
     return full
 
 
-def _look(granted: Granted, around: Surroundings) -> Overfull | None:
+def _look(granted: Granted, around: AgentContext) -> Overfull | None:
     slices = around.slices
     return overfull(
         slices.with_(granted), slices.others(granted.pod.uid), around.devices(), around.vendor.rules
@@ -244,7 +248,7 @@ def _crowded(granted: Granted, full: Overfull) -> str:
     )
 
 
-def _other_owner(known: LiveSlice, entry: Entry) -> str:
+def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
     """A slice id is one container's for ever; kubelet's record says otherwise, or was forged."""
     pod = known.record.pod
     if (pod.uid, known.record.container) == (entry.pod_uid, entry.container):
@@ -255,10 +259,10 @@ def _other_owner(known: LiveSlice, entry: Entry) -> str:
     )
 
 
-async def _as_before(known: LiveSlice, around: Surroundings, found: NoPod) -> Prepared | Refused:
+async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Prepared | NotGranted:
     """Nobody can be asked: what was verified and made before still stands, if it is whole."""
     if known.record.state == "enforced":
         written = await around.disk.run(around.folders.written)
         if known.id in written:
             return Prepared(known.granted, None)
-    return Refused(f"container {known.record.container}: {found.problem}")
+    return NotGranted(f"container {known.record.container}: {found.problem}")

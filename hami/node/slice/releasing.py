@@ -18,7 +18,7 @@ from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.disk.store import StoreFailed
 from hami.node.pod.pods import NodePod
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.enforcing import ENFORCE
 from hami.node.slice.live_slices import LiveSlice, as_slice
 
@@ -35,7 +35,7 @@ class Releasing:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: AgentContext,
         *,
         busy: Callable[[str], bool],
         released: Callable[[LiveSlice], None],

@@ -13,7 +13,7 @@ from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.events import EventRecorder
 from hami.kube.pace import Backoff
-from hami.node.pod.granting import Granted, Granting, Refused
+from hami.node.pod.granting import Granted, Granting, NotGranted
 from hami.node.pod.pods import NodePod
 from hami.node.slice.live_slices import LiveSlice, LiveSlices
 from hami.node.slice.preparing import Prepared
@@ -44,7 +44,7 @@ class Resizing:
         granting: Granting,
         slices: LiveSlices,
         events: EventRecorder,
-        resize: Callable[[Granted, LiveSlice], Awaitable[Prepared | Refused]],
+        resize: Callable[[Granted, LiveSlice], Awaitable[Prepared | NotGranted]],
         alone: Alone,
         *,
         first_retry: float = FIRST_RETRY,
@@ -116,8 +116,8 @@ class Resizing:
         granted = self._wanted(pod, live)
         if granted is None:
             return
-        outcome = granted if isinstance(granted, Refused) else await self._resize(granted, live)
-        if isinstance(outcome, Refused):
+        outcome = granted if isinstance(granted, NotGranted) else await self._resize(granted, live)
+        if isinstance(outcome, NotGranted):
             refused.append(outcome.text)
             return
         text = ", ".join(
@@ -127,21 +127,21 @@ class Resizing:
         about = f"container {live.record.container} now has {text}"
         self._events.record(pod, RESIZED, about, warning=False)
 
-    def _wanted(self, pod: NodePod, live: LiveSlice) -> Granted | Refused | None:
+    def _wanted(self, pod: NodePod, live: LiveSlice) -> Granted | NotGranted | None:
         """None: it has the newest already."""
         granted = self._granting.granted(pod, live.record.container)
-        if isinstance(granted, Refused):
+        if isinstance(granted, NotGranted):
             return granted
         if granted.generation <= live.record.generation:
             return None
         who = f"pod {pod.full_name}, container {live.record.container}"
         if [g.device_id for g in granted.grants] != [g.device_id for g in live.grants]:
-            return Refused(
+            return NotGranted(
                 f"{who}: generation {granted.generation} of its allocation names other devices "
                 "than it has"
             )
         if live.record.identity == "lock":
-            return Refused(
+            return NotGranted(
                 f"{who}: its limits are in its environment, as HAMi's protocol has it; only a new "
                 "pod gets others"
             )

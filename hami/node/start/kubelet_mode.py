@@ -10,13 +10,13 @@ import structlog
 from hami.domain.devices import Device
 from hami.domain.errors import Malformed
 from hami.domain.units import DeviceId
-from hami.node.kubelet.checkpoint import Entry, named_slices, read_checkpoint
+from hami.node.kubelet.checkpoint import CheckpointEntry, named_slices, read_checkpoint
 from hami.node.kubelet.tokens import Token, kubelet_tokens
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.other_agents import start_foreign
 from hami.node.slice.preparing import MakeRoom, Outcome, prepare
 from hami.node.start.allocate import KubeletCalls
-from hami.node.start.pre_start import Reports, Starts
+from hami.node.start.pre_start import StartReports, Starts
 
 
 class ByKubelet:
@@ -24,9 +24,9 @@ class ByKubelet:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: AgentContext,
         folder: Path,
-        reports: Reports,
+        reports: StartReports,
         make_room: MakeRoom,
         resend: Callable[[], None],
     ) -> None:
@@ -46,7 +46,7 @@ class ByKubelet:
             resend=resend,
             disk=around.disk,
         )
-        self._held: list[Entry] = []
+        self._held: list[CheckpointEntry] = []
         self._log = structlog.get_logger("hami.kubelet")
         self.calls = KubeletCalls(around.kind, profile.hidden_env, self.starts)
 
@@ -69,14 +69,14 @@ class ByKubelet:
         """Those that kubelet's record names. Blocks."""
         return named_slices(self._folder, self._around.kind)
 
-    def _failed(self, entry: Entry, devices: Mapping[DeviceId, Device]) -> int:
+    def _failed(self, entry: CheckpointEntry, devices: Mapping[DeviceId, Device]) -> int:
         """How many of its slots are on devices that are not healthy; ids do not say which."""
         live = self._around.slices.get(entry.slice_id(self._around.kind))
         grants = live.grants if live is not None else ()
         found = (devices.get(grant.device_id) for grant in grants)
         return sum(1 for device in found if device is None or not device.healthy)
 
-    def _entries(self) -> list[Entry] | Malformed:
+    def _entries(self) -> list[CheckpointEntry] | Malformed:
         found = read_checkpoint(self._folder)
         if isinstance(found, Malformed):
             return found
@@ -85,8 +85,8 @@ class ByKubelet:
     async def close(self) -> None:
         await self.starts.close()
 
-    async def _prepare(self, entry: Entry) -> Outcome:
+    async def _prepare(self, entry: CheckpointEntry) -> Outcome:
         return await prepare(entry, self._around, self._make_room)
 
-    async def _foreign(self, entry: Entry) -> Outcome:
+    async def _foreign(self, entry: CheckpointEntry) -> Outcome:
         return await start_foreign(entry, self._around)

@@ -14,10 +14,10 @@ from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.pace import Backoff
-from hami.node.kubelet.checkpoint import Entry
-from hami.node.pod.granting import Granted, Refused
+from hami.node.kubelet.checkpoint import CheckpointEntry
+from hami.node.pod.granting import Granted, NotGranted
 from hami.node.pod.pods import NODE_PODS, NodePod
-from hami.node.slice.agent_context import Surroundings
+from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.preparing import Prepared
 from hami.wire import keys
 
@@ -119,7 +119,7 @@ class Outcomes:
     """What PreStartContainer came to: the phase in HAMi's word, and an event for each refusal."""
 
     def __init__(
-        self, around: Surroundings, writer: PodWriter, prepared: Callable[[], None]
+        self, around: AgentContext, writer: PodWriter, prepared: Callable[[], None]
     ) -> None:
         """``prepared`` is told of each slice that was made."""
         self._around = around
@@ -144,7 +144,7 @@ class Outcomes:
     def pod_gone(self, pod: NodePod) -> None:
         self._recovered.discard(pod.uid)
 
-    def prepared(self, entry: Entry, outcome: Prepared) -> None:
+    def prepared(self, entry: CheckpointEntry, outcome: Prepared) -> None:
         granted, pod = outcome.granted, outcome.granted.pod
         self._log.info(
             "a container may start",
@@ -160,7 +160,7 @@ class Outcomes:
             annotations[keys.BIND_PHASE] = "success"
         self._writer.annotate(pod, annotations)
 
-    def refused(self, entry: Entry, outcome: Refused) -> None:
+    def refused(self, entry: CheckpointEntry, outcome: NotGranted) -> None:
         pod = self._around.pods.get(entry.pod_uid)
         self._log.warning(
             "a container must not start",

@@ -20,9 +20,9 @@ from hami.domain.errors import Malformed
 from hami.domain.units import PodUid
 from hami.node.device.threads import Threads
 from hami.node.disk.files import StoreFailed
-from hami.node.kubelet.checkpoint import Entry, read_checkpoint
+from hami.node.kubelet.checkpoint import CheckpointEntry, read_checkpoint
 from hami.node.kubelet.server import CallRefused
-from hami.node.pod.granting import Refused
+from hami.node.pod.granting import NotGranted
 from hami.node.slice.preparing import Outcome, Prepared
 
 T = TypeVar("T")
@@ -35,15 +35,15 @@ LOOK_EVERY = 0.05
 REMEMBERED = 4096
 """Answers to Allocate; sets of ids come again, so that there are few more than ids."""
 
-_STILL = Refused("its slice is still being prepared")
+_STILL = NotGranted("its slice is still being prepared")
 
 
-class Reports(Protocol):
+class StartReports(Protocol):
     """Told of every outcome; must not block."""
 
-    def prepared(self, entry: Entry, outcome: Prepared) -> None: ...
+    def prepared(self, entry: CheckpointEntry, outcome: Prepared) -> None: ...
 
-    def refused(self, entry: Entry, outcome: Refused) -> None: ...
+    def refused(self, entry: CheckpointEntry, outcome: NotGranted) -> None: ...
 
 
 class Starts:
@@ -60,9 +60,9 @@ class Starts:
         kind: str,
         folder: Path,
         *,
-        prepare: Callable[[Entry], Awaitable[Outcome]],
-        foreign: Callable[[Entry], Awaitable[Outcome]],
-        reports: Reports,
+        prepare: Callable[[CheckpointEntry], Awaitable[Outcome]],
+        foreign: Callable[[CheckpointEntry], Awaitable[Outcome]],
+        reports: StartReports,
         specified: Callable[[], Collection[str]],
         resend: Callable[[], None],
         disk: Threads,
@@ -116,7 +116,7 @@ class Starts:
         refused = [
             (entry, one)
             for entry, one in zip(entries, outcomes, strict=True)
-            if isinstance(one, Refused)
+            if isinstance(one, NotGranted)
         ]
         if len(refused) < len(entries) and not await self._could_start(
             entry for entry, one in refused if not one.ended
@@ -124,7 +124,7 @@ class Starts:
             return
         raise CallRefused("; ".join(one.text for _, one in refused))
 
-    async def _could_start(self, refused: Iterable[Entry]) -> bool:
+    async def _could_start(self, refused: Iterable[CheckpointEntry]) -> bool:
         """No missing CDI spec would keep one of these from starting."""
         ids = [entry.slice_id(self._kind) for entry in refused]
         if not ids:
@@ -137,13 +137,13 @@ class Starts:
 
     def _outcome(self, task: asyncio.Task[Outcome]) -> Outcome:
         if task.cancelled():
-            return Refused("the node agent is stopping")
+            return NotGranted("the node agent is stopping")
         if (error := task.exception()) is not None:
             # A defect of ours; kubelet tries again.
-            return Refused(f"the node agent failed: {type(error).__name__}: {error}")
+            return NotGranted(f"the node agent failed: {type(error).__name__}: {error}")
         return task.result()
 
-    async def _entries(self, ids: frozenset[str]) -> list[Entry]:
+    async def _entries(self, ids: frozenset[str]) -> list[CheckpointEntry]:
         """Whoever holds exactly these ids; read again while the newest of them is missing."""
         loop = asyncio.get_running_loop()
         found = await self._read(ids)
@@ -171,7 +171,7 @@ class Starts:
             )
         return entries
 
-    def _has(self, entries: list[Entry] | Malformed, newest: str) -> bool:
+    def _has(self, entries: list[CheckpointEntry] | Malformed, newest: str) -> bool:
         """The newest answer is among them; one that nobody knows any more (empty) may be any."""
         if isinstance(entries, Malformed):
             return False
@@ -179,18 +179,18 @@ class Starts:
             return bool(entries)
         return any(self._slice_id(entry) == newest for entry in entries)
 
-    def _slice_id(self, entry: Entry) -> str:
+    def _slice_id(self, entry: CheckpointEntry) -> str:
         """Empty: another agent answered."""
         named = entry.slice_id(self._kind)
         return entry.locked_slice_id(self._kind) if self._locked and not named else named
 
-    async def _read(self, ids: frozenset[str]) -> list[Entry] | Malformed:
+    async def _read(self, ids: frozenset[str]) -> list[CheckpointEntry] | Malformed:
         entries = await self._disk.run(read_checkpoint, self._folder)
         if isinstance(entries, Malformed):
             return entries
         return [e for e in entries if e.resource == self._resource and e.ids == ids]
 
-    def _task(self, entry: Entry) -> asyncio.Task[Outcome]:
+    def _task(self, entry: CheckpointEntry) -> asyncio.Task[Outcome]:
         """One preparation of a container at a time, which kubelet's retries join."""
         slice_id = self._slice_id(entry)
         key = (slice_id, entry.pod_uid, entry.container)
@@ -204,7 +204,7 @@ class Starts:
             match self._outcome(task):
                 case Prepared() as outcome:
                     self._reports.prepared(entry, outcome)
-                case Refused() as outcome:
+                case NotGranted() as outcome:
                     self._reports.refused(entry, outcome)
 
         task.add_done_callback(done)
@@ -231,7 +231,7 @@ class Starts:
         task.add_done_callback(ended)
         return task
 
-    async def _work(self, entry: Entry) -> Outcome:
+    async def _work(self, entry: CheckpointEntry) -> Outcome:
         try:
             if self._slice_id(entry):
                 return await self._prepare(entry)
@@ -254,7 +254,7 @@ async def _after(before: Collection[asyncio.Task[Any]], work: Callable[[], Await
     return await work()
 
 
-def _readable(entries: list[Entry] | Malformed, folder: Path) -> list[Entry]:
+def _readable(entries: list[CheckpointEntry] | Malformed, folder: Path) -> list[CheckpointEntry]:
     if isinstance(entries, Malformed):
         raise CallRefused(
             f"kubelet's checkpoint in {folder} cannot be read: {entries.problem}; nobody can say "

@@ -18,7 +18,7 @@ from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.policy.pods.pod_request import who_asks
 from hami.policy.ports import VendorRegistry
-from hami.policy.usage import Unknown, most_granted
+from hami.policy.usage import UnknownUsage, most_granted
 from hami.wire.allocation import decode_allocation
 
 
@@ -34,7 +34,7 @@ class Account:
 
     allocation: PodAllocation
     init_ended: bool = False
-    unknown: tuple[Unknown, ...] = ()
+    unknown: tuple[UnknownUsage, ...] = ()
     problems: tuple[str, ...] = ()
     idle: bool = False
 
@@ -76,7 +76,7 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
     if lost:
         problems.append(_unread(lost, idle=idle))
     unknown = [may_use(pod, key, vendors) for key in lost]
-    unknown += [Unknown(key, device) for key, device in corrupt]
+    unknown += [UnknownUsage(key, device) for key, device in corrupt]
     who = f"Pod {pod.full_name} on {node}" if problems else ""
     return Account(
         allocation=allocation,
@@ -98,16 +98,16 @@ def may_have_started(pod: Pod, vendors: VendorRegistry) -> bool:
 
 def may_use(
     pod: Pod, vendor: VendorKey, vendors: VendorRegistry, device: DeviceId | None = None
-) -> Unknown:
+) -> UnknownUsage:
     """What the pod uses at most of this device, or of any of a vendor."""
     asks: list[ContainerRequest] = []
     for container, kind in pod.each_container():
         request = vendors[vendor].parse_request(container, pod)
         if isinstance(request, Invalid):
-            return Unknown(vendor, device)
+            return UnknownUsage(vendor, device)
         requests = () if request is None else (request,)
         asks.append(ContainerRequest(container=container, kind=kind, requests=requests))
-    return Unknown(vendor, device, tuple(asks))
+    return UnknownUsage(vendor, device, tuple(asks))
 
 
 def at_most_asked(

@@ -32,7 +32,7 @@ from hami.policy.quota.elastic.models import ModelKeys, ModelOf, unknown
 from hami.policy.quota.elastic.objects import preemptible
 from hami.policy.quota.elastic.units import Units
 from hami.policy.quota.elastic.vector import PodVector, pod_vector
-from hami.policy.quota.ledger import Entry, PodGate, QuotaLedger, Refusal
+from hami.policy.quota.ledger import PodGate, QuotaEntry, QuotaLedger, Refusal
 from hami.policy.usage import asked_at_least
 
 _MIB_PER_GB = 1024
@@ -142,7 +142,7 @@ class ElasticLedger(QuotaLedger):
         super().release(uid)
         self.elastic.drop(uid)
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: QuotaEntry) -> None:
         self.elastic.put(self._member(entry.latest, entry.charge, entry.node, entry.containers))
 
     def _member(

@@ -37,7 +37,7 @@ class _Account:
         for resource, amount in charge.items():
             self.used[resource] = self.used.get(resource, 0) + sign * amount
 
-    def used_without(self, gone: Iterable[Entry]) -> Mapping[str, int]:
+    def used_without(self, gone: Iterable[QuotaEntry]) -> Mapping[str, int]:
         """As it is now; ``gone`` are entries of the constraint's namespace."""
         used = self.used.copy()
         for entry in gone:
@@ -48,7 +48,7 @@ class _Account:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QuotaEntry:
     """What a pod holds; its ``charge`` is added up when some quota counts it.
 
     ``pod`` is as it was charged, by which scopes match until it is released; ``latest`` as it was
@@ -75,7 +75,7 @@ class QuotaLedger:
     def __init__(self, vendors: VendorRegistry) -> None:
         self._vendors = vendors
         self._profiles = {key: vendors[key].profile for key in vendors}
-        self._entries: dict[PodUid, Entry] = {}
+        self._entries: dict[PodUid, QuotaEntry] = {}
         self._pods: dict[str, dict[PodUid, None]] = {}
         self._accounts: dict[str, dict[str, _Account]] = {}
 
@@ -151,7 +151,7 @@ class QuotaLedger:
         ``amount``: what :meth:`amount` says of it, where that is known.
         """
         self.release(pod.uid)
-        entry = Entry(pod, pod, allocation.containers, self._profiles, allocation.node, amount)
+        entry = QuotaEntry(pod, pod, allocation.containers, self._profiles, allocation.node, amount)
         self._entries[pod.uid] = entry
         self._pods.setdefault(pod.namespace, {})[pod.uid] = None
         self._book(entry, 1)
@@ -190,7 +190,7 @@ class QuotaLedger:
                     return False
         return True
 
-    def _book(self, entry: Entry, sign: int) -> None:
+    def _book(self, entry: QuotaEntry, sign: int) -> None:
         for account in self._accounts.get(entry.pod.namespace, {}).values():
             if account.constraint.scopes.match(entry.pod):
                 account.add(entry.charge, sign)

@@ -25,8 +25,8 @@ from hami.policy.fit.selection import cordoned_ids
 from hami.policy.ports import VendorCalls, VendorRegistry
 from hami.policy.tables.device_table import Ask, DeviceTable, Scan, Segment
 from hami.policy.tables.node_names import NameIndex
-from hami.policy.tables.records import Charged, Record
-from hami.policy.usage import Unknown
+from hami.policy.tables.records import Charged, DeviceRecord
+from hami.policy.usage import UnknownUsage
 
 
 def always_alive(_profile: VendorProfile, _node: Node) -> bool:
@@ -165,7 +165,7 @@ class ClusterTable:
         self,
         uid: PodUid,
         allocation: PodAllocation,
-        unknown: Iterable[Unknown] = (),
+        unknown: Iterable[UnknownUsage] = (),
         *,
         init_ended: bool = False,
     ) -> None:
@@ -175,7 +175,7 @@ class ClusterTable:
         stay, because a node keeps an instance until its pod is gone.
         """
         self.release(uid)
-        unread = tuple(Unknown(*one) for one in unknown)
+        unread = tuple(UnknownUsage(*one) for one in unknown)
         charge = Charged.of(allocation, unread, init_ended=init_ended)
         self._charges[uid] = charge
         self._on_node.setdefault(allocation.node, {})[uid] = None
@@ -278,7 +278,7 @@ class ClusterTable:
             entry.shelves[profile.key] = shelf
             return problem
         records = [
-            Record(d if alive else replace(d, healthy=False), vendor.rules(d.mode).placements)
+            DeviceRecord(d if alive else replace(d, healthy=False), vendor.rules(d.mode).placements)
             for d in devices
         ]
         for uid in self._on_node.get(node.name, ()):
@@ -337,7 +337,7 @@ class ClusterTable:
             self._written(record)
         self._changed(entry)
 
-    def _records(self, entry: _NodeEntry, charge: Charged) -> Iterable[Record]:
+    def _records(self, entry: _NodeEntry, charge: Charged) -> Iterable[DeviceRecord]:
         """The records that a charge concerns."""
         for vendor, device in charge.devices:
             if shelf := entry.shelves.get(vendor):
@@ -346,7 +346,7 @@ class ClusterTable:
                 elif (record := shelf.by_id.get(device)) is not None:
                     yield record
 
-    def _written(self, record: Record) -> None:
+    def _written(self, record: DeviceRecord) -> None:
         usage, known = record.at_worst()
         self._tables[record.device.vendor].write_usage(
             record.row, record.device, usage, known=known
@@ -378,10 +378,10 @@ class _Shelf:
 
     segment: Segment
     devices: Sequence[Device]
-    records: list[Record]
+    records: list[DeviceRecord]
     cordoned: frozenset[str]
     alive: bool
-    by_id: Mapping[DeviceId, Record] = field(init=False)
+    by_id: Mapping[DeviceId, DeviceRecord] = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_id = {record.device.id: record for record in self.records}

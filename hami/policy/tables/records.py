@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
 from hami.domain.units import DeviceId, PodUid, VendorKey
-from hami.policy.usage import DeviceKey, Unknown, device_usage, key_of
+from hami.policy.usage import DeviceKey, UnknownUsage, device_usage, key_of
 
 
 @dataclass(slots=True, eq=False)
@@ -22,11 +22,11 @@ class Charged:
     usage: Mapping[DeviceKey, Usage]
     grants: Mapping[DeviceKey, tuple[Grant, ...]]
     ended: Mapping[DeviceKey, tuple[Grant, ...]]
-    unknown: tuple[Unknown, ...]
+    unknown: tuple[UnknownUsage, ...]
 
     @classmethod
     def of(
-        cls, allocation: PodAllocation, unknown: tuple[Unknown, ...], *, init_ended: bool
+        cls, allocation: PodAllocation, unknown: tuple[UnknownUsage, ...], *, init_ended: bool
     ) -> Charged:
         init = [c for c in allocation.containers if c.kind is ContainerKind.INIT]
         running = allocation.after_init() if init_ended else allocation
@@ -61,7 +61,7 @@ def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class DeviceRecord:
     """One device with what each pod uses of it; ``row`` is its place in the vendor's table.
 
     ``placements``: its grants are places on it, which stay taken until their pod is gone.
@@ -102,7 +102,7 @@ class Record:
             if one.concerns(self.device):
                 self._may_use(uid, one)
 
-    def _may_use(self, uid: PodUid, unknown: Unknown) -> None:
+    def _may_use(self, uid: PodUid, unknown: UnknownUsage) -> None:
         # Where on the device its place would be, no number says.
         most = None if self.placements else unknown.most(self.device)
         if most is None:

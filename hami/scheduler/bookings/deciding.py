@@ -14,7 +14,7 @@ from hami.scheduler.bookings.groups import Groups
 from hami.scheduler.bookings.lock_book import Locks
 
 
-class Books(Protocol):
+class TrialBooks(Protocol):
     """What is charged to whom."""
 
     locks: Locks
@@ -24,7 +24,7 @@ class Books(Protocol):
 
 
 def decided(
-    books: Books, request: PodRequest, candidates: Sequence[str]
+    books: TrialBooks, request: PodRequest, candidates: Sequence[str]
 ) -> PodAllocation | Refused:
     """Charged to the quotas, if it is an allocation."""
     ledger, elastic = books.ledger, books.ledger.elastic
@@ -44,7 +44,7 @@ def decided(
 
 
 def _on_a_free_node(
-    books: Books, request: PodRequest, candidates: Sequence[str]
+    books: TrialBooks, request: PodRequest, candidates: Sequence[str]
 ) -> Placed | Refused:
     """The best candidate whose lock is free; for want of one, the best that only its siblings keep
     busy: all of a gang are promised devices before one is bound, and its binds wait for each other.
@@ -60,7 +60,9 @@ def _on_a_free_node(
     return decide(table, request, gate, candidates, locked=others)
 
 
-def try_on(books: Books, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
+def try_on(
+    books: TrialBooks, request: PodRequest, candidates: Sequence[str]
+) -> PodAllocation | Refused:
     """Charged to its devices too, until :func:`take_off` in the same turn of the loop."""
     outcome = decided(books, request, candidates)
     if isinstance(outcome, PodAllocation):
@@ -68,7 +70,7 @@ def try_on(books: Books, request: PodRequest, candidates: Sequence[str]) -> PodA
     return outcome
 
 
-def take_off(books: Books, request: PodRequest) -> None:
+def take_off(books: TrialBooks, request: PodRequest) -> None:
     """It waits for its share as before."""
     books.table.release(request.pod.uid)
     books.ledger.release(request.pod.uid)

@@ -28,7 +28,7 @@ _LAST = "~"
 """After every creation time."""
 
 
-class Books(Protocol):
+class HoldBooks(Protocol):
     """Where a pod is charged: its devices and its quotas."""
 
     def charge(self, pod: Pod, allocation: PodAllocation) -> None: ...
@@ -62,7 +62,7 @@ class Hold:
 class Holds:
     """One hold per claimant, each victim in one of them."""
 
-    def __init__(self, books: Books, *, clock: Callable[[], float], patience: float) -> None:
+    def __init__(self, books: HoldBooks, *, clock: Callable[[], float], patience: float) -> None:
         """``patience``: seconds for the claimant to come after the last victim has gone."""
         self._books = books
         self._clock = clock

@@ -32,7 +32,7 @@ from hami.scheduler.bookings.reservations import Phase, Reservation, Reservation
 from hami.scheduler.bookings.rests import Rests
 from hami.scheduler.bookings.room import Room, alike, grew, room_on
 from hami.scheduler.bookings.strangers import Strangers
-from hami.scheduler.bookings.surroundings import Problems, Surroundings, Unjudged, nobody
+from hami.scheduler.bookings.surroundings import Problems, SchedulerDeps, Unjudged, nobody
 from hami.scheduler.pending.kinds import asks_for, resource_names
 from hami.scheduler.pending.waiting import WaitingPods
 from hami.signing import Verdict
@@ -44,7 +44,7 @@ class ClusterState:
     """Nodes, pods, quotas; what is charged and what is promised."""
 
     def __init__(
-        self, vendors: Vendors, around: Surroundings, options: Options | None = None
+        self, vendors: Vendors, around: SchedulerDeps, options: Options | None = None
     ) -> None:
         """``options`` are about elastic quotas."""
         self._around = around

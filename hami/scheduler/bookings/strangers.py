@@ -24,7 +24,7 @@ from hami.vendors.registry import Vendors
 from hami.wire import keys
 
 
-class Books(Protocol):
+class ChargeBooks(Protocol):
     """The part of :class:`hami.scheduler.bookings.state.ClusterState` that is needed here."""
 
     @property
@@ -43,7 +43,9 @@ class Books(Protocol):
 class Strangers:
     """Looks at charges as they are made."""
 
-    def __init__(self, books: Books, problems: Problems, signer: Callable[[], Signer]) -> None:
+    def __init__(
+        self, books: ChargeBooks, problems: Problems, signer: Callable[[], Signer]
+    ) -> None:
         self._books = books
         self._problems = problems
         self._signer = signer

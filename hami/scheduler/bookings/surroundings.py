@@ -25,7 +25,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class SchedulerDeps:
     """What the state needs from outside. ``clock`` gives monotonic seconds.
 
     ``bind_seen`` is told the seconds from a bind until the informer showed it. ``hold``: seconds

@@ -27,7 +27,7 @@ from hami.scheduler.bookings.reservations import Reservation
 from hami.scheduler.bookings.rests import Who
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
-from hami.scheduler.pending.kinds import Waiting, may_come
+from hami.scheduler.pending.kinds import PendingPod, may_come
 
 MOST_TRIED = 32
 """Waiting pods that are tried each time: a few are enough to see that somebody needs the room."""
@@ -145,7 +145,7 @@ class _Others:
                     break  # Nor does any other of the kind.
         return bool(self._taken)
 
-    def _waits(self, waiting: Waiting, fewer_times: int | None) -> bool:
+    def _waits(self, waiting: PendingPod, fewer_times: int | None) -> bool:
         """It was refused, and not because it rests, and it has come when it was woken."""
         state, who = self._state, who_is(self._state, waiting.pod.uid)
         return (
@@ -158,7 +158,7 @@ class _Others:
             and (fewer_times is None or state.rests.times(who) < fewer_times)
         )
 
-    def _takes(self, waiting: Waiting) -> bool:
+    def _takes(self, waiting: PendingPod) -> bool:
         state = self._state
         request = parse_pod(waiting.pod, state.vendors, self._policy)
         if not isinstance(request, PodRequest) or not request.vendors:

@@ -31,7 +31,7 @@ from hami.policy.ports import VendorRegistry
 from hami.policy.profile.liveness import alive
 from hami.policy.quota import PodGate
 from hami.policy.tables.cluster_table import ClusterTable
-from hami.policy.usage import Unknown
+from hami.policy.usage import UnknownUsage
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.pending import answers
 from hami.wire.extender import ExtenderArgs, ExtenderFilterResult
@@ -70,7 +70,7 @@ class _Held:
 
     uid: PodUid
     allocation: PodAllocation
-    unknown: tuple[Unknown, ...] = ()
+    unknown: tuple[UnknownUsage, ...] = ()
     init_ended: bool = False
 
 

@@ -32,7 +32,7 @@ from hami.policy.quota.elastic import Claim
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.kinds import Waiting
+from hami.scheduler.pending.kinds import PendingPod
 from hami.scheduler.pending.waiting import Attempt, Round
 from hami.wire import keys
 
@@ -59,7 +59,7 @@ class Taker:
     ``seen`` is what it had seen before. It ``blocks`` others, unless its kind did not come before.
     """
 
-    waiting: Waiting
+    waiting: PendingPod
     allocation: PodAllocation
     at: float
     seen: int
@@ -165,7 +165,7 @@ class WakeUp:
                 chosen += (self._take(waiting, allocation) for waiting, allocation in found)
         return chosen, False
 
-    def _take(self, waiting: Waiting, allocation: PodAllocation) -> Taker:
+    def _take(self, waiting: PendingPod, allocation: PodAllocation) -> Taker:
         taker = Taker(
             waiting=waiting,
             allocation=allocation,
@@ -195,7 +195,7 @@ class WakeUp:
         charge = self._state.charges.get(uid)
         return charge.account.allocation if charge is not None else None
 
-    def _fit(self, attempt: Attempt) -> Sequence[tuple[Waiting, PodAllocation]] | None:
+    def _fit(self, attempt: Attempt) -> Sequence[tuple[PendingPod, PodAllocation]] | None:
         """The pod, and whoever of its gang must come with it."""
         state, pod = self._state, attempt.waiting.pod
         request = parse_pod(pod, state.vendors, self._followed)
@@ -208,8 +208,8 @@ class WakeUp:
         return None if found is None else [(attempt.waiting, found)]
 
     def _gang_fits(
-        self, request: PodRequest, asked: Waiting
-    ) -> Sequence[tuple[Waiting, PodAllocation]] | None:
+        self, request: PodRequest, asked: PendingPod
+    ) -> Sequence[tuple[PendingPod, PodAllocation]] | None:
         """On any node: what came free for one of them lets another one run elsewhere."""
         state = self._state
         offered = state.waiting.names(asked.offered, state.nodes)

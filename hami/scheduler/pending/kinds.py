@@ -29,7 +29,7 @@ _OURS = "hami.io"
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class PendingPod:
     """An unbound pod that asks for devices; times are monotonic seconds.
 
     ``offered``: the nodes it was last filtered with; anywhere when that is not known (after a
@@ -43,7 +43,7 @@ class Waiting:
 
     pod: Pod
     urgency: Urgency
-    kind: Kind | None = None
+    kind: EquivalenceClass | None = None
     offered: int = ANYWHERE
     seen: int | None = None
     woken_at: float | None = None
@@ -61,7 +61,7 @@ class Waiting:
 
 
 @dataclass(slots=True, eq=False)
-class Kind:
+class EquivalenceClass:
     """The waiting pods of one kind that may be woken, most urgent first.
 
     ``offered`` are the nodes that some of them was offered. All of them were tried with what had
@@ -71,25 +71,25 @@ class Kind:
 
     key: bytes
     namespace: str
-    queue: list[Waiting] = field(default_factory=list)
+    queue: list[PendingPod] = field(default_factory=list)
     offered: int = 0
     tried: int = 0
     disturbed: int = 0
     coming: int = 0
     absent: bool = False
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: PendingPod) -> None:
         insort(self.queue, waiting, key=_URGENCY)
         self.offered |= waiting.offered
         self.coming += waiting.woken_at is not None
         waiting.kind = self
 
-    def remove(self, waiting: Waiting) -> None:
+    def remove(self, waiting: PendingPod) -> None:
         del self.queue[bisect_left(self.queue, waiting.urgency, key=_URGENCY)]
         self.coming -= waiting.woken_at is not None
         waiting.kind = None
 
-    def first(self, least: Urgency) -> tuple[Waiting | None, Urgency | None]:
+    def first(self, least: Urgency) -> tuple[PendingPod | None, Urgency | None]:
         """The first pod from this urgency on, and the urgency of the one behind it."""
         place = bisect_left(self.queue, least, key=_URGENCY)
         found = self.queue[place : place + 2]

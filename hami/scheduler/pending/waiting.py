@@ -15,7 +15,14 @@ from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.ports import VendorRegistry
 from hami.scheduler.pending.answers import Explained, explained
-from hami.scheduler.pending.kinds import Kind, KindKeys, Urgency, Waiting, may_come, urgency_of
+from hami.scheduler.pending.kinds import (
+    EquivalenceClass,
+    KindKeys,
+    PendingPod,
+    Urgency,
+    may_come,
+    urgency_of,
+)
 from hami.scheduler.pending.node_sets import ANYWHERE, Changes, NodeSets
 
 LONGEST_BACK_OFF = 300.0
@@ -38,8 +45,8 @@ class WaitingPods:
     """The waiting pods, and the changes of capacity they have not been tried with."""
 
     def __init__(self, vendors: VendorRegistry) -> None:
-        self._pods: dict[PodUid, Waiting] = {}
-        self._kinds: dict[bytes, Kind] = {}
+        self._pods: dict[PodUid, PendingPod] = {}
+        self._kinds: dict[bytes, EquivalenceClass] = {}
         self._keys = KindKeys(vendors)
         self._change = 0
         self.frees = 0
@@ -54,7 +61,7 @@ class WaitingPods:
         self._given_way = _Log()
 
     @property
-    def pods(self) -> Mapping[PodUid, Waiting]:
+    def pods(self) -> Mapping[PodUid, PendingPod]:
         return self._pods
 
     @property
@@ -68,7 +75,7 @@ class WaitingPods:
         return self._sets
 
     @property
-    def kinds(self) -> Sequence[Kind]:
+    def kinds(self) -> Sequence[EquivalenceClass]:
         return list(self._kinds.values())
 
     def set_of(self, names: Sequence[str]) -> int:
@@ -91,7 +98,7 @@ class WaitingPods:
         """
         waiting = self._pods.get(pod.uid)
         if waiting is None:
-            waiting = Waiting(pod, urgency_of(pod), seen=0 if known_before else None)
+            waiting = PendingPod(pod, urgency_of(pod), seen=0 if known_before else None)
             self._pods[pod.uid] = waiting
         waiting.pod = pod
         woken = waiting.woken_at is not None and not may_come(pod)
@@ -118,7 +125,7 @@ class WaitingPods:
         """Whether it had been woken, and what it was woken for may do for another."""
         waiting = self._pods.get(pod.uid)
         if waiting is None:
-            waiting = self._pods[pod.uid] = Waiting(pod, urgency_of(pod))
+            waiting = self._pods[pod.uid] = PendingPod(pod, urgency_of(pod))
         woken = waiting.woken_at is not None
         self._rests(waiting)
         if len(self._sets) > MOST_NAMES:
@@ -149,7 +156,7 @@ class WaitingPods:
             kind.offered = ANYWHERE
         self.freed_everywhere()
 
-    def _sort_in(self, waiting: Waiting) -> None:
+    def _sort_in(self, waiting: PendingPod) -> None:
         """Where it belongs by what its pod says now."""
         if waiting.seen is None or not may_come(waiting.pod):
             if waiting.kind is not None:
@@ -163,12 +170,14 @@ class WaitingPods:
         waiting.urgency = urgency
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = Kind(key, waiting.pod.namespace, tried=self._change)
+            kind = self._kinds[key] = EquivalenceClass(
+                key, waiting.pod.namespace, tried=self._change
+            )
         kind.add(waiting)
         if waiting.seen < self._change:
             self._disturb(kind)
 
-    def _take_out(self, waiting: Waiting) -> None:
+    def _take_out(self, waiting: PendingPod) -> None:
         kind = waiting.kind
         assert kind is not None
         kind.remove(waiting)
@@ -177,21 +186,21 @@ class WaitingPods:
 
     # Who is woken.
 
-    def woken(self, waiting: Waiting, at: float) -> None:
+    def woken(self, waiting: PendingPod, at: float) -> None:
         """``at``: monotonic seconds."""
         waiting.seen = self._change
         waiting.woken_at = at
         if waiting.kind is not None:
             waiting.kind.coming += 1
 
-    def did_not_come(self, waiting: Waiting, node: str, now: float) -> None:
+    def did_not_come(self, waiting: PendingPod, node: str, now: float) -> None:
         """It was woken for this node, and kube-scheduler did not ask for it."""
         self._rests(waiting)
         if waiting.kind is not None:
             waiting.kind.absent = True
         self._back_off(waiting, 1 << self._sets.number(node), now, 0.0)
 
-    def not_woken(self, waiting: Waiting, seen: int, now: float, least: float) -> None:
+    def not_woken(self, waiting: PendingPod, seen: int, now: float, least: float) -> None:
         """It could not be touched: all is as before, but it is left alone for a while.
 
         ``seen`` is what it had seen before; ``least`` in seconds.
@@ -202,19 +211,19 @@ class WaitingPods:
         if waiting.kind is not None:
             self._disturb(waiting.kind)
 
-    def _back_off(self, waiting: Waiting, nodes: int, now: float, least: float) -> None:
+    def _back_off(self, waiting: PendingPod, nodes: int, now: float, least: float) -> None:
         waiting.vain = nodes if waiting.not_before <= now else waiting.vain | nodes
         seconds = min(2.0 ** min(waiting.in_vain, 30), LONGEST_BACK_OFF)
         waiting.not_before = now + max(seconds, least)
         waiting.in_vain += 1
 
-    def _rests(self, waiting: Waiting) -> None:
+    def _rests(self, waiting: PendingPod) -> None:
         if waiting.woken_at is not None:
             waiting.woken_at = None
             if waiting.kind is not None:
                 waiting.kind.coming -= 1
 
-    def _disturb(self, kind: Kind) -> None:
+    def _disturb(self, kind: EquivalenceClass) -> None:
         self._change += 1
         kind.disturbed = self._change
 
@@ -251,7 +260,7 @@ class WaitingPods:
         self._change += 1
         self._given_way.everywhere = self._change
 
-    def new_for(self, kind: Kind) -> int:
+    def new_for(self, kind: EquivalenceClass) -> int:
         """Nodes that may take one of the kind and were not tried since they changed."""
         since = kind.tried
         if kind.disturbed > since:
@@ -260,7 +269,7 @@ class WaitingPods:
         changed = self._freed.after(since, namespace) | self._given_way.after(since, namespace)
         return changed & kind.offered
 
-    def freed_for(self, waiting: Waiting) -> int:
+    def freed_for(self, waiting: PendingPod) -> int:
         """Nodes that it was offered and where there is something that it was not tried with."""
         assert waiting.seen is not None
         return waiting.offered & self._freed.after(waiting.seen, waiting.pod.namespace)
@@ -284,8 +293,8 @@ class _Log:
 class Attempt:
     """A pod to be tried on these nodes; ``alone``: that says nothing of others of its kind."""
 
-    waiting: Waiting
-    kind: Kind
+    waiting: PendingPod
+    kind: EquivalenceClass
     nodes: int
     alone: bool = False
 
@@ -303,7 +312,7 @@ class Round:
         self._first = first
         self._pods = pods
         self._now = now
-        self._left: dict[Kind, int] = {}
+        self._left: dict[EquivalenceClass, int] = {}
         self.again: float | None = None
         """When the first of those may be woken who are left alone for now."""
 
@@ -322,7 +331,7 @@ class Round:
                 if waiting.not_before > self._now:
                     nodes &= ~waiting.vain
                 yield Attempt(waiting, waiting.kind, nodes, alone=True) if nodes else None
-        heap: list[tuple[Urgency, int, Kind]] = []
+        heap: list[tuple[Urgency, int, EquivalenceClass]] = []
         for order, kind in enumerate(pods.kinds):
             if kind.queue and (nodes := pods.new_for(kind)):
                 self._left[kind] = nodes
@@ -331,7 +340,7 @@ class Round:
                 kind.tried = max(kind.tried, change)
             yield None
         heapq.heapify(heap)
-        waits: set[Kind] = set()
+        waits: set[EquivalenceClass] = set()
         while heap:
             least, order, kind = heapq.heappop(heap)
             if kind.absent and kind.coming:
@@ -344,7 +353,9 @@ class Round:
             elif kind not in waits:
                 kind.tried = max(kind.tried, change)
 
-    def _nodes_for(self, waiting: Waiting, kind: Kind, waits: set[Kind]) -> int:
+    def _nodes_for(
+        self, waiting: PendingPod, kind: EquivalenceClass, waits: set[EquivalenceClass]
+    ) -> int:
         if waiting.woken_at is not None:
             return 0
         nodes = self._left[kind] & waiting.offered

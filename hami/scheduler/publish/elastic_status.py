@@ -48,7 +48,7 @@ Object = ElasticQuota | CompositeElasticQuota
 T = TypeVar("T", bound=Object)
 
 
-class Ledger(Protocol):
+class ElasticSource(Protocol):
     """The part of ``ElasticLedger`` that this needs."""
 
     @property
@@ -64,11 +64,11 @@ class Objects(Protocol):
     def quota(self, key: str) -> Object | None: ...
 
 
-class QuotaState(Protocol):
+class ElasticStatusState(Protocol):
     """The part of ``ClusterState`` that this needs."""
 
     @property
-    def ledger(self) -> Ledger: ...
+    def ledger(self) -> ElasticSource: ...
 
     @property
     def elastic(self) -> Objects: ...
@@ -82,7 +82,7 @@ class ElasticStatus:
 
     def __init__(
         self,
-        state: QuotaState,
+        state: ElasticStatusState,
         client: PatchClient,
         *,
         leading: Callable[[], bool],

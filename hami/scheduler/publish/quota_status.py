@@ -29,20 +29,20 @@ T = TypeVar("T", bound=HasMetadata)
 Key = tuple[str, str]
 
 
-class Ledger(Protocol):
+class UsageSource(Protocol):
     """The part of ``QuotaLedger`` that this needs."""
 
     def used(self, namespace: str, name: str) -> Mapping[str, int]: ...
 
 
-class QuotaState(Protocol):
+class QuotaStatusState(Protocol):
     """The part of ``ClusterState`` that this needs."""
 
     @property
     def vendors(self) -> VendorRegistry: ...
 
     @property
-    def ledger(self) -> Ledger: ...
+    def ledger(self) -> UsageSource: ...
 
     @property
     def quotas(self) -> Mapping[Key, ResourceQuota]: ...
@@ -53,7 +53,7 @@ class QuotaStatus:
 
     def __init__(
         self,
-        state: QuotaState,
+        state: QuotaStatusState,
         client: PatchClient,
         *,
         leading: Callable[[], bool],

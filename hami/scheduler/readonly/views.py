@@ -14,7 +14,7 @@ from hami.policy.fit.selection import cordoned_ids
 from hami.policy.quota.constraint import PREFIX
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.pending.kinds import Waiting
+from hami.scheduler.pending.kinds import PendingPod
 from hami.scheduler.readonly.models import (
     Amount,
     ContainerView,
@@ -259,7 +259,7 @@ def _not_ours(state: ClusterState, pod: Pod) -> tuple[str, str]:
     return "unmanaged", "its device requests cannot be read, so it is charged with nothing"
 
 
-def _why_waiting(state: ClusterState, waiting: Waiting) -> WhyView:
+def _why_waiting(state: ClusterState, waiting: PendingPod) -> WhyView:
     pod = waiting.pod
     quotas = [
         quota_view(state, state.quotas[key])

@@ -23,7 +23,7 @@ class _Budget:
     """Pods that were evicted and are subtracted from ``allowed`` already."""
 
 
-class Budgets:
+class BudgetIndex:
     """All budgets, as the informer shows them."""
 
     def __init__(self, pod: Callable[[PodUid], Pod | None]) -> None:

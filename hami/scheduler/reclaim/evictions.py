@@ -13,7 +13,7 @@ from hami.domain.taints import CORDON, untolerated
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
 from hami.kube.leadership import Leadership
-from hami.policy.quota.elastic.ground import Budgets
+from hami.policy.quota.elastic.ground import DisruptionBudgets
 from hami.policy.quota.elastic.plan import Plan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.metrics import Metrics
@@ -47,7 +47,7 @@ class Evictions:
         leadership: Leadership,
         metrics: Metrics,
         events: Recorder,
-        budgets: Budgets,
+        budgets: DisruptionBudgets,
         *,
         went: Callable[[Plan, Pod], None],
         ended: Callable[[Plan, str], None],

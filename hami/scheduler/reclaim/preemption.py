@@ -29,14 +29,14 @@ from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import LeafKey
-from hami.policy.quota.elastic.ground import Budgets
+from hami.policy.quota.elastic.ground import DisruptionBudgets
 from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide.gangs import beside_the_others
 from hami.scheduler.decide.giving_way import who_is
 from hami.scheduler.decide.wakeup import FORGOTTEN, touch
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.kinds import Kind, Waiting, may_come
+from hami.scheduler.pending.kinds import EquivalenceClass, PendingPod, may_come
 from hami.scheduler.reclaim.eviction_rounds import EvictionRounds
 from hami.scheduler.reclaim.evictions import Evictions, Recorder, kept_out
 from hami.scheduler.reclaim.state_ground import StateGround
@@ -84,7 +84,7 @@ class Preemption:
         leadership: Leadership,
         metrics: Metrics,
         events: Recorder,
-        budgets: Budgets,
+        budgets: DisruptionBudgets,
         *,
         policy: Callable[[], SchedulingPolicy],
         clock: Callable[[], float] = time.monotonic,
@@ -108,7 +108,7 @@ class Preemption:
         self._unplanned: dict[PodUid, NoPlan] = {}
         self._rounds = EvictionRounds(clock)
         self._rules = state.rules
-        self._called: dict[PodUid, Waiting] = {}
+        self._called: dict[PodUid, PendingPod] = {}
         """Claimants that were woken so as to be judged, and have not come yet."""
         self._calls: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("hami.preemption")
@@ -158,7 +158,7 @@ class Preemption:
                 self._consider(kind, waiting)
                 await asyncio.sleep(0)  # A plan takes milliseconds; filters come in between.
 
-    def _claimants(self) -> Iterator[tuple[Kind, Waiting]]:
+    def _claimants(self) -> Iterator[tuple[EquivalenceClass, PendingPod]]:
         kinds = [kind for kind in self._state.waiting.kinds if kind.queue]
         for kind in sorted(kinds, key=lambda kind: kind.queue[0].urgency):
             for waiting in list(kind.queue):
@@ -166,7 +166,7 @@ class Preemption:
                     break
                 yield kind, waiting
 
-    def _is_due(self, kind: Kind, waiting: Waiting) -> bool:
+    def _is_due(self, kind: EquivalenceClass, waiting: PendingPod) -> bool:
         uid = waiting.pod.uid
         back_off = self._back_offs.get(uid)
         return (
@@ -180,7 +180,7 @@ class Preemption:
             and (back_off is None or back_off.until <= self._clock())
         )
 
-    def _rested(self, kind: Kind) -> bool:
+    def _rested(self, kind: EquivalenceClass) -> bool:
         rest = self._rests[kind.key]
         changed = rest.change != self._state.change
         return self._clock() >= (rest.until if changed else rest.longest)
@@ -198,7 +198,7 @@ class Preemption:
             if called.judged or called.called_at is None or uid not in waiting.pods:
                 del self._called[uid]
 
-    def _consider(self, kind: Kind, waiting: Waiting) -> None:
+    def _consider(self, kind: EquivalenceClass, waiting: PendingPod) -> None:
         """Look for a plan and begin with it, in one turn of the loop."""
         outcome = self._plan(waiting)
         if outcome is None:
@@ -218,11 +218,11 @@ class Preemption:
                 self._metrics.preemption_backed_off(quota)
             self._evictions.begin(waiting.pod, outcome, victims)
 
-    def _rest(self, kind: Kind, least: float, most: float) -> None:
+    def _rest(self, kind: EquivalenceClass, least: float, most: float) -> None:
         now = self._clock()
         self._rests[kind.key] = _Rest(self._state.change, now + least, now + most)
 
-    def _plan(self, waiting: Waiting) -> Plan | NoPlan | None:
+    def _plan(self, waiting: PendingPod) -> Plan | NoPlan | None:
         """None for a pod that asks for nothing of ours any more."""
         state, pod = self._state, waiting.pod
         request = parse_pod(pod, state.vendors, self._policy())
@@ -267,7 +267,7 @@ class Preemption:
 
     # Those that take turns.
 
-    def _go_round(self, kind: Kind, claimant: Pod, decided: Plan) -> bool:
+    def _go_round(self, kind: EquivalenceClass, claimant: Pod, decided: Plan) -> bool:
         """The quotas of claimant and victims evict each other in turns, and have to wait by now."""
         quota = self._quota(decided)
         found = self._rounds.back_off(quota, self._others(decided)) if quota else None
@@ -316,14 +316,14 @@ class Preemption:
 
     # Those of whom it is not known where they may go.
 
-    def _may_be_called(self, waiting: Waiting) -> bool:
+    def _may_be_called(self, waiting: PendingPod) -> bool:
         if waiting.called_at is not None:
             return False
         coming = list(islice(reversed(self._called.values()), WOKEN_AT_ONCE))  # The last ones.
         latest = self._clock() - FORGOTTEN
         return len(coming) < WOKEN_AT_ONCE or (coming[-1].called_at or 0.0) <= latest
 
-    def _call(self, waiting: Waiting) -> None:
+    def _call(self, waiting: PendingPod) -> None:
         """Have it filtered, so that it is known."""
         waiting.called_at = self._clock()
         self._called.pop(waiting.pod.uid, None)
@@ -332,7 +332,7 @@ class Preemption:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _touch(self, waiting: Waiting) -> None:
+    async def _touch(self, waiting: PendingPod) -> None:
         try:
             await touch(self._client, waiting.pod)
         except ApiError as error:

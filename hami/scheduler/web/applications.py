@@ -24,9 +24,9 @@ from hami.scheduler.web.bodies import (
     USUAL,
     Bodies,
     BodyHandler,
+    BodyLimits,
     BodyRefused,
     Handler,
-    Limits,
 )
 from hami.scheduler.web.filter_args import read_args
 from hami.scheduler.web.pod_webhook import Webhook
@@ -73,7 +73,7 @@ class MetricsText(Protocol):
     def pieces(self) -> AsyncIterator[bytes]: ...
 
 
-def extender_app(extender: ExtenderPort, health: Health, limits: Limits = USUAL) -> FastAPI:
+def extender_app(extender: ExtenderPort, health: Health, limits: BodyLimits = USUAL) -> FastAPI:
     """``/filter``, ``/preempt``, ``/bind`` and health."""
     app = _bare_app()
     _add_extender(app, extender, health, limits)
@@ -86,7 +86,7 @@ def public_app(
     health: Health,
     metrics: MetricsText,
     api_router: APIRouter | None = None,
-    limits: Limits = USUAL,
+    limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
 ) -> App:
@@ -114,7 +114,7 @@ def whole_app(
     health: Health,
     metrics: MetricsText,
     api_router: APIRouter | None = None,
-    limits: Limits = USUAL,
+    limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
 ) -> App:
@@ -173,7 +173,7 @@ async def _refused_body(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{text}\n", status, headers)
 
 
-def _add_extender(app: App, extender: ExtenderPort, health: Health, limits: Limits) -> None:
+def _add_extender(app: App, extender: ExtenderPort, health: Health, limits: BodyLimits) -> None:
     bodies = Bodies(limits, limits.body)
     app.add_hot_route("/filter", bodies.read_by(_filter_route(extender, health)))
     app.add_route("/preempt", bodies.read_by(_preempt_route(extender, health)), ["POST"])

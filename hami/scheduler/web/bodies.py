@@ -18,7 +18,7 @@ BodyHandler = Callable[[bytes], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BodyLimits:
     """``body`` and ``review`` are bytes of one request, to the extender and to the webhook.
 
     ``body_seconds``: until all of it is there. ``held``: bytes of all requests together to the
@@ -32,7 +32,7 @@ class Limits:
     held: int = 64 * 1024 * 1024
 
 
-USUAL = Limits()
+USUAL = BodyLimits()
 
 
 class BodyRefused(HamiError):
@@ -48,7 +48,7 @@ class Bodies:
     Each kind has its own: whoever fills up the webhook's does not keep kube-scheduler out.
     """
 
-    def __init__(self, limits: Limits, most: int) -> None:
+    def __init__(self, limits: BodyLimits, most: int) -> None:
         self.held = 0
         self._limits = limits
         self._most = most

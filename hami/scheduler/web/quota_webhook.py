@@ -34,7 +34,7 @@ from hami.policy.quota.elastic.objects import (
 from hami.policy.quota.elastic.units import Units
 from hami.policy.quota.elastic.validation import Operation, QuotaObject, validate
 from hami.scheduler.web.reviews import (
-    Kind,
+    ReviewedKind,
     ReviewMetrics,
     ReviewRequest,
     outcome_of,
@@ -52,11 +52,11 @@ PATHS = (
 )
 """The first two are nos'; each answers for all three kinds."""
 
-_TYPES: MappingProxyType[Kind, type[QuotaObject]] = MappingProxyType(
+_TYPES: MappingProxyType[ReviewedKind, type[QuotaObject]] = MappingProxyType(
     {
-        Kind("nos.nebuly.com", "ElasticQuota"): ElasticQuota,
-        Kind("nos.nebuly.com", "CompositeElasticQuota"): CompositeElasticQuota,
-        Kind("quota.hami.io", "QuotaTree"): QuotaTree,
+        ReviewedKind("nos.nebuly.com", "ElasticQuota"): ElasticQuota,
+        ReviewedKind("nos.nebuly.com", "CompositeElasticQuota"): CompositeElasticQuota,
+        ReviewedKind("quota.hami.io", "QuotaTree"): QuotaTree,
     }
 )
 

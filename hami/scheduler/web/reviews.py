@@ -20,7 +20,7 @@ class ReviewMetrics(Protocol):
     def reviewed(self, seconds: float, outcome: str) -> None: ...
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ReviewedKind(msgspec.Struct, frozen=True):
     group: str = ""
     kind: str = ""
 
@@ -28,7 +28,7 @@ class Kind(msgspec.Struct, frozen=True):
 class ReviewRequest(AdmissionRequest, frozen=True):
     """The request with what it is about; ``old_object`` is what an update replaces, undecoded."""
 
-    kind: Kind = Kind()
+    kind: ReviewedKind = ReviewedKind()
     sub_resource: str = ""
     old_object: msgspec.Raw = NULL
 
@@ -37,7 +37,7 @@ class ReviewRequest(AdmissionRequest, frozen=True):
         return (
             self.operation == "CREATE"
             and not self.sub_resource
-            and self.kind == Kind(group="", kind="Pod")
+            and self.kind == ReviewedKind(group="", kind="Pod")
         )
 
     @property
@@ -46,17 +46,17 @@ class ReviewRequest(AdmissionRequest, frozen=True):
         return (
             self.operation == "UPDATE"
             and self.sub_resource == "ephemeralcontainers"
-            and self.kind == Kind(group="", kind="Pod")
+            and self.kind == ReviewedKind(group="", kind="Pod")
         )
 
 
-class Question(AdmissionReview, frozen=True):
+class ReviewBody(AdmissionReview, frozen=True):
     request: ReviewRequest | None = None
 
 
-def read_question(body: bytes) -> tuple[Question, ReviewRequest] | BadBody:
+def read_question(body: bytes) -> tuple[ReviewBody, ReviewRequest] | BadBody:
     """The review and its request; a body that is no review has no answer."""
-    review = decode_body(body, Question)
+    review = decode_body(body, ReviewBody)
     if isinstance(review, BadBody):
         return BadBody(expected=_REVIEW, problem=review.problem)
     if review.kind != _REVIEW or review.api_version not in _VERSIONS:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.units import MIB
-from hami.node.disk.limits_page import Limits, read_page
+from hami.node.disk.limits_page import PageLimits, read_page
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.run import StepFailed
 from hami.sim.kubelet.runtime.create import StartedContainer
@@ -49,12 +49,12 @@ def started_container(cluster: EmbeddedCluster, pod: LivePod) -> StartedContaine
     return starts[0]
 
 
-def _checked(started: StartedContainer, allocation: PodAllocation) -> Limits:
+def _checked(started: StartedContainer, allocation: PodAllocation) -> PageLimits:
     """Its limits page and its environment say what was allotted, and nothing is missing."""
     if started.missing:
         raise StepFailed(f"{started.full_name}: {', '.join(started.missing)} is not on the node")
     limits = read_page(started.files.get(LIMITS, b""))
-    if not isinstance(limits, Limits):
+    if not isinstance(limits, PageLimits):
         raise StepFailed(f"{started.full_name}: {LIMITS}: {limits}")
     allotted = [(g.device_id, g.memory_mib, g.cores) for g in allocation.grants]
     found = [(one.uuid, one.memory_bytes // MIB, one.cores) for one in limits.devices]
@@ -79,7 +79,7 @@ def _environment(started: StartedContainer) -> list[str]:
     ]
 
 
-def _shown(limits: Limits) -> str:
+def _shown(limits: PageLimits) -> str:
     return ", ".join(
         f"{one.memory_bytes // MIB} MiB{f', {one.cores} %' if one.cores else ''} of {one.uuid}"
         for one in limits.devices

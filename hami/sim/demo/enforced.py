@@ -17,7 +17,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError, Malformed
 from hami.domain.units import MIB, MemoryMiB, VendorKey
-from hami.node.disk.limits_page import Limits, read_page
+from hami.node.disk.limits_page import PageLimits, read_page
 from hami.signing import Signer
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.demo.containers import LIMITS, USAGE, started_container
@@ -146,9 +146,9 @@ class Enforced:
         return {**written, keys.ALLOCATION_SIGNATURE: signature}
 
 
-def _page(folder: Path) -> Limits:
+def _page(folder: Path) -> PageLimits:
     limits = read_page((folder / "limits").read_bytes())
-    if not isinstance(limits, Limits):
+    if not isinstance(limits, PageLimits):
         raise StepFailed(f"{folder / 'limits'}: {limits.problem}")
     return limits
 

@@ -7,11 +7,11 @@ for a value that no reader could read back. No I/O, no clock.
 """
 
 from hami.wire.codecs.handshake import (
-    Deleted,
+    GivenUp,
     Handshake,
     Reported,
     Requesting,
-    Unknown,
+    Unintelligible,
     decode_handshake,
     encode_reported,
     encode_requesting,
@@ -22,12 +22,12 @@ from hami.wire.codecs.register_csv import decode_register_csv, encode_register_c
 from hami.wire.codecs.register_json import decode_register_json, encode_register_json
 
 __all__ = [
-    "Deleted",
+    "GivenUp",
     "Handshake",
     "NodeLock",
     "Reported",
     "Requesting",
-    "Unknown",
+    "Unintelligible",
     "containers_of",
     "decode_handshake",
     "decode_node_lock",

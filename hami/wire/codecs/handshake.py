@@ -32,18 +32,18 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class GivenUp:
     """An old scheduler gave the vendor up on this node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unintelligible:
     """Nothing that anybody writes; treated as no answer yet."""
 
     text: str
 
 
-Handshake = Requesting | Reported | Deleted | Unknown
+Handshake = Requesting | Reported | GivenUp | Unintelligible
 
 
 def decode_handshake(text: str) -> Handshake:
@@ -53,9 +53,9 @@ def decode_handshake(text: str) -> Handshake:
         return Requesting(_time(text.partition("_")[2]))
     if text.startswith("Reported"):
         return Reported(text.removeprefix("Reported").strip())
-    if text.startswith("Deleted"):
-        return Deleted()
-    return Unknown(text)
+    if text.startswith("GivenUp"):
+        return GivenUp()
+    return Unintelligible(text)
 
 
 def _time(text: str) -> datetime | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hami.domain.profile import NodeAnnotations, PodAnnotations, VendorProfile
 from hami.domain.units import WHOLE_DEVICE, VendorKey
 from hami.hookspecs import PluginConfig, hookimpl
-from hami_hygon.settings import Generation, Settings, read_settings
+from hami_hygon.settings import Generation, HygonSettings, read_settings
 
 HAMI_API = 1
 
@@ -26,7 +26,7 @@ def hami_vendors(config: PluginConfig) -> Sequence[VendorProfile]:
     return (_profile("dcu", settings), _profile("hcu", settings))
 
 
-def _profile(word: Generation, settings: Settings) -> VendorProfile:
+def _profile(word: Generation, settings: HygonSettings) -> VendorProfile:
     """One of the two generations; they differ in names, and in what happens above 100 % cores.
 
     A request without cores asks for all of them: sharing a device needs ``<word>cores``.

@@ -17,7 +17,7 @@ from hami.hookspecs import PluginConfig
 Generation = Literal["dcu", "hcu"]
 
 
-class Settings(BaseModel):
+class HygonSettings(BaseModel):
     """The section as written; unknown keys are ignored, as HAMi does it.
 
     A name that is not written is the profile's default; an empty one removes that resource.
@@ -58,7 +58,7 @@ class Settings(BaseModel):
         )
 
 
-def read_settings(config: PluginConfig) -> Settings:
+def read_settings(config: PluginConfig) -> HygonSettings:
     """The section, or the defaults without one.
 
     Raises:
@@ -66,9 +66,9 @@ def read_settings(config: PluginConfig) -> Settings:
     """
     section = config.get("hygon")
     if section is None:
-        return Settings()
+        return HygonSettings()
     try:
-        settings = Settings.model_validate(section)
+        settings = HygonSettings.model_validate(section)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(["hygon", *(str(part) for part in first["loc"])])

@@ -34,7 +34,7 @@ class VendorFormat(_Written):
     scores: StrictStr = ""
 
 
-class MigInstance(_Written):
+class MockMigProfile(_Written):
     """One MIG profile: ``starts`` are memory slices, of which an instance takes ``size``."""
 
     name: _Name
@@ -64,7 +64,7 @@ class DeviceProfile(_Written):
     cores: Annotated[StrictInt, Field(ge=0)] = WHOLE_DEVICE
     slots: PositiveInt = 10
     nvlinks: Annotated[StrictInt, Field(ge=0, le=18)] = 0
-    mig: tuple[MigInstance, ...] = ()
+    mig: tuple[MockMigProfile, ...] = ()
 
     def slots_in(self, mode: str) -> int:
         """Slices per device; as MIG, instances of the smallest profile."""

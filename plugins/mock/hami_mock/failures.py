@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hami.domain.errors import Malformed
 from hami.domain.objects import Node, Pod
-from hami_mock.settings import SCHEDULER_HOOKS, Settings
+from hami_mock.settings import SCHEDULER_HOOKS, MockSettings
 
 FAIL = "mock.hami.io/fail"
 """On a pod or a node: a comma list of ``hook=raise``, hooks of the scheduler's side."""
@@ -34,7 +34,7 @@ def asked_failures(annotations: Mapping[str, str]) -> frozenset[str] | Malformed
     return frozenset(hooks)
 
 
-def fail_if_asked(hook: str, settings: Settings, *owners: Pod | Node) -> None:
+def fail_if_asked(hook: str, settings: MockSettings, *owners: Pod | Node) -> None:
     """Fail as the settings, a pod or a node ask; a malformed wish asks for nothing here.
 
     Raises:

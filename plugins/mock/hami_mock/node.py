@@ -21,7 +21,7 @@ from hami_mock.records import (
     remove_record,
     write_record,
 )
-from hami_mock.settings import Settings, read_settings, settings_of
+from hami_mock.settings import MockSettings, read_settings, settings_of
 from hami_mock.simulated import simulate
 
 _SEEN_AT = "/run/hami/mock.json"
@@ -40,7 +40,7 @@ OPTIONS = (
 )
 
 
-class NodeSide:
+class MockNode:
     """Remembers one thing: the health that it last reported of each device."""
 
     def __init__(self) -> None:
@@ -153,7 +153,9 @@ class NodeSide:
         ]
 
 
-def _simulated(profile: VendorProfile, settings: Settings, text: str, where: str) -> list[Device]:
+def _simulated(
+    profile: VendorProfile, settings: MockSettings, text: str, where: str
+) -> list[Device]:
     """What ``text`` names; raises ``ConfigError`` for devices of other vendors."""
     if not text:
         return []
@@ -172,7 +174,7 @@ def _simulated(profile: VendorProfile, settings: Settings, text: str, where: str
     ]
 
 
-def _unhealthy(settings: Settings) -> frozenset[str]:
+def _unhealthy(settings: MockSettings) -> frozenset[str]:
     listed = settings.unhealthy
     return listed | _lines(settings.unhealthy_file) if settings.unhealthy_file else listed
 

@@ -19,7 +19,7 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB
 _RECORD = "mock.json"
 
 
-class RecordedGrant(msgspec.Struct, frozen=True, rename="camel"):
+class MockGrant(msgspec.Struct, frozen=True, rename="camel"):
     """``memory_mib`` in MiB, ``cores`` in percent."""
 
     device_id: DeviceId
@@ -27,11 +27,11 @@ class RecordedGrant(msgspec.Struct, frozen=True, rename="camel"):
     cores: CorePercent
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
+class MockRecord(msgspec.Struct, frozen=True, rename="camel"):
     """A slice as it was enforced."""
 
     slice_id: str
-    grants: tuple[RecordedGrant, ...]
+    grants: tuple[MockGrant, ...]
 
 
 def record_path(slice: Slice) -> Path:
@@ -40,10 +40,10 @@ def record_path(slice: Slice) -> Path:
 
 def write_record(slice: Slice, partitions: Path | None) -> Path:
     """Write both files, whole or not at all; the same slice gives the same bytes."""
-    record = Record(
+    record = MockRecord(
         slice_id=slice.id,
         grants=tuple(
-            RecordedGrant(grant.device_id, grant.memory_mib, grant.cores) for grant in slice.grants
+            MockGrant(grant.device_id, grant.memory_mib, grant.cores) for grant in slice.grants
         ),
     )
     path = record_path(slice)
@@ -55,14 +55,14 @@ def write_record(slice: Slice, partitions: Path | None) -> Path:
     return path
 
 
-def read_record(slice: Slice) -> Record | None:
+def read_record(slice: Slice) -> MockRecord | None:
     """None for a slice that was not enforced, or was released.
 
     Raises:
         msgspec.DecodeError: somebody else wrote the file.
     """
     try:
-        return msgspec.json.decode(record_path(slice).read_bytes(), type=Record)
+        return msgspec.json.decode(record_path(slice).read_bytes(), type=MockRecord)
     except FileNotFoundError:
         return None
 

@@ -32,7 +32,7 @@ from hami.policy.fit import exact
 from hami.policy.profile import defaults
 from hami_mock.catalog import Catalog, builtin_catalog
 from hami_mock.failures import FAIL, MockFailure, asked_failures, fail_if_asked
-from hami_mock.settings import MockProfile, Settings, read_settings, settings_of
+from hami_mock.settings import MockProfile, MockSettings, read_settings, settings_of
 from hami_mock.simulated import node_annotations
 from hami_mock.tags import TAGS, encode_tags, restore_tags, tagged
 
@@ -43,7 +43,7 @@ SCORE_FAILS = ExtraKey("mock.score-fails", str)
 """On a request: ``hami_score`` sees neither pod nor node, so the request tells it to fail."""
 
 
-class SchedulerSide:
+class MockScheduling:
     """Holds nothing but the package's own catalogue, once it has been read."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class SchedulerSide:
 class _Own:
     """What ``place`` asks of a vendor, answered by the plugin itself."""
 
-    plugin: SchedulerSide
+    plugin: MockScheduling
     profile: VendorProfile
     chooses: bool = True
 
@@ -201,7 +201,7 @@ class _Own:
         return self.plugin.hami_choose(self.profile, ctx)
 
 
-def _profile(settings: Settings) -> MockProfile:
+def _profile(settings: MockSettings) -> MockProfile:
     """Its ``hami_charge`` refuses no more than the default does, so the prefilter may decide."""
     return MockProfile(
         key=VendorKey("MOCK"),

@@ -33,7 +33,7 @@ NODE_HOOKS = frozenset(name for name in vars(NodeHooks) if name.startswith("hami
 Failure = Literal["raise", "slow"]
 
 
-class Settings(Catalog):
+class MockSettings(Catalog):
     """The section as written; a key that it does not know is an error.
 
     ``slow_seconds`` is longer than every timeout of the contract by default. ``partitions`` is
@@ -74,10 +74,10 @@ class MockProfile(VendorProfile):
     Every hook is given the profile, so each knows the settings without any state.
     """
 
-    settings: Settings
+    settings: MockSettings
 
 
-def read_settings(config: PluginConfig) -> Settings:
+def read_settings(config: PluginConfig) -> MockSettings:
     """The section ``mock``, or the defaults without one.
 
     Raises:
@@ -85,9 +85,9 @@ def read_settings(config: PluginConfig) -> Settings:
     """
     section = config.get("mock")
     if section is None:
-        return Settings()
+        return MockSettings()
     try:
-        return Settings.model_validate(section)
+        return MockSettings.model_validate(section)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(["mock", *(str(part) for part in first["loc"])])
@@ -97,6 +97,6 @@ def read_settings(config: PluginConfig) -> Settings:
         ) from error
 
 
-def settings_of(profile: VendorProfile) -> Settings:
+def settings_of(profile: VendorProfile) -> MockSettings:
     """What ``hami_vendors`` put into the profile."""
-    return profile.settings if isinstance(profile, MockProfile) else Settings()
+    return profile.settings if isinstance(profile, MockProfile) else MockSettings()

@@ -29,7 +29,7 @@ _log = logging.getLogger("hami.nvidia")
 _MOST_REMEMBERED = 1000
 
 
-class Reports:
+class NvidiaReports:
     """Says each thing once, as a warning in the log; again after much else was said."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Reports:
 class _Opened:
     """What belongs to one NVML: whoever asks it, and what they remember of it."""
 
-    def __init__(self, nvml: Nvml, settings: NodeSettings, report: Reports) -> None:
+    def __init__(self, nvml: Nvml, settings: NodeSettings, report: NvidiaReports) -> None:
         self.health = HealthWatch(nvml)
         self.known: Sequence[Device] = ()
         self.hardware = Hardware(
@@ -77,13 +77,13 @@ class _Opened:
         self.hardware.nvml.close()
 
 
-class NodeSide:
+class NvidiaNode:
     """Remembers the connection to NVML, which is made anew only when it is another one."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._opened: _Opened | None = None
-        self._report = Reports()
+        self._report = NvidiaReports()
 
     @hookimpl
     def hami_node_options(self) -> Sequence[NodeOption]:

@@ -30,7 +30,7 @@ from hami_nvidia.schedule.profile import NvidiaProfile, profile_of
 from hami_nvidia.settings.config import read_config
 
 
-class SchedulerSide:
+class NvidiaScheduling:
     """Remembers nothing."""
 
     @hookimpl

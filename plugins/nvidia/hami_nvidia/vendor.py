@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hami_nvidia.node_side import NodeSide
-from hami_nvidia.scheduler_side import SchedulerSide
+from hami_nvidia.node_side import NvidiaNode
+from hami_nvidia.scheduler_side import NvidiaScheduling
 
 
-class NvidiaVendor(SchedulerSide, NodeSide):
+class NvidiaVendor(NvidiaScheduling, NvidiaNode):
     """A test makes its own, because the node's side remembers."""
 
     HAMI_API = 1

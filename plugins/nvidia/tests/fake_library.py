@@ -23,9 +23,9 @@ from hami_nvidia.nvml.interface import (
     NotSupported,
     NvmlAway,
     NvmlFailed,
+    NvmlUnreadable,
     Recovery,
     Span,
-    Unreadable,
 )
 from hami_nvidia.simulation.nvml import SimulatedNvml
 
@@ -128,7 +128,7 @@ class FakeLibrary:
     def _of(self, handle: Any) -> Any:
         uuid = self._gpu(handle)
         for gpu in self._nvml.gpus():
-            if not isinstance(gpu, Unreadable) and gpu.uuid == uuid:
+            if not isinstance(gpu, NvmlUnreadable) and gpu.uuid == uuid:
                 return gpu
         raise GpuLost("lost")
 
@@ -154,14 +154,14 @@ class FakeLibrary:
 
     def nvmlDeviceGetHandleByIndex_v2(self, index, device):
         gpu = self._nvml.gpus()[index.value]
-        if isinstance(gpu, Unreadable):
+        if isinstance(gpu, NvmlUnreadable):
             raise GpuLost(gpu.problem)
         self._put(device, "gpu", gpu.uuid)
 
     def nvmlDeviceGetHandleByUUID(self, uuid, device):
         text = uuid.value.decode()
         for gpu in self._nvml.gpus():
-            if isinstance(gpu, Unreadable):
+            if isinstance(gpu, NvmlUnreadable):
                 continue
             if gpu.uuid == text:
                 return self._put(device, "gpu", text)

@@ -20,8 +20,8 @@ from hami_nvidia.nvml.interface import (
     NvLink,
     NvmlAway,
     NvmlFailed,
+    NvmlUnreadable,
     Recovery,
-    Unreadable,
     XidEvent,
 )
 
@@ -209,7 +209,7 @@ def test_errors_are_told_apart(nvml, number, expected, text):
 def test_a_lost_gpu_is_counted_and_not_read(nvml, driver):
     lose(nvml, 1)
     listed = driver.gpus()
-    assert isinstance(listed[1], Unreadable)
+    assert isinstance(listed[1], NvmlUnreadable)
     assert "GPU 1: read its properties: GPU is lost" in listed[1].problem
     assert [gpu.index for gpu in listed] == list(range(7))
     with pytest.raises(GpuLost):
@@ -495,7 +495,7 @@ def test_the_real_driver_if_there_is_one():
     except NvmlAway as away:
         pytest.skip(f"this machine has no NVIDIA driver: {away}")
     for gpu in gpus:
-        assert not isinstance(gpu, Unreadable)
+        assert not isinstance(gpu, NvmlUnreadable)
         assert driver.probe(gpu.uuid) in Recovery
         assert driver.mig_mode(gpu.uuid) == gpu.mig
         driver.links(gpu.uuid)

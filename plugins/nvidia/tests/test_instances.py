@@ -6,7 +6,7 @@ from copy import copy
 from pathlib import Path
 
 import pytest
-from hami_nvidia.mig.claims import Claim, Owner, claims_of
+from hami_nvidia.mig.claims import InstanceClaim, Owner, claims_of
 from hami_nvidia.mig.instances import InstanceRefused, Instances
 from hami_nvidia.nvml.interface import GpuLost, NvmlAway, NvmlFailed, Span
 from hami_nvidia.schedule.mig_placement import MIG_INSTANCE
@@ -134,7 +134,7 @@ def test_a_restarted_agent_finds_it_although_nobody_told_it(node):
 )
 def test_names_are_those_of_the_allow_list(node, name, start, profile):
     size = SIZES[profile]
-    claim = Claim(
+    claim = InstanceClaim(
         gpu=uuids(node.nvml)[0], instance=an_instance(name, start, size),
         owner=Owner(slice_id="a", pod_uid="p", name="n"),
     )  # fmt: skip

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from hami_nvidia import NvidiaVendor
-from hami_nvidia.node_side import Reports
+from hami_nvidia.node_side import NvidiaReports
 from hami_nvidia.nvml.interface import NvmlAway
 
 from hami.domain.errors import ConfigError
@@ -181,7 +181,7 @@ def test_reconcile_puts_the_library_in_place_before_anything_starts(tmp_path):
 
 def test_what_comes_again_is_said_again(caplog):
     """A GPU that was lost, came back and is lost once more."""
-    reports = Reports()
+    reports = NvidiaReports()
     with caplog.at_level(logging.WARNING, "hami.nvidia"):
         for said in (["lost"], ["lost", "odd"], [], ["lost"]):
             reports.stand("devices", said)
@@ -191,7 +191,7 @@ def test_what_comes_again_is_said_again(caplog):
 
 
 def test_reports_are_said_once_and_not_kept_for_ever(caplog):
-    reports = Reports()
+    reports = NvidiaReports()
     with caplog.at_level(logging.WARNING, "hami.nvidia"):
         for _ in range(2):
             reports("first")

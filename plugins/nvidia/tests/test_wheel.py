@@ -27,7 +27,7 @@ from hami_nvidia.simulation.driver import SimulatedDriver
 
 from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
-from hami.node.disk.limits_page import DeviceLimit, Limits, encode
+from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
 from hami.node.disk.usage_region import empty_region
 from hami.sim.demo.enforced import PROGRAM
 from hami.sim.demo.simulated_device import answer_of, script, simulated_device
@@ -214,7 +214,7 @@ async def test_a_program_is_limited_by_what_the_wheel_brings(wheel, name, tmp_pa
     limit = DeviceLimit(uuid=UUID, memory_bytes=4096 * MIB, cores=0, context_reserve_bytes=CONTEXT)
     slice_ = tmp_path / "slice"
     slice_.mkdir()
-    (slice_ / "limits").write_bytes(encode(Limits(generation=1, devices=(limit,))))
+    (slice_ / "limits").write_bytes(encode(PageLimits(generation=1, devices=(limit,))))
     (slice_ / "usage").write_bytes(empty_region())
     given = {"CUDA_DEVICE_MEMORY_LIMIT": "4096m"} if name.startswith("lib/") else {}
     given["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(tmp_path / "shared")

@@ -7,7 +7,7 @@ import random
 import pytest
 from hami_nvidia.devices.discovery import discover
 from hami_nvidia.health.watch import HealthWatch
-from hami_nvidia.mig.claims import Claim, Owner
+from hami_nvidia.mig.claims import InstanceClaim, Owner
 from hami_nvidia.mig.instances import InstanceRefused, Instances
 from hami_nvidia.nvml.interface import GpuLost, NvmlAway, NvmlFailed, Recovery, Span, XidEvent
 from hami_nvidia.schedule.mig_placement import MigInstance, MigPlacement
@@ -104,7 +104,7 @@ def test_instances_come_and_go_as_with_the_stand_in(cut_node, seed):
 
 
 def a_claim(gpu, profile, start, size):
-    return Claim(
+    return InstanceClaim(
         gpu=gpu,
         instance=MigInstance(profile=profile, placement=MigPlacement(start=start, size=size)),
         owner=Owner(slice_id="a", pod_uid="pod-a", name="ns/pod, container c"),

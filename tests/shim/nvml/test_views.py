@@ -11,7 +11,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from hami.node.disk.limits_page import DeviceLimit, Limits, encode
+from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
 from hami.node.disk.usage_region import empty_region
 
 from ..builds import Build
@@ -279,7 +279,7 @@ def test_other_lists_are_empty_in_a_slice(containers, tmp_path, name):
 def a_slice_of(folder: Path, uuid: str, limit: int) -> Path:
     folder.mkdir()
     device = DeviceLimit(uuid=uuid, memory_bytes=limit, cores=0)
-    (folder / "limits").write_bytes(encode(Limits(generation=1, devices=(device,))))
+    (folder / "limits").write_bytes(encode(PageLimits(generation=1, devices=(device,))))
     (folder / "usage").write_bytes(empty_region())
     return folder
 

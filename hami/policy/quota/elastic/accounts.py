@@ -12,15 +12,15 @@ from hami.domain.units import PodUid
 from hami.policy.quota.elastic.arrangement import ElasticProblem, arranged
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Member, Options, TreeNode
 from hami.policy.quota.elastic.order import Order
-from hami.policy.quota.elastic.tree import Node, Tree, grown
+from hami.policy.quota.elastic.tree import QuotaNode, Tree, grown
 
 
 @dataclass(slots=True, eq=False)
-class Account:
+class QuotaAccount:
     """One quota: its pods in order, and what the running and the non-preemptible ones hold."""
 
     leaf: Leaf
-    node: Node
+    node: QuotaNode
     order: Order
     running: dict[str, int] = field(default_factory=dict)
     fixed: dict[str, int] = field(default_factory=dict)
@@ -38,22 +38,22 @@ class Accounts:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._arrangement = arranged((), ())
-        self._by_leaf: dict[LeafKey, Account] = {}
-        self._by_namespace: dict[str, Account] = {}
+        self._by_leaf: dict[LeafKey, QuotaAccount] = {}
+        self._by_namespace: dict[str, QuotaAccount] = {}
         self._in_namespace: dict[str, dict[PodUid, None]] = {}
         self.members: dict[PodUid, Member] = {}
         self.change = 0
         """Counts what has changed, so that what follows from all of it can be kept until then."""
         self.tree: Tree = grown(self._arrangement, None, options)
 
-    def of(self, namespace: str) -> Account | None:
+    def of(self, namespace: str) -> QuotaAccount | None:
         """The quota that counts a namespace's pods."""
         return self._by_namespace.get(namespace)
 
-    def __getitem__(self, key: LeafKey) -> Account:
+    def __getitem__(self, key: LeafKey) -> QuotaAccount:
         return self._by_leaf[key]
 
-    def __iter__(self) -> Iterator[Account]:
+    def __iter__(self) -> Iterator[QuotaAccount]:
         return iter(self._by_leaf.values())
 
     def in_namespace(self, namespace: str) -> list[Member]:
@@ -79,7 +79,7 @@ class Accounts:
         self.change += 1
         arrangement, before = self._arrangement, self._by_leaf
         tree = grown(arrangement, capacity, self._options)
-        by_leaf: dict[LeafKey, Account] = {}
+        by_leaf: dict[LeafKey, QuotaAccount] = {}
         for leaf in arrangement.leaves:
             node, known = tree.leaves[leaf.key], before.get(leaf.key)
             if known is not None and set(known.leaf.namespaces) == set(leaf.namespaces):
@@ -92,9 +92,9 @@ class Accounts:
         self._by_leaf, self.tree = by_leaf, tree
         self._by_namespace = {ns: by_leaf[key] for ns, key in arrangement.by_namespace.items()}
 
-    def _opened(self, leaf: Leaf, node: Node, tree: Tree) -> Account:
+    def _opened(self, leaf: Leaf, node: QuotaNode, tree: Tree) -> QuotaAccount:
         """A quota that counts at once what already runs in its namespaces."""
-        account = Account(leaf, node, Order(leaf.min, self._options.labels))
+        account = QuotaAccount(leaf, node, Order(leaf.min, self._options.labels))
         for namespace in leaf.namespaces:
             for uid in self._in_namespace.get(namespace, ()):
                 member = self.members[uid]
@@ -105,7 +105,7 @@ class Accounts:
 
     # Pods.
 
-    def place(self, member: Member) -> Account | None:
+    def place(self, member: Member) -> QuotaAccount | None:
         """Charge a pod, and the quota that counts it; what it held before is replaced."""
         self.remove(member.uid)
         self.members[member.uid] = member

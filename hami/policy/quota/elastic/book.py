@@ -14,7 +14,7 @@ from typing import Literal
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import sharing
-from hami.policy.quota.elastic.accounts import Account, Accounts
+from hami.policy.quota.elastic.accounts import Accounts, QuotaAccount
 from hami.policy.quota.elastic.arrangement import ElasticProblem
 from hami.policy.quota.elastic.model import (
     Amounts,
@@ -28,7 +28,7 @@ from hami.policy.quota.elastic.model import (
 )
 from hami.policy.quota.elastic.room import room
 from hami.policy.quota.elastic.rules import Rules
-from hami.policy.quota.elastic.tree import Node
+from hami.policy.quota.elastic.tree import QuotaNode
 from hami.policy.quota.elastic.trial import Trial
 from hami.policy.quota.elastic.units import Units
 
@@ -145,7 +145,7 @@ class ElasticBook:
         """A namespace's pods, whatever counts them or not."""
         return self._accounts.in_namespace(namespace)
 
-    def node(self, leaf: Leaf) -> Node:
+    def node(self, leaf: Leaf) -> QuotaNode:
         """A quota's place in the tree of sums, to be read; a trial's changes are in it."""
         return self._of(leaf).node
 
@@ -341,7 +341,7 @@ class ElasticBook:
             moved[uid] = self._accounts.members[uid]
         return {uid: _capacity(over=order.is_over(member)) for uid, member in moved.items()}
 
-    def _of(self, leaf: Leaf) -> Account:
+    def _of(self, leaf: Leaf) -> QuotaAccount:
         return self._accounts[leaf.key]
 
     def _waiting_for(self, resource: str, claim: Claim | None) -> dict[LeafKey, int]:

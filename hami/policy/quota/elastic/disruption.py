@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.ground import Budgets
+from hami.policy.quota.elastic.ground import DisruptionBudgets
 from hami.policy.quota.elastic.model import Member
 
 
 class Tally:
     """What is left of each budget while victims are chosen."""
 
-    def __init__(self, budgets: Budgets) -> None:
+    def __init__(self, budgets: DisruptionBudgets) -> None:
         self._budgets = budgets
         self._taken: dict[str, int] = {}
 
@@ -35,7 +35,7 @@ class Tally:
             self._taken[budget] = self._taken.get(budget, 0) + change
 
 
-def violations(budgets: Budgets, victims: Iterable[Member]) -> frozenset[PodUid]:
+def violations(budgets: DisruptionBudgets, victims: Iterable[Member]) -> frozenset[PodUid]:
     """Those of the victims, taken in this order, that a budget does not let go any more."""
     tally = Tally(budgets)
     found: set[PodUid] = set()

@@ -50,7 +50,7 @@ class Ground(Protocol):
         ...
 
 
-class Budgets(Protocol):
+class DisruptionBudgets(Protocol):
     """PodDisruptionBudgets as they stand."""
 
     def counting(self, member: Member) -> Mapping[str, int]:

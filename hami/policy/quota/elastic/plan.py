@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.book import ElasticBook
-from hami.policy.quota.elastic.ground import Budgets, Ground
+from hami.policy.quota.elastic.ground import DisruptionBudgets, Ground
 from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member, Options
 from hami.policy.quota.elastic.plan_rights import Asking, Kind, Own, Priority, Right
-from hami.policy.quota.elastic.plan_search import Found, InVain, Surroundings, search
+from hami.policy.quota.elastic.plan_search import Found, InVain, SearchContext, search
 from hami.policy.quota.elastic.plan_shares import Fair, Reclaim
 from hami.policy.quota.elastic.victims import Exempt, in_order
 
@@ -71,7 +71,7 @@ def plan(
     book: ElasticBook,
     claim: Claim,
     ground: Ground,
-    budgets: Budgets,
+    budgets: DisruptionBudgets,
     options: Options,
     now: float,
     spoken_for: Collection[PodUid] = (),
@@ -82,7 +82,7 @@ def plan(
     somebody else waits for.
     """
     exempt = Exempt(now=now, min_runtime=options.min_runtime, spoken_for=spoken_for)
-    around = Surroundings(
+    around = SearchContext(
         book=book,
         ground=ground,
         budgets=budgets,
@@ -93,7 +93,7 @@ def plan(
 
 
 class _Planner:
-    def __init__(self, around: Surroundings, claim: Claim, options: Options) -> None:
+    def __init__(self, around: SearchContext, claim: Claim, options: Options) -> None:
         self._around, self._claim, self._options = around, claim, options
         self._book, self._ground = around.book, around.ground
         self._leaf = self._book.leaf_of(claim.namespace)

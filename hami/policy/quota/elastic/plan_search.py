@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.book import ElasticBook
 from hami.policy.quota.elastic.disruption import Tally, violations
-from hami.policy.quota.elastic.ground import Budgets, Ground
+from hami.policy.quota.elastic.ground import DisruptionBudgets, Ground
 from hami.policy.quota.elastic.model import Amounts, Claim, Member
 from hami.policy.quota.elastic.plan_rights import Right
 from hami.policy.quota.elastic.trial import Trial
@@ -54,12 +54,12 @@ class InVain(str):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class SearchContext:
     """What stays the same whatever node is looked at."""
 
     book: ElasticBook
     ground: Ground
-    budgets: Budgets
+    budgets: DisruptionBudgets
     exempt: Exempt
     on_node_only: bool
     effort: Effort = field(default_factory=Effort)
@@ -81,7 +81,7 @@ class Surroundings:
 
 
 def search(
-    around: Surroundings, right: Right, claim: Claim, node: str, *, room: bool
+    around: SearchContext, right: Right, claim: Claim, node: str, *, room: bool
 ) -> Found | str:
     """The victims at one node; else why not.
 
@@ -102,7 +102,7 @@ def search(
 
 class _Attempt:
     def __init__(
-        self, around: Surroundings, right: Right, claim: Claim, node: str, trial: Trial
+        self, around: SearchContext, right: Right, claim: Claim, node: str, trial: Trial
     ) -> None:
         self._around, self._right, self._claim = around, right, claim
         self._node, self._trial = node, trial

@@ -26,14 +26,14 @@ from functools import partial
 
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Member
 from hami.policy.quota.elastic.plan_rights import Asking, Kind, amount, below_min
-from hami.policy.quota.elastic.tree import Node, lent
+from hami.policy.quota.elastic.tree import QuotaNode, lent
 from hami.policy.quota.elastic.victims import Debt, Source, least_important_first, newest_first
 
 
 class _Foreign(ABC):
     """What both rights share: other quotas' pods, quota by quota."""
 
-    def __init__(self, asking: Asking, leaf: Leaf, level: Node) -> None:
+    def __init__(self, asking: Asking, leaf: Leaf, level: QuotaNode) -> None:
         """``level``: what is entitled, the quota itself or a group above it."""
         self._asking, self._book, self._claim = asking, asking.book, asking.claim
         self._leaf, self._home = leaf, asking.book.node(leaf)
@@ -82,7 +82,7 @@ class _Foreign(ABC):
         return leaf is not None and below_min(self._book, leaf, member)
 
     @abstractmethod
-    def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
+    def _too_much(self, leaf: Leaf, node: QuotaNode, resources: Collection[str]) -> frozenset[str]:
         """Of which of these resources a quota has more than it may keep from the claimant."""
 
     def _takes_guarantee(self, member: Member) -> bool:
@@ -95,7 +95,7 @@ class _Foreign(ABC):
             if held > 0 and r in self._home.sums
         )
 
-    def _debt(self, leaf: Leaf, node: Node, resources: Collection[str]) -> Debt | None:
+    def _debt(self, leaf: Leaf, node: QuotaNode, resources: Collection[str]) -> Debt | None:
         self._taken_for[leaf.key] = over = self._too_much(leaf, node, resources)
         if not over:
             return None
@@ -135,7 +135,7 @@ class Reclaim(_Foreign):
 
     kind: Kind = "reclaim"
 
-    def __init__(self, asking: Asking, leaf: Leaf, level: Node) -> None:
+    def __init__(self, asking: Asking, leaf: Leaf, level: QuotaNode) -> None:
         super().__init__(asking, leaf, level)
         self._level = level
         pooled = frozenset(r for r in asking.asked if r in self._home.sums)
@@ -191,14 +191,14 @@ class Reclaim(_Foreign):
             f"{amount(self._book, r, theirs)} of {amount(self._book, r, leaf.min.get(r, 0))}"
         )
 
-    def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
+    def _too_much(self, leaf: Leaf, node: QuotaNode, resources: Collection[str]) -> frozenset[str]:
         del leaf
         branch = self._branch(node)
         if branch is None:
             return frozenset()
         return frozenset(r for r in resources if node.left(r) < 0 and branch.left(r) < 0)
 
-    def _branch(self, node: Node) -> Node | None:
+    def _branch(self, node: QuotaNode) -> QuotaNode | None:
         """What of a quota's way up is beside the claimant's; None: it is below the level."""
         for each in node.way_up:
             if each is self._level:
@@ -258,7 +258,7 @@ class Fair(_Foreign):
             f"{self._claim.full_name} asks for, and {leaf.key} uses {used} of {theirs}"
         )
 
-    def _too_much(self, leaf: Leaf, node: Node, resources: Collection[str]) -> frozenset[str]:
+    def _too_much(self, leaf: Leaf, node: QuotaNode, resources: Collection[str]) -> frozenset[str]:
         if not any(node.left(r) < 0 for r in resources):
             return frozenset()
         share = self._book.guaranteed(leaf, self._claim)
@@ -269,7 +269,7 @@ def _ratio(over: int, least: int) -> Debt:
     return (over / least if least > 0 else float("inf"), over)
 
 
-def _left_after(leaf: Node, level: Node, resource: str, asked: int) -> int:
+def _left_after(leaf: QuotaNode, level: QuotaNode, resource: str, asked: int) -> int:
     """What a node has left once a quota below it uses more."""
     change = -asked
     for node in leaf.way_up:
@@ -280,7 +280,7 @@ def _left_after(leaf: Node, level: Node, resource: str, asked: int) -> int:
     raise ValueError(f"{level.title} is not above {leaf.title}")
 
 
-def _unused(leaf: Node, above: Collection[int], resource: str, freed: int) -> bool:
+def _unused(leaf: QuotaNode, above: Collection[int], resource: str, freed: int) -> bool:
     """Something from a quota up to ``above`` does not use all it has once this is freed in it."""
     change = freed
     for node in leaf.way_up:

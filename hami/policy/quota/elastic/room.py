@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hami.policy.quota.elastic.accounts import Account
+from hami.policy.quota.elastic.accounts import QuotaAccount
 from hami.policy.quota.elastic.model import Claim, Member, Options
 from hami.policy.quota.elastic.tree import Tree, lent
 
 
 def room(
-    tree: Tree, options: Options, account: Account, claim: Claim, own: Member | None, resource: str
+    tree: Tree,
+    options: Options,
+    account: QuotaAccount,
+    claim: Claim,
+    own: Member | None,
+    resource: str,
 ) -> int | None:
     """The least that any rule leaves of it; None when no rule limits it. May be negative."""
     bounds = list(_bounds(tree, options, account, claim, own, resource))
@@ -22,7 +27,12 @@ def room(
 
 
 def _bounds(
-    tree: Tree, options: Options, account: Account, claim: Claim, own: Member | None, resource: str
+    tree: Tree,
+    options: Options,
+    account: QuotaAccount,
+    claim: Claim,
+    own: Member | None,
+    resource: str,
 ) -> Iterator[int]:
     held = 0 if own is None else own.vector.get(resource, 0)
     for node, most in account.node.ceilings.get(resource, ()):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hami.policy.quota.elastic.accounts import Account
+from hami.policy.quota.elastic.accounts import QuotaAccount
 from hami.policy.quota.elastic.model import Amounts, Claim, ElasticRefusal, Member, Options, Rule
-from hami.policy.quota.elastic.tree import Node, Tree, lent
+from hami.policy.quota.elastic.tree import QuotaNode, Tree, lent
 from hami.policy.quota.elastic.units import Units
 
 Found = list[ElasticRefusal]
@@ -25,7 +25,12 @@ class Rules:
     units: Units
 
     def broken(
-        self, claim: Claim | Member, account: Account, own: Member | None, *, ever: bool = False
+        self,
+        claim: Claim | Member,
+        account: QuotaAccount,
+        own: Member | None,
+        *,
+        ever: bool = False,
     ) -> list[ElasticRefusal]:
         """Every rule that the pod would break; ``own`` is its present charge and not counted.
 
@@ -60,14 +65,16 @@ class Rules:
                     self._too_much(found, node, resource, amount, held, left, ever=ever)
         return found
 
-    def _above_min(self, found: Found, leaf: Node, resource: str, asked: int, used: int) -> None:
+    def _above_min(
+        self, found: Found, leaf: QuotaNode, resource: str, asked: int, used: int
+    ) -> None:
         least = leaf.own.get(resource, 0)
         if used + asked > least:
             rule: Rule = "min of non-preemptible pods"
             found.append(self._refusal(rule, leaf, resource, used, asked, least))
 
     def _borrowing_part(
-        self, found: Found, leaf: Node, resource: str, asked: int, held: int, *, ever: bool
+        self, found: Found, leaf: QuotaNode, resource: str, asked: int, held: int, *, ever: bool
     ) -> None:
         """What every node would have left: it may be below 0 by its borrow limit, the root's not.
 
@@ -99,7 +106,7 @@ class Rules:
     def _too_much(
         self,
         found: Found,
-        node: Node,
+        node: QuotaNode,
         resource: str,
         asked: int,
         held: int,
@@ -112,13 +119,13 @@ class Rules:
         rule: Rule = "pool" if node.parent is None else "borrow limit"
         found.append(self._refusal(rule, node, resource, used, asked, used + asked + left))
 
-    def _compared(self, claim: Claim | Member, leaf: Node) -> Amounts:
+    def _compared(self, claim: Claim | Member, leaf: QuotaNode) -> Amounts:
         """Everything that is limited anywhere on the way, asked or not."""
         limited = set(self.tree.pool).union(*(node.max for node in leaf.way_up))
         return dict.fromkeys(sorted(limited), 0) | dict(claim.vector)
 
     def _refusal(
-        self, rule: Rule, node: Node, resource: str, used: int, asked: int, limit: int
+        self, rule: Rule, node: QuotaNode, resource: str, used: int, asked: int, limit: int
     ) -> ElasticRefusal:
         return ElasticRefusal(
             rule=rule,

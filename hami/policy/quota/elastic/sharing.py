@@ -13,15 +13,15 @@ from typing import Literal
 
 from hami.policy.quota.elastic.fair import filled_shares, floor_shares
 from hami.policy.quota.elastic.model import Amounts, LeafKey
-from hami.policy.quota.elastic.tree import Node, Tree, lent
+from hami.policy.quota.elastic.tree import QuotaNode, Tree, lent
 
 FairShare = Literal["floor", "hamilton", "waterfill"]
 
-HandDown = Callable[[Node, int], Sequence[int]]
+HandDown = Callable[[QuotaNode, int], Sequence[int]]
 """What each child of a node gets of what the node itself got."""
 
 
-def share(leaf: Node, resource: str) -> Fraction:
+def share(leaf: QuotaNode, resource: str) -> Fraction:
     """A quota's part of everything that is shared out; 0 where nobody guarantees it."""
     found = Fraction(1)
     for node in leaf.way_up:
@@ -32,7 +32,7 @@ def share(leaf: Node, resource: str) -> Fraction:
 
 
 def all_guaranteed_over(
-    root: Node, resource: str, mode: FairShare, demand: Demand | None
+    root: QuotaNode, resource: str, mode: FairShare, demand: Demand | None
 ) -> dict[LeafKey, int]:
     """What each quota may take beyond its ``min`` before others may take it back.
 
@@ -43,7 +43,7 @@ def all_guaranteed_over(
     return _down_to_all(root, sharing.first(root), sharing.of_children)
 
 
-def _down_to(leaf: Node, amount: int, hand_down: HandDown) -> int:
+def _down_to(leaf: QuotaNode, amount: int, hand_down: HandDown) -> int:
     """What of the root's amount gets to a quota."""
     *_, root = way = leaf.way_up
     node = root
@@ -53,7 +53,7 @@ def _down_to(leaf: Node, amount: int, hand_down: HandDown) -> int:
     return amount
 
 
-def _down_to_all(root: Node, amount: int, hand_down: HandDown) -> dict[LeafKey, int]:
+def _down_to_all(root: QuotaNode, amount: int, hand_down: HandDown) -> dict[LeafKey, int]:
     found: dict[LeafKey, int] = {}
     open_ = [(root, amount)]
     while open_:
@@ -74,10 +74,10 @@ class _Sharing:
         self._split = floor_shares if mode == "floor" else filled_shares
         self._demand = demand
 
-    def first(self, root: Node) -> int:
+    def first(self, root: QuotaNode) -> int:
         return max(0, self._spare(root))
 
-    def of_children(self, node: Node, amount: int) -> Sequence[int]:
+    def of_children(self, node: QuotaNode, amount: int) -> Sequence[int]:
         """What each child may take of it; a group also has what it does not lend."""
         resource, children = self._resource, node.children
         weights = [child.weight[resource] for child in children]
@@ -88,10 +88,10 @@ class _Sharing:
                 shares[at] += spare - lent(child, resource, spare)
         return shares
 
-    def _spare(self, node: Node) -> int:
+    def _spare(self, node: QuotaNode) -> int:
         return self._demand.spare(node) if self._demand else node.sums[self._resource].spare
 
-    def _cap(self, node: Node) -> int | None:
+    def _cap(self, node: QuotaNode) -> int | None:
         """The most that its borrow limit, and what it wants, let it take of the common part."""
         resource, demand = self._resource, self._demand
         borrow = node.borrow.get(resource)
@@ -115,38 +115,38 @@ class Demand:
     def __init__(self, tree: Tree, resource: str, waiting: Mapping[str, int]) -> None:
         """``waiting``: by the quota's key, on top of what is used."""
         self._resource = resource
-        self._spare: dict[Node, int] = {}
-        self._want: dict[Node, int] = {}
+        self._spare: dict[QuotaNode, int] = {}
+        self._want: dict[QuotaNode, int] = {}
         for key, leaf in tree.leaves.items():
             demand = leaf.used(resource) + waiting.get(key, 0)
             least = leaf.own.get(resource, 0)
             self._spare[leaf] = max(0, least - demand)
             self._want[leaf] = max(0, demand - least)
 
-    def spare(self, node: Node) -> int:
+    def spare(self, node: QuotaNode) -> int:
         if node not in self._spare:
             own = node.own.get(self._resource, 0)
             offers = (lent(c, self._resource, self.spare(c)) for c in node.children)
             self._spare[node] = own + sum(offers)
         return self._spare[node]
 
-    def want(self, node: Node) -> int:
+    def want(self, node: QuotaNode) -> int:
         if node not in self._want:
             self._want[node] = sum(self.want(child) for child in node.children)
         return self._want[node]
 
 
-def borrowed(node: Node) -> Amounts:
+def borrowed(node: QuotaNode) -> Amounts:
     """What a node uses beyond what it has."""
     return {resource: -sums.left for resource, sums in node.sums.items() if sums.left < 0}
 
 
-def lends(leaf: Node) -> Amounts:
+def lends(leaf: QuotaNode) -> Amounts:
     """What of a quota's unused guarantee others use now."""
     return {r: amount for r in leaf.sums if (amount := _down_to(leaf, 0, _Lending(r).of_children))}
 
 
-def all_lend(root: Node, resource: str) -> dict[LeafKey, int]:
+def all_lend(root: QuotaNode, resource: str) -> dict[LeafKey, int]:
     """As :func:`lends`, of every quota at once."""
     return _down_to_all(root, 0, _Lending(resource).of_children)
 
@@ -161,7 +161,7 @@ class _Lending:
     def __init__(self, resource: str) -> None:
         self._resource = resource
 
-    def of_children(self, node: Node, taken: int) -> Sequence[int]:
+    def of_children(self, node: QuotaNode, taken: int) -> Sequence[int]:
         """How much of each child others use, where so much is taken of the node itself."""
         resource = self._resource
         needs, offers = taken, [max(0, node.own.get(resource, 0))]

@@ -38,7 +38,7 @@ class Sums:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Node:
+class QuotaNode:
     """A quota, a group or the root; whole numbers by resource.
 
     ``own``: a quota's ``min``, a group's own quota. ``sums`` has every resource of the pool,
@@ -50,20 +50,20 @@ class Node:
     """
 
     title: str
-    parent: Node | None
+    parent: QuotaNode | None
     own: Amounts
     max: Amounts
     borrow: Amounts
     lend: Amounts
     leaf: bool = False
-    children: list[Node] = field(default_factory=list)
+    children: list[QuotaNode] = field(default_factory=list)
     weight: dict[str, int] = field(default_factory=dict)
     sums: dict[str, Sums] = field(default_factory=dict)
     other_used: dict[str, int] = field(default_factory=dict)
-    way_up: tuple[Node, ...] = ()
+    way_up: tuple[QuotaNode, ...] = ()
     sums_up: dict[str, tuple[Sums, ...]] = field(default_factory=dict)
-    ceilings: dict[str, tuple[tuple[Node, int], ...]] = field(default_factory=dict)
-    bounds: dict[str, tuple[tuple[Node, Sums, int], ...]] = field(default_factory=dict)
+    ceilings: dict[str, tuple[tuple[QuotaNode, int], ...]] = field(default_factory=dict)
+    bounds: dict[str, tuple[tuple[QuotaNode, Sums, int], ...]] = field(default_factory=dict)
     part_lent: frozenset[str] = frozenset()
 
     def offer(self, resource: str) -> int:
@@ -86,7 +86,7 @@ class Node:
         return pooled | {resource: used for resource, used in self.other_used.items() if used}
 
 
-def lent(node: Node, resource: str, left: int) -> int:
+def lent(node: QuotaNode, resource: str, left: int) -> int:
     limit = node.lend.get(resource)
     return left if limit is None else min(limit, left)
 
@@ -98,13 +98,13 @@ class Tree:
     ``promised``: what all of them guarantee together.
     """
 
-    root: Node
-    leaves: Mapping[LeafKey, Node]
-    inner: Mapping[str, Node]
+    root: QuotaNode
+    leaves: Mapping[LeafKey, QuotaNode]
+    inner: Mapping[str, QuotaNode]
     pool: frozenset[str]
     promised: Amounts
 
-    def take(self, leaf: Node, vector: Amounts, sign: int) -> None:
+    def take(self, leaf: QuotaNode, vector: Amounts, sign: int) -> None:
         """Charge (1) or release (-1) what a pod holds, up to the root."""
         sums_up, part_lent = leaf.sums_up, leaf.part_lent
         for resource, amount in vector.items():
@@ -130,7 +130,7 @@ class Tree:
                     sums.spare += spare
 
 
-def _take_part(leaf: Node, resource: str, change: int) -> None:
+def _take_part(leaf: QuotaNode, resource: str, change: int) -> None:
     """What a quota's parents have left follows as far as it is lent."""
     before = leaf.sums[resource].left
     left, spare = -change, max(0, before - change) - max(0, before)
@@ -152,7 +152,7 @@ def grown(arrangement: Arrangement, capacity: Amounts | None, options: Options) 
     is the root's own quota; if it has less, that is negative.
     """
     core = dict.fromkeys(CORE, 0) if options.strict_core else {}
-    root = Node(title=ROOT, parent=None, own=_NONE, max=_NONE, borrow=_NONE, lend=_NONE)
+    root = QuotaNode(title=ROOT, parent=None, own=_NONE, max=_NONE, borrow=_NONE, lend=_NONE)
     inner = {group.name: _inner_node(group, root, core) for group in arrangement.nodes}
     for group in arrangement.nodes:
         inner[group.name].parent = inner.get(group.parent, root)
@@ -180,7 +180,7 @@ def grown(arrangement: Arrangement, capacity: Amounts | None, options: Options) 
     return tree
 
 
-def _look_up(node: Node, pool: frozenset[str], *, pooled: bool) -> None:
+def _look_up(node: QuotaNode, pool: frozenset[str], *, pooled: bool) -> None:
     """What is on a node's way up, once for all that will ask; its parent's comes first.
 
     ``pooled``: the root may not have less than nothing left.
@@ -207,7 +207,7 @@ def _stacked(own: Mapping[str, T], above: dict[str, tuple[T, ...]]) -> dict[str,
     return {**above, **{r: (each, *above.get(r, ())) for r, each in own.items()}}
 
 
-def _fill(node: Node, pool: frozenset[str]) -> None:
+def _fill(node: QuotaNode, pool: frozenset[str]) -> None:
     """What a node has while nothing is used, from its children's; those come first."""
     for r in pool:
         own = node.own.get(r, 0)
@@ -219,7 +219,7 @@ def _fill(node: Node, pool: frozenset[str]) -> None:
         node.sums[r] = Sums(left=left, spare=spare, full=left)
 
 
-def _weigh(node: Node, weight: Amounts | int | None, pool: frozenset[str]) -> None:
+def _weigh(node: QuotaNode, weight: Amounts | int | None, pool: frozenset[str]) -> None:
     """A node's weight among its siblings: by default all that is guaranteed in it."""
     for r in pool:
         if isinstance(weight, int):
@@ -231,7 +231,7 @@ def _weigh(node: Node, weight: Amounts | int | None, pool: frozenset[str]) -> No
             node.weight[r] = own + sum(child.weight[r] for child in node.children)
 
 
-def _below_first(root: Node) -> Sequence[Node]:
+def _below_first(root: QuotaNode) -> Sequence[QuotaNode]:
     found, open_ = [], [root]
     while open_:
         node = open_.pop()
@@ -240,8 +240,8 @@ def _below_first(root: Node) -> Sequence[Node]:
     return found[::-1]
 
 
-def _inner_node(node: TreeNode, root: Node, core: Amounts) -> Node:
-    return Node(
+def _inner_node(node: TreeNode, root: QuotaNode, core: Amounts) -> QuotaNode:
+    return QuotaNode(
         title=f"QuotaTree node {node.name}",
         parent=root,
         own=node.own,
@@ -251,8 +251,8 @@ def _inner_node(node: TreeNode, root: Node, core: Amounts) -> Node:
     )
 
 
-def _leaf_node(leaf: Leaf, parent: Node, core: Amounts) -> Node:
-    return Node(
+def _leaf_node(leaf: Leaf, parent: QuotaNode, core: Amounts) -> QuotaNode:
+    return QuotaNode(
         title=leaf.key,
         parent=parent,
         own=leaf.min,

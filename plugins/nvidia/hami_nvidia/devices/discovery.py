@@ -14,7 +14,7 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey, mib_d
 from hami_nvidia.devices.links import plain_bus_id, topology
 from hami_nvidia.mig.allowlist import offered_profiles, profile_named, registered_model
 from hami_nvidia.mig.static_devices import StaticDevices, cut_gpus, mixed_devices, single_devices
-from hami_nvidia.nvml.interface import Gpu, Nvml, NvmlAway, NvmlFailed, Unreadable
+from hami_nvidia.nvml.interface import Gpu, Nvml, NvmlAway, NvmlFailed, NvmlUnreadable
 from hami_nvidia.schedule.mig_placement import MIG_MODE, MIG_PROFILES
 from hami_nvidia.schedule.topology import PAIR_SCORES
 from hami_nvidia.settings.node_settings import NodeSettings
@@ -134,7 +134,7 @@ def _found(nvml: Nvml, settings: NodeSettings) -> _Found:
     _check(settings)
     listed = nvml.gpus()
     answering = {gpu.uuid for gpu in listed if isinstance(gpu, Gpu)}
-    reports = [gpu.problem for gpu in listed if isinstance(gpu, Unreadable)]
+    reports = [gpu.problem for gpu in listed if isinstance(gpu, NvmlUnreadable)]
     gpus = _offered(listed, settings)
     cut = () if settings.mig_strategy == "none" else cut_gpus(nvml, gpus)
     devices: list[Device] = []
@@ -168,7 +168,7 @@ def _check(settings: NodeSettings) -> None:
         )
 
 
-def _offered(listed: Sequence[Gpu | Unreadable], settings: NodeSettings) -> list[Gpu]:
+def _offered(listed: Sequence[Gpu | NvmlUnreadable], settings: NodeSettings) -> list[Gpu]:
     """Without those that do not answer and those that the operator keeps back."""
     return [
         gpu

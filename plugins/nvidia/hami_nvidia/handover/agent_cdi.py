@@ -26,7 +26,7 @@ from hami_nvidia.handover.device_list import (
 from hami_nvidia.handover.files import write_whole
 from hami_nvidia.handover.gpudirect import mode_files, mode_mounts
 from hami_nvidia.handover.hardware import Hardware
-from hami_nvidia.handover.node_cdi import Edits, NodeSpec, node_spec
+from hami_nvidia.handover.node_cdi import Edits, NodeCdiSpec, node_spec
 from hami_nvidia.settings.node_settings import NodeSettings
 
 
@@ -34,7 +34,7 @@ class SpecFailed(HamiError):
     """A CDI spec is missing or cannot be written."""
 
 
-def write_gpu_spec(spec: NodeSpec, needed: Sequence[DeviceId], hardware: Hardware) -> None:
+def write_gpu_spec(spec: NodeCdiSpec, needed: Sequence[DeviceId], hardware: Hardware) -> None:
     """Every GPU and MIG device, by id; for what the node's own spec does not name.
 
     Raises:
@@ -78,7 +78,9 @@ def _places(needed: Sequence[DeviceId], hardware: Hardware) -> list[DevicePlace]
     return [place for place in found.values() if not place.problem]
 
 
-def _write_gpus(spec: NodeSpec, places: Mapping[str, DevicePlace], settings: NodeSettings) -> None:
+def _write_gpus(
+    spec: NodeCdiSpec, places: Mapping[str, DevicePlace], settings: NodeSettings
+) -> None:
     """A GPU has the edits of the node's spec, a MIG device its files alone."""
     root, hook = dev_root(settings), settings.cdi_hook
     devices = []

@@ -34,7 +34,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     container_edits: dict[str, Any] = {}
 
 
-class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
+class NodeCdiSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the node's own spec says: of every container, and of each device by name."""
 
     version: str
@@ -50,7 +50,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-def node_spec(settings: NodeSettings) -> NodeSpec | None:
+def node_spec(settings: NodeSettings) -> NodeCdiSpec | None:
     """The node's spec of the configured kind; of several the one with the highest priority.
 
     As in CDI, a later directory goes before a former one.
@@ -64,7 +64,7 @@ def node_spec(settings: NodeSettings) -> NodeSpec | None:
     return None
 
 
-def _read(path: Path, kind: str) -> NodeSpec | None:
+def _read(path: Path, kind: str) -> NodeCdiSpec | None:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
@@ -80,7 +80,7 @@ def _read(path: Path, kind: str) -> NodeSpec | None:
         return None
     if spec.kind != kind:
         return None
-    return NodeSpec(
+    return NodeCdiSpec(
         version=spec.cdi_version,
         shared=spec.container_edits,
         devices={device.name: device.container_edits for device in spec.devices},

@@ -21,7 +21,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class InstanceClaim:
     """An instance of a GPU, as the scheduler chose it for a slice."""
 
     gpu: DeviceId
@@ -29,7 +29,7 @@ class Claim:
     owner: Owner
 
 
-def claims_of(slice: Slice) -> tuple[Claim, ...]:
+def claims_of(slice: Slice) -> tuple[InstanceClaim, ...]:
     """One for each grant that is a MIG instance, in the order of the grants."""
     owner = Owner(
         slice_id=slice.id,
@@ -37,7 +37,7 @@ def claims_of(slice: Slice) -> tuple[Claim, ...]:
         name=f"{slice.namespace}/{slice.pod}, container {slice.container}",
     )
     return tuple(
-        Claim(gpu=grant.device_id, instance=instance, owner=owner)
+        InstanceClaim(gpu=grant.device_id, instance=instance, owner=owner)
         for grant in slice.grants
         if (instance := grant.extra.get(MIG_INSTANCE)) is not None
     )
@@ -47,22 +47,22 @@ class Claims:
     """The claims on one GPU."""
 
     def __init__(self) -> None:
-        self._claims: set[Claim] = set()
+        self._claims: set[InstanceClaim] = set()
 
-    def __contains__(self, claim: Claim) -> bool:
+    def __contains__(self, claim: InstanceClaim) -> bool:
         return claim in self._claims
 
     @property
-    def all(self) -> frozenset[Claim]:
+    def all(self) -> frozenset[InstanceClaim]:
         return frozenset(self._claims)
 
-    def add(self, claim: Claim) -> None:
+    def add(self, claim: InstanceClaim) -> None:
         self._claims.add(claim)
 
-    def remove(self, claim: Claim) -> None:
+    def remove(self, claim: InstanceClaim) -> None:
         self._claims.discard(claim)
 
-    def holders(self, start: int, size: int) -> Sequence[Claim]:
+    def holders(self, start: int, size: int) -> Sequence[InstanceClaim]:
         """Every claim on any of these memory slices."""
         return [
             claim
@@ -71,7 +71,7 @@ class Claims:
             and start < claim.instance.placement.start + claim.instance.placement.size
         ]
 
-    def against(self, claim: Claim) -> Claim | None:
+    def against(self, claim: InstanceClaim) -> InstanceClaim | None:
         """A claim that forbids this one.
 
         The containers of one pod may have the very same instance one after the other, as an init

@@ -18,7 +18,7 @@ from hami.domain.errors import HamiError
 from hami.domain.slices import Slice
 from hami.domain.units import DeviceId
 from hami_nvidia.mig.allowlist import profile_named
-from hami_nvidia.mig.claims import Claim, Claims, claims_of
+from hami_nvidia.mig.claims import Claims, InstanceClaim, claims_of
 from hami_nvidia.nvml.interface import (
     Gpu,
     GpuInstance,
@@ -55,9 +55,9 @@ class Instances:
         self._lock = Lock()
         self._locks: defaultdict[DeviceId, Lock] = defaultdict(Lock)
         self._claims: defaultdict[DeviceId, Claims] = defaultdict(Claims)
-        self._absent: frozenset[Claim] = frozenset()
+        self._absent: frozenset[InstanceClaim] = frozenset()
 
-    def ensure(self, claim: Claim) -> InstanceIdentity:
+    def ensure(self, claim: InstanceClaim) -> InstanceIdentity:
         """The instance of a claim, made if it is not there; the same each time.
 
         What was made is taken back when it cannot be finished.
@@ -82,7 +82,7 @@ class Instances:
                     claims.remove(claim)
                 raise
 
-    def release(self, claim: Claim, identity: InstanceIdentity | None) -> None:
+    def release(self, claim: InstanceClaim, identity: InstanceIdentity | None) -> None:
         """Destroy the instance of a claim, unless another slice has it too; may be said twice.
 
         ``identity`` is what :meth:`ensure` said, None if that is not known.
@@ -128,8 +128,8 @@ class Instances:
                 reports.append(str(failed))
         return tuple(reports)
 
-    def _reclaim(self, held: set[Claim]) -> None:
-        absent: set[Claim] = set()
+    def _reclaim(self, held: set[InstanceClaim]) -> None:
+        absent: set[InstanceClaim] = set()
         with self._lock:
             known = set(self._claims)
         for gpu in known | {claim.gpu for claim in held}:
@@ -149,7 +149,7 @@ class Instances:
         with lock:
             yield claims
 
-    def _ensure(self, claim: Claim, *, held: bool) -> InstanceIdentity:
+    def _ensure(self, claim: InstanceClaim, *, held: bool) -> InstanceIdentity:
         profile, span = self._chosen(claim)
         for found in self._nvml.instances(claim.gpu):
             if found.profile_id == profile.id and found.span == span:
@@ -167,7 +167,7 @@ class Instances:
             self._take_back(claim.gpu, made, failed)
             raise
 
-    def _chosen(self, claim: Claim) -> tuple[InstanceProfile, Span]:
+    def _chosen(self, claim: InstanceClaim) -> tuple[InstanceProfile, Span]:
         span = _span(claim)
         kinds = self._nvml.instance_profiles(claim.gpu)
         if not kinds:
@@ -187,7 +187,7 @@ class Instances:
         """An instance that nobody claims and that is as we make them, idle."""
         return len(found.compute_ids) <= 1 and not self._is_used(gpu, found)
 
-    def _destroy_foreign(self, claim: Claim, found: GpuInstance) -> None:
+    def _destroy_foreign(self, claim: InstanceClaim, found: GpuInstance) -> None:
         """What stands in the way of a claim, and is nobody's as far as we know."""
         holders = self._claims[claim.gpu].holders(found.span.start, found.span.size)
         other = next((holder for holder in holders if holder != claim), None)
@@ -198,7 +198,7 @@ class Instances:
             )
         self._destroy_idle(claim.gpu, found, _told(claim))
 
-    def _complete(self, claim: Claim, found: GpuInstance) -> InstanceIdentity:
+    def _complete(self, claim: InstanceClaim, found: GpuInstance) -> InstanceIdentity:
         """With its compute instance, which is missing when we were killed half-way."""
         compute = (
             found.compute_ids[0]
@@ -228,7 +228,7 @@ class Instances:
         except NvmlFailed as again:
             failed.add_note(f"what was made of it is still there: {again}")
 
-    def _find(self, claim: Claim) -> GpuInstance | None:
+    def _find(self, claim: InstanceClaim) -> GpuInstance | None:
         """What is at the claim's place and of its kind.
 
         A GPU that the driver does not count any more has none; one that is lost may.
@@ -320,14 +320,14 @@ class Instances:
             return True
 
 
-def _told(claim: Claim) -> str:
+def _told(claim: InstanceClaim) -> str:
     return (
         f"MIG instance {claim.instance.profile} at {claim.instance.placement.start} of {claim.gpu} "
         f"for {claim.owner.name}"
     )
 
 
-def _span(claim: Claim) -> Span:
+def _span(claim: InstanceClaim) -> Span:
     return Span(start=claim.instance.placement.start, size=claim.instance.placement.size)
 
 

@@ -24,9 +24,9 @@ from hami_nvidia.nvml.interface import (
     NvLink,
     NvmlAway,
     NvmlFailed,
+    NvmlUnreadable,
     Recovery,
     Span,
-    Unreadable,
     Watch,
 )
 
@@ -54,7 +54,7 @@ class DriverNvml:
     def __init__(self, driver_root: Path = Path("/"), api: Any = None) -> None:
         self._session = Session(driver_root, api)
 
-    def gpus(self) -> Sequence[Gpu | Unreadable]:
+    def gpus(self) -> Sequence[Gpu | NvmlUnreadable]:
         with self._session.asking("count the GPUs") as api:
             count = api.nvmlDeviceGetCount()
         return [self._gpu(index) for index in range(count)]
@@ -154,7 +154,7 @@ class DriverNvml:
         with self._session.asking(f"{device}: {what}") as api:
             yield api, api.nvmlDeviceGetHandleByUUID(device)
 
-    def _gpu(self, index: int) -> Gpu | Unreadable:
+    def _gpu(self, index: int) -> Gpu | NvmlUnreadable:
         try:
             with self._session.asking(f"GPU {index}: read its properties") as api:
                 handle = api.nvmlDeviceGetHandleByIndex(index)
@@ -172,7 +172,7 @@ class DriverNvml:
         except NvmlAway:
             raise
         except NvmlFailed as failed:
-            return Unreadable(index=index, problem=str(failed))
+            return NvmlUnreadable(index=index, problem=str(failed))
 
 
 def text(value: str | bytes) -> str:

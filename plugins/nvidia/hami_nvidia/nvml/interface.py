@@ -82,7 +82,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class NvmlUnreadable:
     """A GPU that the driver counts and that does not answer; its UUID is not known."""
 
     index: int
@@ -200,7 +200,7 @@ class Watch(Protocol):
 class Nvml(Protocol):
     """Every method raises :class:`NvmlAway` while there is no driver, :class:`NvmlFailed` else."""
 
-    def gpus(self) -> Sequence[Gpu | Unreadable]:
+    def gpus(self) -> Sequence[Gpu | NvmlUnreadable]:
         """Every GPU that the driver counts, in the order of the indexes."""
 
     def probe(self, gpu: DeviceId) -> Recovery:

@@ -26,9 +26,9 @@ from hami_nvidia.nvml.interface import (
     NvLink,
     NvmlAway,
     NvmlFailed,
+    NvmlUnreadable,
     Recovery,
     Span,
-    Unreadable,
     Watch,
     XidEvent,
 )
@@ -51,10 +51,10 @@ class SimulatedNvml:
         self._gpus = {simulated.gpu.uuid: simulated for simulated in simulation.gpus}
         self._wait_seconds = simulation.wait_seconds
 
-    def gpus(self) -> Sequence[Gpu | Unreadable]:
+    def gpus(self) -> Sequence[Gpu | NvmlUnreadable]:
         state = self._state("gpus")
         return [
-            Unreadable(index=known.gpu.index, problem=f"GPU {known.gpu.index}: {lost}")
+            NvmlUnreadable(index=known.gpu.index, problem=f"GPU {known.gpu.index}: {lost}")
             if (lost := state.gpu(known.gpu.uuid).lost)
             else self._gpu(state, known)
             for known in self._gpus.values()
