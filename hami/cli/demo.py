@@ -20,7 +20,7 @@ from hami.sim.demo.nodes import NODES
 from hami.sim.demo.run import DemoResult, StepResult, run_steps
 from hami.sim.demo.steps import Scenario, check_plugins
 from hami.sim.demo.workloads import apply_objects, outcome, read_objects, settled
-from hami.sim.result import Simulation
+from hami.simulate.result import Simulation
 from hami.vendors.registry import Vendors
 
 T = TypeVar("T")

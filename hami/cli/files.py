@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hami.domain.errors import ConfigError
-from hami.sim.documents import read_documents
+from hami.simulate.documents import read_documents
 
 STDIN = Path("-")
 

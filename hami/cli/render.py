@@ -11,7 +11,7 @@ from rich.text import Text
 from hami.cli.tables import device_lines, placements, table
 from hami.cli.visible import visible
 from hami.domain.devices import UNUSED, Usage
-from hami.sim.result import NodeDevice, PendingPod, Simulation
+from hami.simulate.result import NodeDevice, Simulation, UnplacedPod
 from hami.vendors.registry import Vendors
 
 _MOST_NAMES = 3
@@ -57,7 +57,7 @@ def _parts(console: Console, simulation: Simulation) -> Iterator[RenderableType]
         )
 
 
-def _pending(pending: Sequence[PendingPod]) -> RenderableType:
+def _pending(pending: Sequence[UnplacedPod]) -> RenderableType:
     lines: list[RenderableType] = [Text("Pending", style="bold yellow")]
     # Replicas that wait for the same reasons are one paragraph.
     for (message, reasons), pods in _grouped(pending).items():
@@ -73,7 +73,7 @@ def _pending(pending: Sequence[PendingPod]) -> RenderableType:
 
 
 def _grouped(
-    pending: Iterable[PendingPod],
+    pending: Iterable[UnplacedPod],
 ) -> Mapping[tuple[str, tuple[tuple[str, str], ...]], list[str]]:
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = {}
     for one in pending:

@@ -15,9 +15,9 @@ from hami.cli.progress import progress_bar
 from hami.cli.render import print_simulation
 from hami.cli.terminal import output_console
 from hami.policy.pods.admission import AdmissionSettings
-from hami.sim.manifests import read_manifests
-from hami.sim.result import Simulation
-from hami.sim.simulate import Settings, simulate
+from hami.simulate.manifests import read_manifests
+from hami.simulate.result import Simulation
+from hami.simulate.simulation import Settings, simulate
 
 
 def simulated(

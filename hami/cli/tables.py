@@ -20,7 +20,7 @@ from hami.cli.terminal import Glyphs, glyphs_for
 from hami.cli.visible import visible
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant, Usage
-from hami.sim.result import NodeDevice, PlacedPod
+from hami.simulate.result import NodeDevice, PlacedPod
 
 _NO_LIMIT = 1_000_000
 _MOST_ROWS = 200

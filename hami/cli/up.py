@@ -24,8 +24,8 @@ from hami.hookspecs import PluginConfig
 from hami.node.settings.served_vendor import vendor_named
 from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 from hami.sim.demo.workloads import apply_objects, read_objects
-from hami.sim.documents import Document
 from hami.sim.shapes import nodes_of
+from hami.simulate.documents import Document
 from hami.vendors.registry import Vendors
 
 DEFAULT_NODES = "a100-40gx2:1,t4x4:1"

@@ -1,8 +1,8 @@
-"""Clusters without machines: on paper, and embedded.
+"""The laboratory: clusters without machines.
 
-On paper (``simulate`` and what it reads): manifests in, placements and refusals out; no I/O and no
-clock. Embedded (``api``, ``kube_scheduler``, ``kubelet``, ``controllers``, ``cluster``, ``demo``):
-an API server, stand-ins for the components around it, and the real scheduler service and node
-agents in processes of their own; sockets on loopback and a temporary folder. Not here: files that
-people name, the terminal (``hami.cli``) and the decisions themselves (``hami.policy``).
+``api`` is an API server, ``kube_scheduler``, ``kubelet`` and ``controllers`` stand in for the
+components around it, ``cluster`` puts them together with the real scheduler service and node agents
+in processes of their own, and ``demo`` tells a story with it. Sockets on loopback, and a temporary
+folder. Not here: what only reads manifests and decides (``hami.simulate``), and the terminal
+(``hami.cli``). Nothing that an operator installs needs it.
 """

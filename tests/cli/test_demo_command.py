@@ -27,7 +27,7 @@ from hami.sim.demo.enforced import MORE
 from hami.sim.demo.run import DemoResult, StepResult
 from hami.sim.demo.steps import Scenario
 from hami.sim.kubelet import script
-from hami.sim.result import Simulation
+from hami.simulate.result import Simulation
 
 from ..installed import Point
 from ..shim.builds import build

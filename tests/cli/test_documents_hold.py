@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from hami.cli import answering
 from hami.cli import app as cli
 from hami.cli import main as process
-from hami.sim.manifests import read_manifests
+from hami.simulate.manifests import read_manifests
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -17,7 +17,7 @@ from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.extra import NO_EXTRA, Extra, ExtraKey
 from hami.domain.objects import Metadata, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
+from hami.simulate.result import DeniedPod, NodeDevice, PlacedPod, Simulation, UnplacedPod
 
 UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
 
@@ -54,8 +54,8 @@ def a_device(
     return NodeDevice(node=node, state=DeviceState(device, usage))
 
 
-def a_pending(name: str, reasons: dict[str, str], message: str = "waits.") -> PendingPod:
-    return PendingPod(pod=a_pod(name), reasons=reasons, message=message)
+def a_pending(name: str, reasons: dict[str, str], message: str = "waits.") -> UnplacedPod:
+    return UnplacedPod(pod=a_pod(name), reasons=reasons, message=message)
 
 
 def shown(*, placed=(), pending=(), denied=(), devices=(), colour=False, width=80, **more) -> str:

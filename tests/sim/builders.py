@@ -9,9 +9,9 @@ from hami.domain.devices import Device
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.policy.pods.admission import AdmissionSettings
 from hami.policy.profile.profile_vendor import ProfileVendor
-from hami.sim.manifests import Manifests, read_manifests
-from hami.sim.result import Simulation
-from hami.sim.simulate import Settings, simulate
+from hami.simulate.manifests import Manifests, read_manifests
+from hami.simulate.result import Simulation
+from hami.simulate.simulation import Settings, simulate
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.errors import ConfigError
-from hami.sim.documents import read_documents
+from hami.simulate.documents import read_documents
 
 
 def values(text: str, file: str = "f.yaml"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hami.domain.errors import ConfigError
-from hami.sim.kube_filter import KubeFilter
+from hami.simulate.kube_filter import KubeFilter
 
 from .builders import a_node, a_pod, read
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hami.domain.errors import ConfigError
-from hami.sim.manifests import read_manifests
+from hami.simulate.manifests import read_manifests
 
 from .builders import a_container, a_node, a_pod, a_quota, a_workload, read
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hami.domain.errors import ConfigError
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
 from hami.hookspecs import hookimpl
-from hami.sim.simulate import unavailable
+from hami.simulate.simulation import unavailable
 
 from .builders import (
     a_container,
@@ -218,7 +218,7 @@ def test_the_default_policy_counts_for_pods_that_do_not_say(policy, expected):
 
 
 def test_progress_counts_every_pod_that_is_looked_at():
-    from hami.sim.simulate import Settings, simulate
+    from hami.simulate.simulation import Settings, simulate
 
     from .builders import read
 

@@ -9,7 +9,7 @@ import msgspec
 from hami.domain.errors import ConfigError, shortened
 from hami.sim.api import protobuf
 from hami.sim.api.refusals import Refusal, bad_request, unsupported_media_type
-from hami.sim.documents import read_documents
+from hami.simulate.documents import read_documents
 
 Json = dict[str, Any]
 

@@ -30,13 +30,13 @@ from hami.sim.cluster.plugin_nodes import NodeAgent, NodeFolders, PluginNodes
 from hami.sim.cluster.problems import NotInTime
 from hami.sim.cluster.service import SchedulerService, extender_of
 from hami.sim.controllers import WorkloadControllers
-from hami.sim.documents import Document, read_documents
 from hami.sim.kube_scheduler.loop import KubeScheduler, SchedulerSettings
 from hami.sim.kube_scheduler.queue import Pace
 from hami.sim.kubelet.kubelet import Kubelet
 from hami.sim.kubelet.nodes import LIVE_NODES, LiveNode, NodeReports
 from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami.sim.live import LIVE_PODS, LivePod
+from hami.simulate.documents import Document, read_documents
 from hami.vendors.registry import Vendors, load_vendors
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from hami.kube.errors import CONFLICT, ApiError
 from hami.kube.resources import Resource
 from hami.sim.api.kinds import Kinds
 from hami.sim.cluster.definitions import defined_kind
-from hami.sim.documents import Document
+from hami.simulate.documents import Document
 
 ALREADY_EXISTS = "AlreadyExists"
 

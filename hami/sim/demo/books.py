@@ -13,7 +13,7 @@ from hami.domain.units import CorePercent, MemoryMiB
 from hami.sim.cluster import EmbeddedCluster, NotInTime
 from hami.sim.demo.picture import Cluster, DeviceKey, overcommitted, picture, usages
 from hami.sim.demo.run import StepFailed
-from hami.sim.result import Simulation
+from hami.simulate.result import Simulation
 
 _PATIENCE = 10.0
 

@@ -11,7 +11,7 @@ from hami.domain.profile import VendorProfile
 from hami.policy.pods.accounting import account_of
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.sim.live import LivePod
-from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
+from hami.simulate.result import DeniedPod, NodeDevice, PlacedPod, Simulation, UnplacedPod
 from hami.vendors.registry import Vendors
 
 DeviceKey = tuple[str, str]
@@ -35,13 +35,13 @@ def picture(cluster: Cluster, vendors: Vendors) -> Simulation:
         f"Node {node.name}: {problem}" for node in nodes for problem in table.set_node(node)
     ]
     placed: list[PlacedPod] = []
-    pending: list[PendingPod] = []
+    pending: list[UnplacedPod] = []
     without_devices = 0
     for pod in cluster.pods:
         if pod.finished:
             continue
         if not pod.spec.node_name:
-            pending.append(PendingPod(pod=pod, reasons={}, message=_waits(pod)))
+            pending.append(UnplacedPod(pod=pod, reasons={}, message=_waits(pod)))
             continue
         account = account_of(pod, vendors)
         if account is None:

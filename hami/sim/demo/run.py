@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hami.domain.errors import HamiError
-from hami.sim.result import Simulation
+from hami.simulate.result import Simulation
 
 
 class StepFailed(HamiError):

@@ -14,9 +14,9 @@ from hami.kube.errors import ApiError
 from hami.sim.cluster import EmbeddedCluster
 from hami.sim.cluster.objects import apply, flattened, resource_of
 from hami.sim.demo.picture import Cluster, picture
-from hami.sim.documents import Document, read_documents
 from hami.sim.live import LivePod
-from hami.sim.result import DeniedPod, Simulation
+from hami.simulate.documents import Document, read_documents
+from hami.simulate.result import DeniedPod, Simulation
 
 QUIET = 1.0
 """Seconds without a change after which nothing more is expected."""

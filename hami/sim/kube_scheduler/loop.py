@@ -20,7 +20,7 @@ from hami.sim.kube_scheduler.extender import Extender, ExtenderFailed, ExtenderS
 from hami.sim.kube_scheduler.queue import Pace, Place, SchedulingQueue
 from hami.sim.kube_scheduler.view import ClusterView
 from hami.sim.live import POD_DOCUMENTS, LivePod, PodDocument
-from hami.sim.simulate import unavailable
+from hami.simulate.simulation import unavailable
 
 
 class Recorder(Protocol):

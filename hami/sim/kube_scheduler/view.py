@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hami.domain.objects import Node, Pod
 from hami.domain.units import PodUid
-from hami.sim.kube_filter import KubeFilter
 from hami.sim.kube_scheduler.capacity import Amounts, NodeCapacity, requested
+from hami.simulate.kube_filter import KubeFilter
 
 _ALWAYS_LOOK_AT = 100
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from hami_nvidia.settings.node_settings import NodeSettings, node_settings
 from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import SimulatedGpu, Simulation, read_simulation
+from hami_nvidia.simulation.spec import NvmlSimulation, SimulatedGpu, read_simulation
 
 
 def standing_in(folder: Path, gpus: Any) -> tuple[SimulatedNvml, str]:
@@ -20,7 +20,7 @@ def standing_in(folder: Path, gpus: Any) -> tuple[SimulatedNvml, str]:
     return SimulatedNvml(simulation), configuration(simulation)
 
 
-def configuration(simulation: Simulation) -> str:
+def configuration(simulation: NvmlSimulation) -> str:
     buses = {each.gpu.pci_bus_id: each.gpu.index for each in simulation.gpus}
     return "\n".join(_card(each, buses) for each in simulation.gpus) + "\n"
 

@@ -32,7 +32,7 @@ from hami_nvidia.nvml.interface import (
     Watch,
     XidEvent,
 )
-from hami_nvidia.simulation.spec import SimulatedGpu, Simulation, simulated_uuid
+from hami_nvidia.simulation.spec import NvmlSimulation, SimulatedGpu, simulated_uuid
 from hami_nvidia.simulation.state import (
     SimulatedCompute,
     SimulatedInstance,
@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.02
 class SimulatedNvml:
     """See :class:`hami_nvidia.nvml.interface.Nvml`. ``state`` lets a test change the hardware."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: NvmlSimulation) -> None:
         self.state = StateFile(simulation.state)
         self._gpus = {simulated.gpu.uuid: simulated for simulated in simulation.gpus}
         self._wait_seconds = simulation.wait_seconds

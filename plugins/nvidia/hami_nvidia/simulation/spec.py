@@ -113,7 +113,7 @@ class SimulatedGpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class NvmlSimulation:
     """Everything that the file describes; ``state`` is where what changes is kept."""
 
     gpus: tuple[SimulatedGpu, ...]
@@ -121,7 +121,7 @@ class Simulation:
     wait_seconds: float
 
 
-def read_simulation(path: Path, node_name: str) -> Simulation:
+def read_simulation(path: Path, node_name: str) -> NvmlSimulation:
     """The file's GPUs; half of them are on each of two NUMA nodes.
 
     Raises:
@@ -142,7 +142,7 @@ def read_simulation(path: Path, node_name: str) -> Simulation:
     items = _items(written.gpus, path)
     node = written.node or node_name or "node"
     state = written.state or Path(f"{path.name}.state.json")
-    return Simulation(
+    return NvmlSimulation(
         gpus=_gpus(items, models, node, path),
         state=path.parent / state,
         wait_seconds=written.wait_seconds,

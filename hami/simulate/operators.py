@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import msgspec
 
 from hami.domain.objects import Lean
-from hami.sim.parts import Part, Path, Template, Workload, count
-from hami.sim.workloads import JobTemplate, ReplicaSpec
+from hami.simulate.parts import Part, Path, Template, Workload, count
+from hami.simulate.workloads import JobTemplate, ReplicaSpec
 
 VOLCANO = "batch.volcano.sh/"
 """The API group whose ``Job`` is another kind than Kubernetes' own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hami.domain.objects import Lean
-from hami.sim.parts import Part, Path, Template, Workload, count
+from hami.simulate.parts import Part, Path, Template, Workload, count
 
 
 class ReplicaSpec(Lean, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from hami.domain import quantity
 from hami.domain.errors import ConfigError, shortened
-from hami.sim.documents import Document
+from hami.simulate.documents import Document
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from hami.domain.errors import ConfigError, shortened
-from hami.sim.json_text import read_values
+from hami.simulate.json_text import read_values
 
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 100

@@ -19,7 +19,7 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
 
 
-class Requirement(Lean, frozen=True):
+class NodeRequirement(Lean, frozen=True):
     """One line of a node selector term; the API's ``NodeSelectorRequirement``."""
 
     key: str
@@ -63,11 +63,11 @@ class Requirement(Lean, frozen=True):
 
 
 class Term(Lean, frozen=True):
-    match_expressions: list[Requirement] | None = None
-    match_fields: list[Requirement] | None = None
+    match_expressions: list[NodeRequirement] | None = None
+    match_fields: list[NodeRequirement] | None = None
 
     @property
-    def requirements(self) -> list[Requirement]:
+    def requirements(self) -> list[NodeRequirement]:
         return [*(self.match_expressions or ()), *(self.match_fields or ())]
 
     def problem(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hami.domain.errors import ConfigError
 from hami.domain.objects import Metadata
-from hami.sim.documents import Document
+from hami.simulate.documents import Document
 
 CLUSTER_SCOPED = ("Node", "Namespace", "QuotaTree")
 

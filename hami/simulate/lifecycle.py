@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hami.domain.objects import Lean, SchedulingGate
-from hami.sim.decode import decode
-from hami.sim.documents import Document
+from hami.simulate.decode import decode
+from hami.simulate.documents import Document
 
 _ENDS = ("Complete", "Completed", "Succeeded", "Failed")
 """Conditions of Jobs, JobSets and the training operators' jobs."""
 
 
-class Condition(Lean, frozen=True):
+class PodCondition(Lean, frozen=True):
     type: str = ""
     status: str = ""
 
@@ -23,7 +23,7 @@ class LifeSpec(Lean, frozen=True):
 
 class LifeStatus(Lean, frozen=True):
     phase: str = ""
-    conditions: list[Condition] | None = None
+    conditions: list[PodCondition] | None = None
 
 
 class Life(Lean, frozen=True):

@@ -18,7 +18,7 @@ class PlacedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingPod:
+class UnplacedPod:
     """No node takes it now. ``reasons`` is text by node; ``message`` sums up as kube-scheduler."""
 
     pod: Pod
@@ -55,7 +55,7 @@ class Simulation:
     """
 
     placed: tuple[PlacedPod, ...]
-    pending: tuple[PendingPod, ...]
+    pending: tuple[UnplacedPod, ...]
     denied: tuple[DeniedPod, ...]
     devices: tuple[NodeDevice, ...]
     running: tuple[PlacedPod, ...] = ()

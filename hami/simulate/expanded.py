@@ -11,12 +11,12 @@ import msgspec
 
 from hami.domain.errors import shortened
 from hami.domain.objects import Node, Pod, PodSpec, Toleration
-from hami.sim.decode import decode
-from hami.sim.file_object import FileObject
-from hami.sim.kube_filter import KubeFilter, affinity_problem
-from hami.sim.lifecycle import read_life
-from hami.sim.names import cron_job_of, deployment_of
-from hami.sim.operators import (
+from hami.simulate.decode import decode
+from hami.simulate.file_object import FileObject
+from hami.simulate.kube_filter import KubeFilter, affinity_problem
+from hami.simulate.lifecycle import read_life
+from hami.simulate.names import cron_job_of, deployment_of
+from hami.simulate.operators import (
     VOLCANO,
     JobSet,
     LeaderWorkerSet,
@@ -26,8 +26,8 @@ from hami.sim.operators import (
     TrainingJob,
     VolcanoJob,
 )
-from hami.sim.parts import MOST_PODS, Part, Path, Unrunnable, Workload, dotted, identified
-from hami.sim.workloads import CronJob, DaemonSet, Job, Replicated, StatefulSet
+from hami.simulate.parts import MOST_PODS, Part, Path, Unrunnable, Workload, dotted, identified
+from hami.simulate.workloads import CronJob, DaemonSet, Job, Replicated, StatefulSet
 
 WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(
     {

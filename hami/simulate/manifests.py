@@ -23,12 +23,12 @@ from hami.domain.objects import (
 )
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic.validation import QuotaObject
-from hami.sim.decode import check_quantities, decode
-from hami.sim.documents import Document, read_documents
-from hami.sim.expanded import WORKLOADS, pods_of
-from hami.sim.file_object import CLUSTER_SCOPED, FileObject
-from hami.sim.lifecycle import read_life
-from hami.sim.names import generated_name
+from hami.simulate.decode import check_quantities, decode
+from hami.simulate.documents import Document, read_documents
+from hami.simulate.expanded import WORKLOADS, pods_of
+from hami.simulate.file_object import CLUSTER_SCOPED, FileObject
+from hami.simulate.lifecycle import read_life
+from hami.simulate.names import generated_name
 
 _ELASTIC: Mapping[str, type[QuotaObject]] = MappingProxyType(
     {

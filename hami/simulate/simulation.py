@@ -34,10 +34,10 @@ from hami.policy.quota.elastic.validation import QuotaObject
 from hami.policy.quota.ledger import Refusal
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
-from hami.sim.kube_filter import KubeFilter
-from hami.sim.manifests import Manifests
-from hami.sim.result import DeniedPod, NodeDevice, PendingPod, PlacedPod, Simulation
-from hami.sim.unread import UnreadRequests, unclaimed_registers
+from hami.simulate.kube_filter import KubeFilter
+from hami.simulate.manifests import Manifests
+from hami.simulate.result import DeniedPod, NodeDevice, PlacedPod, Simulation, UnplacedPod
+from hami.simulate.unread import UnreadRequests, unclaimed_registers
 from hami.vendors.registry import Vendors
 
 Progress = Callable[[int, int], None]
@@ -104,9 +104,9 @@ class _Cluster:
         self._ledger = ElasticLedger(vendors)
         self._placed: list[PlacedPod] = []
         self._running: list[PlacedPod] = []
-        self._pending: list[PendingPod] = []
+        self._pending: list[UnplacedPod] = []
         self._denied: list[DeniedPod] = []
-        self._refusals: dict[bytes, tuple[int, PendingPod]] = {}
+        self._refusals: dict[bytes, tuple[int, UnplacedPod]] = {}
         self._warnings: list[str] = []
         self._without_devices = 0
         self._nodes = [self._add_node(node) for node in manifests.nodes]
@@ -196,13 +196,13 @@ class _Cluster:
         refusals = self._ledger.reserve(request.pod, outcome.allocation)
         return _over_quota(candidates, refusals) if refusals else outcome
 
-    def _explain(self, pod: Pod, by_kube: Mapping[str, str], ours: Refused) -> PendingPod:
+    def _explain(self, pod: Pod, by_kube: Mapping[str, str], ours: Refused) -> UnplacedPod:
         # Nodes that are refused alike share one answer: write each once.
         said = [str(answer) for answer in ours.answers]
         each = ours.answer.tolist()
         texts = dict(by_kube) | dict(zip(ours.candidates, map(said.__getitem__, each), strict=True))
         details = [text for i in dict.fromkeys(each) for text in ours.answers[i].details]
-        return PendingPod(
+        return UnplacedPod(
             pod=pod,
             reasons={n.name: texts[n.name] for n in self._nodes if n.name in texts},
             message=unavailable(len(self._nodes), texts.values(), details),
