@@ -25,10 +25,12 @@ MOST_RATIO, MOST_WRITES = 2.0, 1.0
 def measure() -> list[Row]:
     with Stage(SIZE) as stage:
         service = stage.service()
+        # What is bound past the service asks for nothing: else it would tell its owner so, beside
+        # the next bind.
         pods = [
-            stage.api.create(a_pod(f"bound-{kind}-{number:03}", A_SLICE))
+            stage.api.create(a_pod(f"bound-{kind}-{number:03}", limits))
             for number in range(BINDS + WARM_UP)
-            for kind in ("ours", "bare")
+            for kind, limits in (("ours", A_SLICE), ("bare", {}))
         ]
         with Connection(service.extender) as extender:
             return asyncio.run(_measure(stage.api, extender, pods[::2], pods[1::2]))
@@ -50,8 +52,7 @@ async def _measure(
             bare.append(await _bare(client, other, node, written))
         told = api.told("writes")
         writes = sum(times for _, resource, _, times in told if resource != "events")
-        # At its own pace the service tells of each allocation that nobody signed: of half of those
-        # that were there, and of the bare ones.
+        # At its own pace the service tells of each allocation that was there and nobody signed.
         events = await client.list(EVENTS)
         writes += sum(event.reason != "UnsignedAllocation" for event in events)
     taken, bare = taken[WARM_UP:], bare[WARM_UP:]
