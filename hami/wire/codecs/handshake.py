@@ -53,7 +53,7 @@ def decode_handshake(text: str) -> Handshake:
         return Requesting(_time(text.partition("_")[2]))
     if text.startswith("Reported"):
         return Reported(text.removeprefix("Reported").strip())
-    if text.startswith("GivenUp"):
+    if text.startswith("Deleted"):
         return GivenUp()
     return Unintelligible(text)
 
