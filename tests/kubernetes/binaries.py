@@ -47,7 +47,7 @@ class Missing(Exception):
 
 
 def binaries(part: str = "control-plane", *, build: bool = True) -> Path:
-    """The folder with every binary of ``part``.
+    """The folder with every binary of ``part``; where only all of them were built, that.
 
     Raises:
         Missing: it is not there, and ``build`` is off or Go is missing.
