@@ -166,7 +166,7 @@ static const char *const bases[] = {
 #define HAMI_HOOK(name, base, from, stream, kind) #base,
 #include "../../src/hooks.def"
 #define SIM_PROC(name, base, from, stream) #base,
-#include "../../sim/proc_address.def"
+#include "../../simgpu/proc_address.def"
     "cuNotThere", "", "cuMemAlloc_v2", "cuLaunchKernel_ptsz",
 };
 #define BASES (sizeof(bases) / sizeof(*bases))
@@ -174,7 +174,7 @@ static const int since[] = {
 #define HAMI_HOOK(name, base, from, stream, kind) from,
 #include "../../src/hooks.def"
 #define SIM_PROC(name, base, from, stream) from,
-#include "../../sim/proc_address.def"
+#include "../../simgpu/proc_address.def"
     13050, 13060, 2000,
 };
 #define VERSIONS (sizeof(since) / sizeof(*since))

@@ -137,7 +137,7 @@ void sim_marker_destroy(struct sim_marker *marker);
 CUresult sim_marker_query(struct sim_marker *marker, uint64_t *at_ns);
 CUresult sim_marker_finish(struct sim_marker *marker);
 
-/* ---- Knobs (client.c): read from the environment once, HAMI_SIM_<NAME>, see sim/README.md ---- */
+/* ---- Knobs (client.c): read from the environment once, HAMI_SIM_<NAME>, see simgpu/README.md ---- */
 
 uint64_t sim_knob(const char *name, uint64_t otherwise);
 /* Spend CPU time as the real driver would: SIM_COST_LAUNCH, SIM_COST_EVENT. Zero unless set. */
