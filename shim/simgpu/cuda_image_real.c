@@ -8,7 +8,7 @@
 
 #include "client.h"
 #include "modules.h"
-#include "unpack.h"
+#include "code/unpack.h"
 
 #define OWN "hami-sim 1"
 /* Compared as text, which an image may be that is shorter. */

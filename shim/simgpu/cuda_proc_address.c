@@ -16,7 +16,7 @@ struct entry {
 
 static const struct entry entries[] = {
 #define HAMI_HOOK(name, base, from, stream, kind) ENTRY(name, base, from, stream)
-#include "../src/hooks.def"
+#include "../lib/hooks.def"
 #define SIM_PROC(name, base, from, stream) ENTRY(name, base, from, stream)
 #include "proc_address.def"
     ENTRY(cuGraphInstantiateWithFlags, cuGraphInstantiate, ALIAS_FROM, 0)
