@@ -1,4 +1,4 @@
-/* Processes that race for one limit and are killed. links: lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
+/* Processes that race for one limit and are killed. links: lib/memory/account.c lib/memory/held.c lib/memory/blocks.c lib/memory/charge.c lib/base/reset.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,10 +11,6 @@
 #define LIMIT (64 * MIB)
 #define KILLS 40
 #define LATE_NS 20000000
-
-void hami_context_reset(void)
-{
-}
 
 /* The card, which knows nothing of slots and charges. What a process holds goes a little after it
  * is dead: that is when the kernel lets go of its file, so life is a lock on a byte of its own. */

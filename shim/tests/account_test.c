@@ -1,12 +1,8 @@
-/* Charging, giving back, and what the monitor saw. links: lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
+/* Charging, giving back, and what the monitor saw. links: lib/memory/account.c lib/memory/held.c lib/memory/blocks.c lib/memory/charge.c lib/base/reset.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <pthread.h>
 #include <sys/wait.h>
 
 #include "fake_slice.h"
-
-void hami_context_reset(void)
-{
-}
 
 static void a_charge_counts_until_it_is_refunded(void)
 {

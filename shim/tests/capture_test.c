@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../lib/hooks/work/captures.c"
 #include "../lib/program/capture.c" /* for its lock */
 
 #include "expect.h"
@@ -86,7 +87,7 @@ static void child(void)
     EXPECT(begin_here() == CUDA_ERROR_NOT_INITIALIZED);
     EXPECT(!hami_capturing(stream, false));
     /* Its own cuInit succeeds: nothing that the parent captures is its own. */
-    hami_captures_reset();
+    reset();
     initialised = getpid();
     captures_now = false;
     atomic_store(&hami_process->mode, HAMI_MODE_SLICE);

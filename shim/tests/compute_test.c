@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/horizon.h"
+#include "compute/settle.h"
 #include "compute/compute.h"
 #include "expect.h"
 

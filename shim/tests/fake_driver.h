@@ -11,12 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reset.h"
+#include "compute/gate.h"
 #include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "hooks/contexts/context.h"
+#include "memory/blocks.h"
+#include "memory/charge.h"
+#include "memory/pool_table.h"
+#include "memory/reclaim.h"
+#include "program/capture.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/slot_words.h"
 #include "expect.h"
-#include "memory/graphs.h"
-#include "hooks/work/launch.h"
+#include "memory/graph_memory.h"
 #include "driver/real.h"
 #include "slice/slice.h"
 
@@ -51,6 +58,10 @@ bool hami_charge(int row, uint64_t bytes)
     return false;
 }
 
+void hami_correct(void)
+{
+}
+
 void hami_charge_taken(int row, uint64_t bytes)
 {
     atomic_fetch_add(&fake_charged[row], bytes);
@@ -60,6 +71,11 @@ void hami_refund(int row, uint64_t bytes)
 {
     if (bytes != 0)
         EXPECT(atomic_fetch_sub(&fake_charged[row], bytes) >= bytes);
+}
+
+uint64_t hami_whole_blocks(uint64_t bytes)
+{
+    return (bytes + HAMI_BLOCK - 1) / HAMI_BLOCK * HAMI_BLOCK;
 }
 
 bool hami_charge_block(int row, uint64_t bytes)
@@ -134,7 +150,7 @@ CUresult hami_current(CUcontext *context, int *row)
     return CUDA_SUCCESS;
 }
 
-CUresult hami_context_refused(CUdevice device)
+CUresult hami_device_refused(CUdevice device)
 {
     return device >= 0 && device < FAKE_DEVICES ? CUDA_ERROR_OUT_OF_MEMORY
                                                 : CUDA_ERROR_INVALID_DEVICE;
@@ -149,16 +165,16 @@ bool hami_capturing(CUstream stream, bool per_thread)
     return fake_capturing;
 }
 
-void hami_launch_settle(void)
+void hami_gate_settle(void)
 {
 }
 
-void hami_launch_forget_exec(CUgraphExec exec)
+void hami_gate_forget_exec(CUgraphExec exec)
 {
     (void)exec;
 }
 
-void hami_launch_forget_module(void)
+void hami_gate_forget_module(void)
 {
 }
 
@@ -508,8 +524,7 @@ const struct hami_real *hami_real_load(void)
 /* A new process with a limit; the driver begins anew. */
 static inline void fake_start(uint64_t limit)
 {
-    hami_map_reset();
-    hami_memory_reset();
+    hami_reset_all();
     memset(fake_pools, 0, sizeof(fake_pools));
     memset(fake_allocations, 0, sizeof(fake_allocations));
     for (int device = 0; device < FAKE_DEVICES; device++) {

@@ -12,9 +12,17 @@
 #include <unistd.h>
 
 #include "memory/account.h"
+#include "memory/blocks.h"
+#include "memory/charge.h"
 #include "expect.h"
 #include "base/log.h"
+#include "base/reset.h"
+#include "slice/devices.h"
+#include "slice/files.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
+#include "slice/slots.h"
+#include "slice/slot_words.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -110,7 +118,7 @@ static inline bool fake_attach(void)
 {
     hami_process->usage_fd = fake_open();
     hami_process->usage = fake_map();
-    hami_figures_reset();
+    hami_reset_all();
     if (!hami_slot_take(hami_process))
         return false;
     atomic_store(&hami_process->mode, HAMI_MODE_SLICE);

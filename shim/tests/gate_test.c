@@ -1,4 +1,4 @@
-/* links: lib/compute/gate.c lib/program/capture.c lib/hooks/work/launch.c lib/hooks/work/launch_old.c lib/hooks/work/streams.c lib/compute/samples.c lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c lib/base/clock.c */
+/* links: lib/compute/gate.c lib/program/capture.c lib/hooks/work/captures.c lib/hooks/work/launch.c lib/hooks/work/launch_old.c lib/hooks/work/streams.c lib/compute/samples.c lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c lib/base/clock.c lib/base/reset.c */
 /* Launches on their way to the driver: what is asked of it around them, and when they wait. */
 #include <errno.h>
 #include <pthread.h>
@@ -7,12 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "memory/account.h"
+#include "base/reset.h"
+#include "program/capture.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "base/clock.h"
 #include "expect.h"
 #include "compute/gate.h"
-#include "memory/graphs.h"
-#include "hooks/work/launch.h"
+#include "memory/graph_memory.h"
+#include "compute/gate.h"
 #include "base/log.h"
 #include "driver/real.h"
 
@@ -365,7 +369,7 @@ static void begin(uint32_t cores)
     hami_process->usage = &usage;
     atomic_store(&hami_process->mode, HAMI_MODE_SLICE);
     change_limits(cores, HAMI_POLICY_FORCE, 0);
-    hami_launch_reset();
+    hami_reset_all();
 }
 
 static CUresult kernel(CUstream stream)
@@ -707,7 +711,7 @@ static void events_go_with_their_context(void)
     created = driver.created;
     destroyed = driver.destroyed;
     EXPECT(created == 4 && destroyed == 0);
-    hami_launch_forget_context(CONTEXT);
+    hami_gate_forget_context(CONTEXT);
     EXPECT(driver.destroyed == 0); /* the driver did */
     driver.running = false;
     driver.queries = driver.elapsed = 0;
@@ -728,7 +732,7 @@ static void a_forked_child_begins_anew(void)
     child = fork();
     if (child == 0) {
         driver.capturing = NULL;
-        hami_launch_reset();
+        hami_reset_all();
         driver.created = 0;
         if (kernel(STREAM) != CUDA_SUCCESS || driver.created != 2 || hami_captures_open != 0)
             _exit(1);
@@ -750,11 +754,11 @@ static void *launch_many(void *argument)
         if (i % 500 == 0)
             cuStreamDestroy_v2(own);
         if (i % 700 == 0)
-            hami_launch_forget_module();
+            hami_gate_forget_module();
         if (i % 900 == 0)
-            hami_launch_forget_context(CONTEXT);
+            hami_gate_forget_context(CONTEXT);
         if (i % 100 == 0) {
-            hami_launch_forget_exec(EXEC);
+            hami_gate_forget_exec(EXEC);
             EXPECT(cuGraphLaunch(EXEC, own) == CUDA_SUCCESS);
         }
         if (i % 400 == 0)

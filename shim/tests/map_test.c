@@ -1,14 +1,16 @@
-/* The map against a model that is too simple to be wrong. links: lib/memory/map.c */
+/* The map against a model that is too simple to be wrong. links: lib/memory/map.c lib/base/reset.c */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/reset.h"
 #include "memory/account.h"
+#include "memory/blocks.h"
 #include "expect.h"
+#include "hami_slice.h"
 #include "memory/map.h"
-
-struct hami_process hami_process[1];
+#include <stdatomic.h>
 
 /* What was refunded, by row; as blocks from the upper half. */
 static _Atomic uint64_t refunded[2 * HAMI_MAX_DEVICES];
@@ -27,11 +29,6 @@ void hami_block_left(int row, uint64_t address, uint64_t bytes)
 {
     (void)address;
     hami_refund_block(row, bytes);
-}
-
-enum hami_mode hami_attach_late(void)
-{
-    return HAMI_MODE_UNKNOWN;
 }
 
 static uint64_t next(uint64_t *seed)
@@ -74,7 +71,7 @@ static void any_sequence_is_as_in_the_model(void)
 {
     uint64_t seed = 42;
 
-    hami_map_reset();
+    hami_reset_all();
     memset(model, 0, sizeof(model));
     for (int i = 0; i < 600000; i++) {
         uint64_t kind = next(&seed) % KINDS, number = next(&seed) % KEYS;
@@ -121,7 +118,7 @@ static void a_context_takes_its_own_with_it(void)
     uint64_t expected[2 * HAMI_MAX_DEVICES] = {0}, seed = 7;
     struct hami_entry entry;
 
-    hami_map_reset();
+    hami_reset_all();
     memset(model, 0, sizeof(model));
     memset(refunded, 0, sizeof(refunded));
     for (uint64_t number = 0; number < KEYS; number++)
@@ -157,7 +154,7 @@ static void what_belonged_to_one_context_can_be_anothers(void)
 {
     struct hami_entry entry;
 
-    hami_map_reset();
+    hami_reset_all();
     for (uint64_t number = 0; number < 100; number++) {
         entry = entry_of(HAMI_KIND_LINEAR, key_numbered(number), 1); /* context 1 */
         EXPECT(hami_map_put(&entry));
@@ -175,7 +172,7 @@ static void a_reset_map_is_empty(void)
     struct hami_entry entry = entry_of(HAMI_KIND_LINEAR, 512, 77);
 
     EXPECT(hami_map_put(&entry));
-    hami_map_reset();
+    hami_reset_all();
     EXPECT(!hami_map_get(HAMI_KIND_LINEAR, 512, &entry));
     EXPECT(hami_map_put(&entry) && hami_map_take(HAMI_KIND_LINEAR, 512, &entry));
     EXPECT(!hami_map_take(HAMI_KIND_LINEAR, 512, &entry));
@@ -211,7 +208,7 @@ static void threads_do_not_disturb_each_other(void)
 {
     pthread_t threads[THREADS];
 
-    hami_map_reset();
+    hami_reset_all();
     for (uintptr_t i = 0; i < THREADS; i++)
         EXPECT(pthread_create(&threads[i], NULL, hammer, (void *)i) == 0);
     for (int i = 0; i < THREADS; i++) {

@@ -1,3 +1,5 @@
+#include "compute/horizon.h"
+#include "compute/settle.h"
 #include "model_tenant.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* What images say of their size. links: lib/code/module_size.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
+/* What images say of their size. links: lib/code/module_size.c lib/code/module_source.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
 #include "code/module_size.h"
 
 #include <elf.h>

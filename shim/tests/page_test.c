@@ -1,6 +1,7 @@
 /* What a reader of the limits page takes and what it leaves. */
 #include <stdlib.h>
 
+#include "slice/slice.h"
 #include "expect.h"
 #include "sample.h"
 

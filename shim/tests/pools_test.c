@@ -1,4 +1,4 @@
-/* Stream-ordered memory. links: lib/hooks/allocations/async.c lib/memory/pools.c lib/memory/pool_table.c lib/hooks/allocations/pool_hooks.c lib/memory/reclaim.c lib/memory/late.c lib/memory/graphs.c lib/hooks/work/graph_instantiate.c lib/memory/graph_need.c lib/memory/physical.c lib/memory/imports.c lib/memory/exports.c lib/hooks/allocations/vmm.c lib/hooks/allocations/multicast.c lib/hooks/allocations/tiles.c lib/hooks/allocations/intervals.c lib/base/slab.c lib/memory/map.c */
+/* Stream-ordered memory. links: lib/hooks/allocations/async.c lib/memory/pools.c lib/memory/pool_request.c lib/memory/pool_table.c lib/hooks/allocations/pool_hooks.c lib/memory/reclaim.c lib/hooks/work/waits.c lib/memory/late.c lib/memory/graph_memory.c lib/hooks/work/graphs.c lib/hooks/work/graph_instantiate.c lib/memory/graph_need.c lib/memory/physical.c lib/memory/imports.c lib/memory/exports.c lib/hooks/allocations/vmm.c lib/hooks/allocations/multicast.c lib/hooks/allocations/tiles.c lib/hooks/allocations/intervals.c lib/base/slab.c lib/base/reset.c lib/memory/map.c */
 #include "fake_driver.h"
 
 #define SLOW ((CUstream)0x5109) /* frees in it are pending until the device is waited for */
@@ -437,11 +437,11 @@ static void cuMemFree_ends_stream_ordered_memory_too(void)
 
     fake_start(640 * MIB);
     address = allocate(40 * MIB);
-    EXPECT(hami_memory_take(HAMI_KIND_LINEAR, address, &entry));
-    EXPECT(!hami_memory_take(HAMI_KIND_LINEAR, address, &entry));
+    EXPECT(hami_map_take_memory(HAMI_KIND_LINEAR, address, &entry));
+    EXPECT(!hami_map_take_memory(HAMI_KIND_LINEAR, address, &entry));
     EXPECT(fake_cuMemFreeAsync(address, NULL) == CUDA_SUCCESS);
     fake_synchronise(); /* cuMemFree waits */
-    hami_async_freed(&entry);
+    hami_pool_freed_waited((struct hami_pool *)(uintptr_t)entry.extra, entry.bytes);
     EXPECT(fake_charged[0] == 0 && charged_is_given());
 }
 

@@ -1,4 +1,4 @@
-/* Requests that the driver granted and that then cannot be kept. links: lib/memory/request.c lib/hooks/allocations/linear.c lib/hooks/allocations/arrays.c lib/hooks/allocations/array_size.c lib/hooks/contexts/modules.c lib/code/module_size.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
+/* Requests that the driver granted and that then cannot be kept. links: lib/memory/request.c lib/hooks/allocations/linear.c lib/hooks/allocations/arrays.c lib/hooks/allocations/array_size.c lib/hooks/contexts/modules.c lib/code/module_size.c lib/code/module_source.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c lib/memory/account.c lib/memory/held.c lib/memory/blocks.c lib/memory/charge.c lib/base/reset.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <stdbool.h>
 #include <sys/mman.h>
 
@@ -13,11 +13,10 @@ static void *mmap_if_possible(void *at, size_t bytes, int access, int kind, int 
 #include "../lib/memory/map.c" /* for a map that may find no memory */
 #undef mmap
 
-#include "hooks/allocations/async.h"
 #include "hooks/contexts/context.h"
 #include "fake_slice.h"
-#include "memory/graphs.h"
-#include "hooks/work/launch.h"
+#include "memory/graph_memory.h"
+#include "compute/gate.h"
 #include "driver/real.h"
 #include "hooks/allocations/tiles.h"
 
@@ -52,25 +51,17 @@ bool hami_memory_charge(int row, uint64_t bytes)
     return hami_charge(row, bytes);
 }
 
-bool hami_memory_take(enum hami_kind likely, CUdeviceptr address, struct hami_entry *entry)
+void hami_pool_freed_waited(struct hami_pool *pool, uint64_t bytes)
 {
-    return hami_map_take(likely, address, entry);
-}
-
-void hami_async_freed(const struct hami_entry *entry)
-{
-    (void)entry;
-}
-
-void hami_context_reset(void)
-{
+    (void)pool;
+    (void)bytes;
 }
 
 void hami_graph_left_freed(void)
 {
 }
 
-void hami_launch_forget_module(void)
+void hami_gate_forget_module(void)
 {
 }
 
@@ -255,7 +246,7 @@ static void start(void)
 {
     fake_container(1, 4 * HAMI_BLOCK);
     need(fake_attach(), "a slot");
-    hami_map_reset();
+    reset();
     next = UINT64_C(1) << 30;
     pitch_of_driver = 512;
     given_back = 0;

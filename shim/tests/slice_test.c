@@ -1,4 +1,4 @@
-/* How a process comes to its slice. links: lib/slice/slice.c lib/slice/follow.c lib/slice/files.c lib/slice/devices.c lib/slice/env.c lib/base/log.c */
+/* How a process comes to its slice. links: lib/slice/slice.c lib/slice/follow.c lib/slice/files.c lib/slice/devices.c lib/slice/env.c lib/slice/process.c lib/base/log.c lib/base/reset.c */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../lib/memory/account.h"
-#include "../lib/hooks/allocations/async.h"
-#include "../lib/hooks/work/launch.h"
-#include "../lib/memory/map.h"
-#include "../lib/driver/real.h"
-#include "../lib/slice/slice.h"
+#include "base/reset.h"
+#include "driver/real.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
+#include "slice/slice.h"
+#include "slice/slot_words.h"
+#include "slice/slots.h"
 #include "expect.h"
 #include "sample.h"
 
@@ -27,7 +28,6 @@
 
 static bool room = true;
 static _Atomic int slots_taken, resets;
-#define PARTS 4 /* that start anew with a process */
 static _Atomic uint32_t flags;
 
 bool hami_slot_take(struct hami_process *process)
@@ -49,25 +49,11 @@ void hami_slot_flag(uint32_t more)
     atomic_fetch_or(&flags, more);
 }
 
-void hami_map_reset(void)
+static void reset(void)
 {
     resets++;
 }
-
-void hami_memory_reset(void)
-{
-    resets++;
-}
-
-void hami_launch_reset(void)
-{
-    resets++;
-}
-
-void hami_figures_reset(void)
-{
-    resets++;
-}
+HAMI_RESET(reset);
 
 static bool driver_works = true;
 
@@ -368,10 +354,10 @@ static void a_process_without_room_may_try_again(void)
 {
     mount_slice();
     room = false;
-    EXPECT(hami_attach() == HAMI_MODE_CLOSED && resets == PARTS);
-    EXPECT(hami_attach() == HAMI_MODE_CLOSED && resets == PARTS);
+    EXPECT(hami_attach() == HAMI_MODE_CLOSED && resets == 1);
+    EXPECT(hami_attach() == HAMI_MODE_CLOSED && resets == 1);
     room = true;
-    EXPECT(hami_attach() == HAMI_MODE_SLICE && hami_mode() == HAMI_MODE_SLICE && resets == PARTS);
+    EXPECT(hami_attach() == HAMI_MODE_SLICE && hami_mode() == HAMI_MODE_SLICE && resets == 1);
 }
 
 static void a_late_hook_attaches_where_the_driver_works(void)
@@ -450,7 +436,7 @@ static int as_a_child(void)
         return 1;
     before = descriptors();
     resets = 0;
-    if (hami_attach() != HAMI_MODE_SLICE || hami_process->slot != 1 || resets != PARTS)
+    if (hami_attach() != HAMI_MODE_SLICE || hami_process->slot != 1 || resets != 1)
         return 2;
     if (descriptors() != before) /* one closed, one opened */
         return 3;

@@ -1,4 +1,4 @@
-/* Who gets a slot, and when it is free again. links: lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
+/* Who gets a slot, and when it is free again. links: lib/memory/account.c lib/memory/held.c lib/memory/blocks.c lib/memory/charge.c lib/base/reset.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -7,10 +7,6 @@
 
 #include "slice/alive.h"
 #include "fake_slice.h"
-
-void hami_context_reset(void)
-{
-}
 
 
 static bool take(struct hami_process *process)

@@ -1,5 +1,8 @@
 /* Packed images. links: lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
-#include "code/unpack.h"
+#include <string.h>
+
+#include "code/unpack_lz4.h"
+#include "code/unpack_zstd.h"
 
 #include <stdlib.h>
 

@@ -1,18 +1,20 @@
-#include "imports.h"
+#include "memory/imports.h"
 
 #include <stdint.h>
 
-#include "account.h"
 #include "base/lock.h"
+#include "base/reset.h"
+#include "slice/slot_words.h"
 
 static struct hami_lock lock;
 static uint64_t imports;
 
-void hami_imports_reset(void)
+static void reset(void)
 {
     atomic_store_explicit(&lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     imports = 0;
 }
+HAMI_RESET(reset);
 
 void hami_import_begins(void)
 {

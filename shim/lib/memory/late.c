@@ -1,20 +1,21 @@
 /* An event behind each such free tells. The entry stays in the map meanwhile, so that it goes with
  * the context that the event is of; under a key that is no address, since the driver gives the
  * address out again before we look. */
-#include "late.h"
-
-#include "account.h"
-#include "hooks/contexts/context.h"
-#include "driver/real.h"
+#include "memory/late.h"
 
 #include <stdatomic.h>
 
+#include "base/reset.h"
+#include "driver/real.h"
+#include "program/current.h"
+
 static _Atomic unsigned int waiting; /* or gone with a context: then one looks in vain */
 
-void hami_late_reset(void)
+static void reset(void)
 {
     atomic_store_explicit(&waiting, 0, memory_order_relaxed);
 }
+HAMI_RESET(reset);
 
 static CUresult context_of(CUstream stream, CUcontext *context)
 {

@@ -1,13 +1,15 @@
 /* Open addressing with linear probing, in shards that have a lock each. Deleting moves later
  * entries of the same run back, so that no tombstones pile up however long a program allocates and
  * frees. */
-#include "map.h"
+#include "memory/map.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#include "account.h"
 #include "base/lock.h"
+#include "base/reset.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
 
 #define SHARD_BITS 5
 #define SHARDS (1u << SHARD_BITS)
@@ -180,6 +182,13 @@ bool hami_map_get(enum hami_kind kind, uint64_t key, struct hami_entry *entry)
     return look_up(kind, key, entry, false);
 }
 
+bool hami_map_take_memory(enum hami_kind likely, uint64_t address, struct hami_entry *entry)
+{
+    return hami_map_take(likely, address, entry) ||
+           hami_map_take(likely == HAMI_KIND_LINEAR ? HAMI_KIND_ASYNC : HAMI_KIND_LINEAR, address,
+                         entry);
+}
+
 void hami_entry_refund(const struct hami_entry *entry)
 {
     switch (entry->kind) {
@@ -229,7 +238,7 @@ void hami_map_drop_context(CUcontext context)
     hami_map_visit(context, refund_and_drop, NULL);
 }
 
-void hami_map_reset(void)
+static void reset(void)
 {
     for (uint32_t s = 0; s < SHARDS; s++) {
         struct table *table = shards[s].table;
@@ -240,3 +249,4 @@ void hami_map_reset(void)
             munmap(table, table->bytes);
     }
 }
+HAMI_RESET(reset);

@@ -4,11 +4,11 @@
  *
  * Sparse arrays and those of deferred mapping take nothing; what is mapped into them was counted
  * when it was created. */
-#include "memory/account.h"
-#include "array_size.h"
 #include "driver/real.h"
+#include "hooks/allocations/array_size.h"
+#include "hooks/allocations/tiles.h"
 #include "memory/request.h"
-#include "tiles.h"
+#include "slice/slice.h"
 
 #define MAPPED_LATER (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
 

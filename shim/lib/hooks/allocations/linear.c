@@ -4,11 +4,10 @@
  * the driver to free, refund. Another thread may be given the same address as soon as the driver
  * has it back, and another process the same bytes as soon as they are refunded. Out-parameters are
  * written when all is done: where we refuse, the program finds them as they were. */
-#include "memory/account.h"
-#include "async.h"
-#include "hooks/contexts/context.h"
-#include "memory/graphs.h"
 #include "driver/real.h"
+#include "memory/blocks.h"
+#include "memory/graph_memory.h"
+#include "memory/pools.h"
 #include "memory/request.h"
 #include "slice/slice.h"
 
@@ -177,7 +176,7 @@ static CUresult end(CUdeviceptr address, CUresult (*free_real)(uint64_t address)
 
     if (!hami_counting())
         return free_real(address);
-    if (!hami_memory_take(HAMI_KIND_LINEAR, address, &entry)) {
+    if (!hami_map_take_memory(HAMI_KIND_LINEAR, address, &entry)) {
         hami_graph_left_freed();
         return free_real(address);
     }
@@ -185,7 +184,7 @@ static CUresult end(CUdeviceptr address, CUresult (*free_real)(uint64_t address)
     if (result != CUDA_SUCCESS)
         hami_map_put(&entry);
     else if (entry.kind == HAMI_KIND_ASYNC)
-        hami_async_freed(&entry);
+        hami_pool_freed_waited((struct hami_pool *)(uintptr_t)entry.extra, entry.bytes);
     else
         hami_entry_refund(&entry);
     return result;

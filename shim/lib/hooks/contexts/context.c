@@ -1,19 +1,29 @@
 /* The life of contexts: charged for what they bring with them before they are made; what is in them
  * goes with them. Those that a program makes itself are here, a device's primary one in
  * primary.c. */
-#include "context.h"
+#include "hooks/contexts/context.h"
 
 #include <string.h>
 
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "hooks/work/launch.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/reset.h"
+#include "compute/gate.h"
 #include "driver/real.h"
+#include "memory/map.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
 
 struct hami_lock hami_context_entries;
+
+static void reset(void)
+{
+    atomic_store_explicit(&hami_context_entries.word, HAMI_LOCK_FREE, memory_order_relaxed);
+}
+HAMI_RESET(reset);
 
 uint64_t hami_context_reserve(int row)
 {
@@ -35,16 +45,6 @@ bool hami_context_charge(int row, uint64_t reserve)
                  "program of this container can use it",
                  (unsigned long long)(reserve >> 20), row, (unsigned long long)(limit >> 20));
     return false;
-}
-
-CUresult hami_context_refused(CUdevice device)
-{
-    int count;
-    CUresult result = hami_real()->cuDeviceGetCount(&count);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    return device < 0 || device >= count ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static bool move_entry(struct hami_entry *entry, void *argument)
@@ -80,12 +80,12 @@ void hami_context_gone(CUcontext context, CUcontext charged)
             break;
         hami_entry_refund(&green);
         hami_map_drop_context((CUcontext)(uintptr_t)green.key);
-        hami_launch_forget_context((CUcontext)(uintptr_t)green.key);
+        hami_gate_forget_context((CUcontext)(uintptr_t)green.key);
     }
     hami_map_drop_context(charged);
     if (context && hami_map_take(HAMI_KIND_CONTEXT, (uintptr_t)context, &own))
         hami_entry_refund(&own);
-    hami_launch_forget_context(context);
+    hami_gate_forget_context(context);
     hami_current_gone();
 }
 
@@ -99,7 +99,7 @@ static CUresult before(CUdevice device, struct hami_entry *entry)
         .kind = HAMI_KIND_CONTEXT, .row = (int16_t)row, .bytes = hami_context_reserve(row),
     };
     if (row < 0 || hami_mode() == HAMI_MODE_CLOSED || !hami_context_charge(row, entry->bytes))
-        return hami_context_refused(device);
+        return hami_device_refused(device);
     return CUDA_SUCCESS;
 }
 
@@ -213,7 +213,7 @@ static CUresult destroy(CUcontext context, CUresult (*destroy_real)(CUcontext co
     if (known)
         hami_entry_refund(&entry);
     hami_context_gone(stand_in(context), stand_in(context));
-    hami_launch_forget_context(context);
+    hami_gate_forget_context(context);
     return CUDA_SUCCESS;
 }
 

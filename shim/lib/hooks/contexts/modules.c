@@ -11,13 +11,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "context.h"
-#include "hooks/work/launch.h"
-#include "memory/map.h"
 #include "code/module_size.h"
+#include "compute/gate.h"
 #include "driver/real.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
+#include "memory/map.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 #define PAGE UINT64_C(4096)
@@ -311,7 +313,7 @@ HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
     if (!hami_counting())
         return hami_real()->cuModuleUnload(module);
     known = hami_map_take(HAMI_KIND_MODULE, (uintptr_t)module, &entry);
-    hami_launch_forget_module();
+    hami_gate_forget_module();
     result = hami_real()->cuModuleUnload(module);
     if (known && result == CUDA_SUCCESS)
         hami_entry_refund(&entry);
@@ -328,7 +330,7 @@ HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     if (!hami_counting())
         return hami_real()->cuLibraryUnload(library);
     forget_library(library, &charges);
-    hami_launch_forget_module();
+    hami_gate_forget_module();
     result = hami_real()->cuLibraryUnload(library);
     if (result == CUDA_SUCCESS)
         refund_library(&charges);

@@ -11,16 +11,16 @@
  * What a graph allocates and does not free stays when it has run, until the program frees it, or
  * the next launch does where the graph was instantiated so. The driver counts it as used, together
  * with what runs: as soon as a graph left something, whatever is used counts beside a launch. */
-#include "graphs.h"
+#include "memory/graph_memory.h"
 
-#include "account.h"
-#include "hooks/allocations/async.h"
-#include "graph_memory.h"
-#include "hooks/work/launch.h"
-#include "map.h"
-#include "pools.h"
-#include "driver/real.h"
+#include "base/reset.h"
 #include "base/slab.h"
+#include "driver/real.h"
+#include "memory/pool_request.h"
+#include "memory/pool_table.h"
+#include "memory/reclaim.h"
+#include "program/capture.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 struct graph_exec {
@@ -50,7 +50,7 @@ void hami_graph_has_allocations(void)
     atomic_store_explicit(&allocations, true, memory_order_release);
 }
 
-void hami_graphs_reset(void)
+static void reset(void)
 {
     atomic_store_explicit(&allocations, false, memory_order_relaxed);
     atomic_store_explicit(&execs, 0, memory_order_relaxed);
@@ -58,6 +58,7 @@ void hami_graphs_reset(void)
     slab.free = NULL;
     atomic_store_explicit(&slab_lock.word, 0, memory_order_relaxed);
 }
+HAMI_RESET(reset);
 
 /* ---- Charging ahead ---- */
 
@@ -167,7 +168,7 @@ void hami_graph_updated(CUgraphExec exec, CUgraph graph)
         hami_graph_remember(exec, &need, 0);
 }
 
-static void settle_graphs(void)
+void hami_graphs_settle(void)
 {
     if (!hami_graph_any_allocations() || !hami_counting())
         return;
@@ -176,6 +177,21 @@ static void settle_graphs(void)
 
         if (pool && atomic_load_explicit(&pool->charged, memory_order_relaxed) != 0)
             hami_pool_settle(pool);
+    }
+}
+
+bool hami_graph_destroying(CUgraphExec exec, struct hami_entry *entry)
+{
+    return any_execs() && hami_map_take(HAMI_KIND_EXEC, (uintptr_t)exec, entry);
+}
+
+void hami_graph_destroyed(const struct hami_entry *entry, CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        give((struct graph_exec *)(uintptr_t)entry->extra);
+        hami_graphs_settle();
+    } else {
+        hami_map_put(entry);
     }
 }
 
@@ -266,65 +282,4 @@ void hami_graph_after_launch(struct hami_graph_launch *launch, CUresult result)
         record->frees = atomic_load_explicit(&frees, memory_order_relaxed);
     }
     hami_graph_confirm(&launch->need, launch->ahead);
-}
-
-static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)
-{
-    struct hami_graph_launch launch;
-    CUresult result = hami_graph_before_launch(&launch, exec, stream, per_thread);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = per_thread ? hami_real()->cuGraphUpload_ptsz(exec, stream)
-                        : hami_real()->cuGraphUpload(exec, stream);
-    hami_graph_after_launch(&launch, result);
-    return result;
-}
-
-HAMI_EXPORT CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
-{
-    return upload(exec, stream, false);
-}
-
-HAMI_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
-{
-    return upload(exec, stream, true);
-}
-
-HAMI_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    struct hami_entry entry;
-    bool known = any_execs() && hami_map_take(HAMI_KIND_EXEC, (uintptr_t)exec, &entry);
-    CUresult result;
-
-    /* Before the driver's call: the handle may be another graph's right after it. */
-    hami_launch_forget_exec(exec);
-    result = hami_real()->cuGraphExecDestroy(exec);
-    if (!known)
-        return result;
-    if (result == CUDA_SUCCESS) {
-        give((struct graph_exec *)(uintptr_t)entry.extra);
-        settle_graphs();
-    } else {
-        hami_map_put(&entry);
-    }
-    return result;
-}
-
-HAMI_EXPORT CUresult cuGraphDestroy(CUgraph graph)
-{
-    CUresult result = hami_real()->cuGraphDestroy(graph);
-
-    if (result == CUDA_SUCCESS)
-        settle_graphs();
-    return result;
-}
-
-HAMI_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
-{
-    CUresult result = hami_real()->cuDeviceGraphMemTrim(device);
-
-    if (result == CUDA_SUCCESS)
-        settle_graphs();
-    return result;
 }

@@ -11,29 +11,34 @@
  *
  * Others are asked when the own witness grows, and whenever all of them together have less on
  * record than they had at least when they were asked last. */
-#include "witness.h"
+#include "memory/held.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
-#include "account.h"
 #include "base/lock.h"
-#include "slice/slice.h"
+#include "base/reset.h"
+#include "slice/slot_words.h"
 
 #define MOST_UNITS UINT64_C(0xffffffff)
 
+struct hami_held hami_held[HAMI_MAX_DEVICES];
 struct hami_witness hami_witness[HAMI_MAX_DEVICES];
 static struct hami_lock following;
 
-void hami_witness_reset(void)
+static void reset(void)
 {
     atomic_store_explicit(&following.word, HAMI_LOCK_FREE, memory_order_relaxed);
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
+        atomic_store_explicit(&hami_held[row].held, 0, memory_order_relaxed);
+        atomic_store_explicit(&hami_held[row].low, 0, memory_order_relaxed);
+        atomic_store_explicit(&hami_held[row].high, 0, memory_order_relaxed);
         atomic_store_explicit(&hami_witness[row].units, 0, memory_order_relaxed);
         /* No sum is that high: others are asked with the first request. */
         atomic_store_explicit(&hami_witness[row].floor, UINT64_MAX, memory_order_relaxed);
     }
 }
+HAMI_RESET(reset);
 
 /* Of `count` slots from `slot` on; of the first one from a unit on. */
 static struct flock range(int row, uint32_t slot, uint32_t count, uint64_t unit)
@@ -60,7 +65,7 @@ static bool say(int fd, int row, uint64_t old, uint64_t new)
 
 static uint64_t units_of(int row)
 {
-    uint64_t units = hami_charged_here(row) / HAMI_WITNESS_BYTES;
+    uint64_t units = hami_held_here(row) / HAMI_WITNESS_BYTES;
 
     return units < MOST_UNITS ? units : MOST_UNITS;
 }

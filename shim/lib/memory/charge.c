@@ -8,9 +8,15 @@
  * it is compared with everything that the charge was since well before that moment: what exceeds
  * even the highest is the driver's; only when it is below even the lowest is some of it given back,
  * and never more than was added here. */
-#include "account.h"
+#include "memory/charge.h"
+
 #include "base/lock.h"
+#include "base/reset.h"
+#include "memory/account.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
+#include "slice/slot_words.h"
 
 /* The figure that comes with a heartbeat was read after the heartbeat before it; one more, because
  * what the monitor reads may be a little old itself. */
@@ -25,13 +31,14 @@ static struct {
     } rows[HAMI_MAX_DEVICES];
 } seen;
 
-void hami_observed_reset(void)
+static void reset(void)
 {
     atomic_store_explicit(&seen.lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&seen.heartbeat, 0, memory_order_relaxed);
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         seen.rows[row] = (struct row){0};
 }
+HAMI_RESET(reset);
 
 static struct hami_range widest(struct row *of, struct hami_range latest)
 {
@@ -104,4 +111,10 @@ void hami_correct(void)
     if (heartbeat != atomic_load_explicit(&seen.heartbeat, memory_order_relaxed))
         correct(observed, heartbeat);
     hami_unlock(&seen.lock);
+}
+
+bool hami_charge(int row, uint64_t bytes)
+{
+    hami_correct();
+    return hami_reserve(row, bytes);
 }

@@ -1,8 +1,8 @@
-/* What the compute share's own files need of each other. */
-#ifndef HAMI_COMPUTE_PARTS_H
-#define HAMI_COMPUTE_PARTS_H
+/* Until when a process's streams, and the device for it, have work. */
+#ifndef HAMI_HORIZON_H
+#define HAMI_HORIZON_H
 
-#include "compute.h"
+#include "compute/compute.h"
 
 /* Where a monitor sees more use than the share allows, and so much more in all, the container's
  * bucket is not what it should be. */
@@ -28,6 +28,9 @@ int64_t hami_rescale(struct hami_compute *compute, const struct hami_work *work,
 /* All work of the device that is yet to be done ends so much later. */
 void hami_restate_all(struct hami_compute *compute, const struct hami_work *work, int64_t now,
                       int64_t later);
+
+/* The stream goes. */
+void hami_compute_forget_stream(struct hami_compute *compute, uint64_t stream_key);
 
 /* The part of work that does not run beside other work, of HAMI_OVERLAP_ALL. */
 static inline int64_t hami_alone(const struct hami_share *share)

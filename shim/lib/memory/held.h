@@ -1,11 +1,42 @@
-/* What all other processes of the container have on record, for account.c. */
-#ifndef HAMI_OTHERS_H
-#define HAMI_OTHERS_H
+/* What the processes of the container hold of a device: this one as it knows itself, all others as
+ * their words in the usage region say, and as their witnesses do (held.c). */
+#ifndef HAMI_HELD_H
+#define HAMI_HELD_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "slice/slice.h"
+#include "hami_slice.h"
+#include "slice/process.h"
+
+/* ---- This process ---- */
+
+/* What this process holds. `held`: the bytes, and in the highest bits how often they changed, so
+ * that who reads it twice sees whether anything happened between. `low` and `high`: the range that
+ * it was in since charge.c last asked. */
+extern struct hami_held {
+    _Atomic uint64_t held;
+    _Atomic uint64_t low, high;
+} hami_held[HAMI_MAX_DEVICES];
+
+#define HAMI_HELD_CHANGE 56 /* the first of the highest bits */
+
+/* Signed: more given back than was taken is no large figure. */
+static inline int64_t hami_held_bytes(uint64_t held)
+{
+    return (int64_t)(held << (64 - HAMI_HELD_CHANGE)) >> (64 - HAMI_HELD_CHANGE);
+}
+
+static inline uint64_t hami_held_here(int row)
+{
+    int64_t held = hami_held_bytes(atomic_load_explicit(&hami_held[row].held,
+                                                        memory_order_seq_cst));
+
+    return held < 0 ? 0 : (uint64_t)held;
+}
+
+/* ---- The others' words ---- */
 
 /* No device has so much. Words below it cannot overflow a sum, and one above it is not a figure. */
 #define HAMI_IMPOSSIBLE_BYTES (UINT64_C(1) << 55)
@@ -117,5 +148,35 @@ static inline uint64_t hami_others(int row)
         return UINT64_MAX;
     return hami_lane_sum(totals.a + totals.b + totals.c + totals.d);
 }
+
+/* ---- Witnesses ---- */
+
+#define HAMI_WITNESS_BYTES (UINT64_C(8) << 20) /* of one unit */
+
+extern struct hami_witness {
+    _Atomic uint64_t units; /* that are witnessed of this process */
+    _Atomic uint64_t floor; /* what others had at least when they were last asked */
+} hami_witness[HAMI_MAX_DEVICES];
+
+/* With `held` bytes of our own and `others` on record of everybody else: whether it is time to ask. */
+static inline bool hami_witness_due(int row, uint64_t held, uint64_t others)
+{
+    struct hami_witness *of = &hami_witness[row];
+
+    return held / HAMI_WITNESS_BYTES > atomic_load_explicit(&of->units, memory_order_relaxed) ||
+           others < atomic_load_explicit(&of->floor, memory_order_relaxed);
+}
+
+/* The same of what is given back, which is to be said before others are told. */
+static inline bool hami_witness_behind(int row, uint64_t held)
+{
+    return held / HAMI_WITNESS_BYTES + 1 <
+           atomic_load_explicit(&hami_witness[row].units, memory_order_seq_cst);
+}
+
+/* Bring the own witness in line with what is held now. False: somebody keeps it from us. */
+bool hami_witness_follow(int row);
+/* What others hold beyond what is on record of them. */
+uint64_t hami_witness_hidden(int row);
 
 #endif
