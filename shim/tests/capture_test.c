@@ -87,7 +87,7 @@ static void child(void)
     EXPECT(begin_here() == CUDA_ERROR_NOT_INITIALIZED);
     EXPECT(!hami_capturing(stream, false));
     /* Its own cuInit succeeds: nothing that the parent captures is its own. */
-    reset();
+    hami_capture_reset();
     initialised = getpid();
     captures_now = false;
     atomic_store(&hami_process->mode, HAMI_MODE_SLICE);

@@ -246,7 +246,7 @@ static void start(void)
 {
     fake_container(1, 4 * HAMI_BLOCK);
     need(fake_attach(), "a slot");
-    reset();
+    hami_map_reset();
     next = UINT64_C(1) << 30;
     pitch_of_driver = 512;
     given_back = 0;

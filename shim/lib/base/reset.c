@@ -1,11 +1,15 @@
 #include "base/reset.h"
 
-/* Made by the linker around the section; weak, for a program in which nothing is registered. */
-extern void (*const __start_hami_resets[])(void) __attribute__((weak, visibility("hidden")));
-extern void (*const __stop_hami_resets[])(void) __attribute__((weak, visibility("hidden")));
+#include <stddef.h>
+
+/* Weak: this file needs none of the others, and a unit test starts anew what it is linked with. */
+#define HAMI_RESET(function) extern void function(void) __attribute__((weak));
+#include "resets.def"
 
 void hami_reset_all(void)
 {
-    for (void (*const *reset)(void) = __start_hami_resets; reset < __stop_hami_resets; reset++)
-        (*reset)();
+#define HAMI_RESET(function)                                                                       \
+    if (function)                                                                                  \
+        function();
+#include "resets.def"
 }

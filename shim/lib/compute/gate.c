@@ -383,7 +383,7 @@ void hami_gate_forget_context(CUcontext context)
     hami_estimate_suspect_all(&process->compute.estimates);
 }
 
-static void reset(void)
+void hami_gate_reset(void)
 {
     struct process *inherited = atomic_exchange_explicit(&own, NULL, memory_order_acq_rel);
 
@@ -394,4 +394,3 @@ static void reset(void)
     launcher = (struct hami_launcher){0};
     here.row = 0;
 }
-HAMI_RESET(reset);

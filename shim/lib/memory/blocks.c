@@ -31,7 +31,7 @@ static struct shard {
     struct table *table;
 } __attribute__((aligned(64))) shards[SHARDS];
 
-static void reset(void)
+void hami_blocks_reset(void)
 {
     for (uint32_t s = 0; s < SHARDS; s++) {
         struct table *table = shards[s].table;
@@ -42,7 +42,6 @@ static void reset(void)
             munmap(table, table->bytes);
     }
 }
-HAMI_RESET(reset);
 
 static uint64_t mixed(uint64_t block)
 {

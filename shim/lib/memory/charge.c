@@ -31,14 +31,13 @@ static struct {
     } rows[HAMI_MAX_DEVICES];
 } seen;
 
-static void reset(void)
+void hami_charge_reset(void)
 {
     atomic_store_explicit(&seen.lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&seen.heartbeat, 0, memory_order_relaxed);
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         seen.rows[row] = (struct row){0};
 }
-HAMI_RESET(reset);
 
 static struct hami_range widest(struct row *of, struct hami_range latest)
 {

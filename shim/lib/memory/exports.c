@@ -28,12 +28,11 @@ struct exported {
 static struct exported *exports;
 static struct hami_slab slab = HAMI_SLAB(struct exported);
 
-static void reset(void)
+void hami_exports_reset(void)
 {
     exports = NULL;
     slab.free = NULL;
 }
-HAMI_RESET(reset);
 
 /* Under a descriptor's number there may be another file by now. All that a driver exports are the
  * same file, of its device: of those only who got the number last is known. */

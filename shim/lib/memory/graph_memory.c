@@ -50,7 +50,7 @@ void hami_graph_has_allocations(void)
     atomic_store_explicit(&allocations, true, memory_order_release);
 }
 
-static void reset(void)
+void hami_graph_memory_reset(void)
 {
     atomic_store_explicit(&allocations, false, memory_order_relaxed);
     atomic_store_explicit(&execs, 0, memory_order_relaxed);
@@ -58,7 +58,6 @@ static void reset(void)
     slab.free = NULL;
     atomic_store_explicit(&slab_lock.word, 0, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 /* ---- Charging ahead ---- */
 

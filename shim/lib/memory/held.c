@@ -26,7 +26,7 @@ struct hami_held hami_held[HAMI_MAX_DEVICES];
 struct hami_witness hami_witness[HAMI_MAX_DEVICES];
 static struct hami_lock following;
 
-static void reset(void)
+void hami_held_reset(void)
 {
     atomic_store_explicit(&following.word, HAMI_LOCK_FREE, memory_order_relaxed);
     for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
@@ -38,7 +38,6 @@ static void reset(void)
         atomic_store_explicit(&hami_witness[row].floor, UINT64_MAX, memory_order_relaxed);
     }
 }
-HAMI_RESET(reset);
 
 /* Of `count` slots from `slot` on; of the first one from a unit on. */
 static struct flock range(int row, uint32_t slot, uint32_t count, uint64_t unit)

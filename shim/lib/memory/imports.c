@@ -9,12 +9,11 @@
 static struct hami_lock lock;
 static uint64_t imports;
 
-static void reset(void)
+void hami_imports_reset(void)
 {
     atomic_store_explicit(&lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     imports = 0;
 }
-HAMI_RESET(reset);
 
 void hami_import_begins(void)
 {

@@ -11,11 +11,10 @@
 
 static _Atomic unsigned int waiting; /* or gone with a context: then one looks in vain */
 
-static void reset(void)
+void hami_late_reset(void)
 {
     atomic_store_explicit(&waiting, 0, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 static CUresult context_of(CUstream stream, CUcontext *context)
 {

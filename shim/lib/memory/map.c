@@ -238,7 +238,7 @@ void hami_map_drop_context(CUcontext context)
     hami_map_visit(context, refund_and_drop, NULL);
 }
 
-static void reset(void)
+void hami_map_reset(void)
 {
     for (uint32_t s = 0; s < SHARDS; s++) {
         struct table *table = shards[s].table;
@@ -249,4 +249,3 @@ static void reset(void)
             munmap(table, table->bytes);
     }
 }
-HAMI_RESET(reset);

@@ -144,10 +144,9 @@ uint64_t hami_physical_settle(void)
     return refunded;
 }
 
-static void reset(void)
+void hami_physical_reset(void)
 {
     atomic_store_explicit(&lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&orphans, 0, memory_order_relaxed);
     slab.free = NULL;
 }
-HAMI_RESET(reset);

@@ -36,7 +36,7 @@ struct hami_pool *hami_pool_at(unsigned int index)
 }
 
 /* Memory mappings are kept: a forked child that attaches anew has them too. */
-static void reset(void)
+void hami_pool_table_reset(void)
 {
     for (unsigned int i = 0; i < CHUNKS; i++) {
         struct hami_pool *chunk = atomic_load_explicit(&chunks[i], memory_order_relaxed);
@@ -51,7 +51,6 @@ static void reset(void)
         atomic_store_explicit(&current[row], NULL, memory_order_relaxed);
     atomic_store_explicit(&table.word, 0, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 static bool unused(struct hami_pool *pool)
 {

@@ -76,11 +76,10 @@ void hami_captures_forget(CUstream stream)
         hami_capture_closed(stream, false);
 }
 
-static void reset(void)
+void hami_capture_reset(void)
 {
     atomic_store_explicit(&captures.lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     for (int i = 0; i < ORIGINS; i++)
         captures.origins[i] = 0;
     atomic_store_explicit(&hami_captures_open, 0, memory_order_relaxed);
 }
-HAMI_RESET(reset);

@@ -21,12 +21,11 @@ static _Thread_local struct {
     int row;
 } here __attribute__((tls_model("initial-exec")));
 
-static void reset(void)
+void hami_current_reset(void)
 {
     atomic_fetch_add_explicit(&epoch, 1, memory_order_relaxed);
     atomic_store_explicit(&only, ONLY_UNKNOWN, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 static CUresult ask(CUcontext context, uint32_t now, int *row)
 {

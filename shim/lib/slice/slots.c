@@ -292,13 +292,12 @@ static bool take_free(struct hami_process *process)
     return false;
 }
 
-static void reset(void)
+void hami_slots_reset(void)
 {
     atomic_store_explicit(&recovering.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&expected, 0, memory_order_relaxed);
     atomic_store_explicit(&looked, 0, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 bool hami_slot_take(struct hami_process *process)
 {

@@ -27,12 +27,11 @@ struct binding {
 static struct binding *bindings;
 static struct hami_slab slab = HAMI_SLAB(struct binding);
 
-static void reset(void)
+void hami_multicast_reset(void)
 {
     bindings = NULL;
     slab.free = NULL;
 }
-HAMI_RESET(reset);
 
 static CUdevice device_of(const struct hami_physical *memory)
 {

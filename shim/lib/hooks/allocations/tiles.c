@@ -31,13 +31,12 @@ static struct hami_tile *tiles;
 static struct hami_slab slab = HAMI_SLAB(struct hami_tile);
 static _Atomic bool any; /* was ever mapped */
 
-static void reset(void)
+void hami_tiles_reset(void)
 {
     tiles = NULL;
     slab.free = NULL;
     atomic_store_explicit(&any, false, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 static struct region region_of(const CUarrayMapInfo *map)
 {

@@ -21,12 +21,11 @@
 static struct hami_intervals mappings; /* value: struct hami_physical */
 static struct hami_slab slab = HAMI_SLAB(struct hami_interval);
 
-static void reset(void)
+void hami_vmm_reset(void)
 {
     mappings.root = NULL;
     slab.free = NULL;
 }
-HAMI_RESET(reset);
 
 HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                                  const CUmemAllocationProp *properties, unsigned long long flags)

@@ -19,11 +19,10 @@
 
 struct hami_lock hami_context_entries;
 
-static void reset(void)
+void hami_context_reset(void)
 {
     atomic_store_explicit(&hami_context_entries.word, HAMI_LOCK_FREE, memory_order_relaxed);
 }
-HAMI_RESET(reset);
 
 uint64_t hami_context_reserve(int row)
 {

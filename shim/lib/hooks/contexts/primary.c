@@ -23,13 +23,12 @@ static struct primary {
 /* Tools get callbacks out of the driver's call, and may retain the context in them. */
 static _Thread_local struct primary *held __attribute__((tls_model("initial-exec")));
 
-static void reset(void)
+void hami_primary_reset(void)
 {
     for (int row = 0; row < HAMI_MAX_DEVICES; row++)
         primaries[row] = (struct primary){0};
     held = NULL;
 }
-HAMI_RESET(reset);
 
 /* NULL: nothing may be made there. *nested goes to leave. */
 static struct primary *enter(CUdevice device, bool *nested)
