@@ -122,67 +122,31 @@ static CUresult after(CUresult result, struct hami_entry *entry, CUcontext made,
     return CUDA_SUCCESS;
 }
 
-HAMI_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
+#define CREATES(name, parameters, ...)                                                             \
+    HAMI_EXPORT CUresult name parameters                                                           \
+    {                                                                                              \
+        struct hami_entry entry;                                                                   \
+        CUcontext made;                                                                            \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (!hami_counting() || !context)                                                          \
+            return hami_real()->name(context, __VA_ARGS__);                                        \
+        result = before(device, &entry);                                                           \
+        if (result != CUDA_SUCCESS)                                                                \
+            return result;                                                                         \
+        result = hami_real()->name(&made, __VA_ARGS__);                                            \
+        return after(result, &entry, made, context);                                               \
+    }
 
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate(context, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate(&made, flags, device);
-    return after(result, &entry, made, context);
-}
-
-HAMI_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
-
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate_v2(context, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate_v2(&made, flags, device);
-    return after(result, &entry, made, context);
-}
-
-HAMI_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities,
-                                    int affinity_count, unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
-
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate_v3(context, affinities, affinity_count, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate_v3(&made, affinities, affinity_count, flags, device);
-    return after(result, &entry, made, context);
-}
-
-HAMI_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters,
-                                    unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
-
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate_v4(context, parameters, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate_v4(&made, parameters, flags, device);
-    return after(result, &entry, made, context);
-}
+CREATES(cuCtxCreate, (CUcontext *context, unsigned int flags, CUdevice device), flags, device)
+CREATES(cuCtxCreate_v2, (CUcontext *context, unsigned int flags, CUdevice device), flags, device)
+CREATES(cuCtxCreate_v3,
+        (CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
+         unsigned int flags, CUdevice device),
+        affinities, affinity_count, flags, device)
+CREATES(cuCtxCreate_v4,
+        (CUcontext *context, CUctxCreateParams *parameters, unsigned int flags, CUdevice device),
+        parameters, flags, device)
 
 /* A handle is a multiple of 8, so this is nobody's. While the driver destroys a context its memory
  * is recorded under the stand-in: as soon as it is done, another thread may be given the same
