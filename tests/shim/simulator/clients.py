@@ -1,4 +1,4 @@
-"""``shim/tests/sim_client.c`` as objects: processes of which a test says each step."""
+"""``shim/simgpu/tests/sim_client.c`` as objects: processes of which a test says each step."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
  * without cuInit, a forked child, imported memory. Checks as in tests/conformance. */
 #include <sys/wait.h>
 
-#include "../conformance/check.h"
+#include "conformance/check.h"
 #include "client.h"
 
 /* Every spelling that the memory half exports, called with arguments that it refuses or that do

@@ -3,7 +3,7 @@
  *
  *     sim_walks memory  contexts, code, local memory
  *     sim_walks time    every way to launch */
-#include "../conformance/check.h"
+#include "conformance/check.h"
 
 #define STEP(name)                                                                                 \
     do {                                                                                           \

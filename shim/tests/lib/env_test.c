@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../lib/slice/env.h"
+#include "slice/env.h"
 #include "expect.h"
 
 #define KIB (UINT64_C(1) << 10)

@@ -1,6 +1,6 @@
 /* What of execution only the simulator shows: images, exact times, stale handles, recapture, several
  * devices. Checks as in tests/conformance. */
-#include "../conformance/check.h"
+#include "conformance/check.h"
 #include "cuda_more.h"
 
 static const char *images_are_what_the_comment_of_cuda_image_says(void)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../lib/slice/follow.h"
-#include "../lib/slice/slice.h"
+#include "slice/follow.h"
+#include "slice/slice.h"
 #include "expect.h"
 #include "sample.h"
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../lib/slice/files.h"
+#include "slice/files.h"
 #include "expect.h"
 #include "sample.h"
 

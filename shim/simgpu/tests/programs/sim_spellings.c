@@ -5,7 +5,7 @@
  *     sim_spellings uninitialised  before any cuInit, nothing works and nothing connects */
 #include <sys/wait.h>
 
-#include "../conformance/check.h"
+#include "conformance/check.h"
 #include "client.h"
 #include "cuda_more.h"
 

@@ -10,7 +10,7 @@ static void *mmap_if_possible(void *at, size_t bytes, int access, int kind, int 
 }
 
 #define mmap mmap_if_possible
-#include "../lib/memory/map.c" /* for a map that may find no memory */
+#include "memory/map.c" /* for a map that may find no memory */
 #undef mmap
 
 #include "hooks/contexts/context.h"

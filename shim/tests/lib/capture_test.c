@@ -3,8 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../lib/hooks/work/captures.c"
-#include "../lib/program/capture.c" /* for its lock */
+#include "hooks/work/captures.c"
+#include "program/capture.c" /* for its lock */
 
 #include "expect.h"
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../lib/slice/devices.h"
-#include "../lib/driver/real.h"
-#include "../lib/slice/slice.h"
+#include "slice/devices.h"
+#include "driver/real.h"
+#include "slice/slice.h"
 #include "expect.h"
 
 #define GPU(digit) "GPU-" digit "0000000-0000-4000-8000-00000000000" digit
