@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "slice/devices.h"
 #include "driver/real.h"
-#include "slice/slice.h"
 #include "expect.h"
+#include "slice/devices.h"
+#include "slice/slice.h"
 
 #define GPU(digit) "GPU-" digit "0000000-0000-4000-8000-00000000000" digit
 #define MIG(digit) "MIG-" digit "0000000-0000-4000-8000-00000000000" digit

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "slice/env.h"
 #include "expect.h"
+#include "slice/env.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)

@@ -13,19 +13,19 @@
 
 #include "base/reset.h"
 #include "compute/gate.h"
+#include "driver/real.h"
+#include "expect.h"
 #include "memory/account.h"
 #include "memory/blocks.h"
 #include "memory/charge.h"
+#include "memory/graph_memory.h"
 #include "memory/pool_table.h"
 #include "memory/reclaim.h"
 #include "program/capture.h"
 #include "program/current.h"
 #include "slice/devices.h"
-#include "slice/slot_words.h"
-#include "expect.h"
-#include "memory/graph_memory.h"
-#include "driver/real.h"
 #include "slice/slice.h"
+#include "slice/slot_words.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define FAKE_DEVICES 2

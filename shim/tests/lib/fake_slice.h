@@ -11,18 +11,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/reset.h"
+#include "expect.h"
 #include "memory/account.h"
 #include "memory/blocks.h"
 #include "memory/charge.h"
-#include "expect.h"
-#include "base/log.h"
-#include "base/reset.h"
 #include "slice/devices.h"
 #include "slice/files.h"
 #include "slice/follow.h"
 #include "slice/slice.h"
-#include "slice/slots.h"
 #include "slice/slot_words.h"
+#include "slice/slots.h"
 
 #define MIB (UINT64_C(1) << 20)
 

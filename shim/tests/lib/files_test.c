@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "slice/files.h"
 #include "expect.h"
 #include "sample.h"
+#include "slice/files.h"
 
 static char folder[] = "/tmp/hami-files-XXXXXX";
 static char path[PATH_MAX];

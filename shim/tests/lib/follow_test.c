@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "slice/follow.h"
-#include "slice/slice.h"
 #include "expect.h"
 #include "sample.h"
+#include "slice/follow.h"
+#include "slice/slice.h"
 
 struct hami_process hami_process[1];
 static struct hami_limits_page page;

@@ -1,6 +1,6 @@
 /* Any text in the environment is read as what it says or refused. links: lib/slice/env.c */
-#include "slice/env.h"
 #include "fuzz.h"
+#include "slice/env.h"
 
 /* What a size means, worked out in another way: by 128 bits. */
 static int means(const char *text, uint64_t *bytes)

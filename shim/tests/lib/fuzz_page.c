@@ -1,9 +1,9 @@
 /* Any bytes in the place of a limits page are taken as limits in range or refused. links: lib/slice/devices.c lib/slice/env.c lib/base/log.c */
-#include "slice/devices.h"
 #include "driver/real.h"
-#include "slice/slice.h"
 #include "fuzz.h"
 #include "sample.h"
+#include "slice/devices.h"
+#include "slice/slice.h"
 
 const struct hami_real *_Atomic hami_real_found;
 const struct hami_real_nvml *_Atomic hami_real_nvml_found;

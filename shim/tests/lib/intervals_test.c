@@ -1,10 +1,9 @@
 /* The ordered map of mappings, against an array. links: lib/hooks/allocations/intervals.c */
-#include "hooks/allocations/intervals.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "expect.h"
+#include "hooks/allocations/intervals.h"
 
 #define PLACES 512
 #define PAGE 0x200000

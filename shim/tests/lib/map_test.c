@@ -1,16 +1,16 @@
 /* The map against a model that is too simple to be wrong. links: lib/memory/map.c lib/base/reset.c */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/reset.h"
-#include "memory/account.h"
-#include "memory/blocks.h"
 #include "expect.h"
 #include "hami_slice.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
 #include "memory/map.h"
-#include <stdatomic.h>
 
 /* What was refunded, by row; as blocks from the upper half. */
 static _Atomic uint64_t refunded[2 * HAMI_MAX_DEVICES];

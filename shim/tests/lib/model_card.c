@@ -1,7 +1,7 @@
-#include "model_card.h"
-
 #include <assert.h>
 #include <stddef.h>
+
+#include "model_card.h"
 
 #define TURN 2000000
 

@@ -1,12 +1,11 @@
-#include "compute/horizon.h"
-#include "compute/settle.h"
-#include "model_tenant.h"
-
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "compute/horizon.h"
+#include "compute/settle.h"
 #include "driver/real.h"
+#include "model_tenant.h"
 
 /* What calls of the driver cost the launching thread, as on a real machine. */
 #define LAUNCH_COST (2 * US)

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "compute/compute.h"
-#include "model_card.h"
 #include "compute/samples.h"
+#include "model_card.h"
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)

@@ -1,6 +1,4 @@
 /* What images say of their size. links: lib/code/module_size.c lib/code/module_source.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
-#include "code/module_size.h"
-
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "code/module_size.h"
 #include "expect.h"
 
 #define LARGEST 65536

@@ -1,11 +1,10 @@
 /* What NVML shows of a slice. links: lib/nvml/memory.c lib/nvml/processes.c lib/nvml/utilisation.c lib/slice/alive.c */
-#include "fake_slice.h"
-
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "slice/alive.h"
 #include "driver/real.h"
+#include "fake_slice.h"
+#include "slice/alive.h"
 
 #define CARD ((nvmlDevice_t)0x10)
 #define OTHER_CARD ((nvmlDevice_t)0x20) /* NVML shows it, the slice has it not */

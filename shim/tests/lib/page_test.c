@@ -1,9 +1,9 @@
 /* What a reader of the limits page takes and what it leaves. */
 #include <stdlib.h>
 
-#include "slice/slice.h"
 #include "expect.h"
 #include "sample.h"
+#include "slice/slice.h"
 
 static struct hami_limits_page page;
 static union hami_limits_copy last;

@@ -14,13 +14,13 @@
 
 #include "base/reset.h"
 #include "driver/real.h"
+#include "expect.h"
+#include "sample.h"
 #include "slice/devices.h"
 #include "slice/follow.h"
 #include "slice/slice.h"
 #include "slice/slot_words.h"
 #include "slice/slots.h"
-#include "expect.h"
-#include "sample.h"
 
 #define UUID "GPU-10000000-0000-4000-8000-000000000001"
 

@@ -1,11 +1,9 @@
 /* Packed images. links: lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
+#include <stdlib.h>
 #include <string.h>
 
 #include "code/unpack_lz4.h"
 #include "code/unpack_zstd.h"
-
-#include <stdlib.h>
-
 #include "expect.h"
 #include "packed.h"
 
