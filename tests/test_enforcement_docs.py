@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hami_lab.demo import tenant
 
 from hami.node.disk.c_layout import MAX_SLOTS, LimitsPageC, UsageC
-from hami.sim.demo import tenant
 
 from .shim.builds import build
 from .shim.simulated import SimulatedGpus

@@ -5,10 +5,9 @@ from __future__ import annotations
 import platform
 
 import pytest
+from hami_lab.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
 from hami_nvidia.simulation import driver as module
 from hami_nvidia.simulation.driver import NotBuilt, simulated_driver
-
-from hami.sim.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
 
 PARTS = ("libcuda.so.1", "simgpud")
 

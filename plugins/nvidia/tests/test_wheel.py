@@ -20,6 +20,8 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from hami_lab.demo.enforced import PROGRAM
+from hami_lab.demo.simulated_device import answer_of, script, simulated_device
 from hami_nvidia.handover import library as agents_library
 from hami_nvidia.handover.library import install
 from hami_nvidia.settings.node_settings import NodeSettings
@@ -29,8 +31,6 @@ from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
 from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
 from hami.node.disk.usage_region import empty_region
-from hami.sim.demo.enforced import PROGRAM
-from hami.sim.demo.simulated_device import answer_of, script, simulated_device
 
 CONTEXT = 442 * MIB
 """What a CUDA context takes of an A100, and the simulated one takes as well."""
@@ -187,7 +187,7 @@ def test_the_agent_finds_the_packaged_library(wheel, tmp_path, monkeypatch):
 def test_the_demo_finds_what_the_wheel_brings(wheel):
     program = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from hami.sim.demo.simulated_device import installed_driver\n"
+        "from hami_lab.demo.simulated_device import installed_driver\n"
         "found = installed_driver('NVIDIA')\n"
         "print(json.dumps([str(found.library), str(found.folder)]))\n"
     )
