@@ -19,7 +19,7 @@ from .shim.simulated import SimulatedGpus
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/enforcement.md").read_text()
-SOURCES = {path.name: path.read_text() for path in sorted((ROOT / "shim/src").glob("*.[ch]"))}
+SOURCES = {path.name: path.read_text() for path in sorted((ROOT / "shim/lib").rglob("*.[ch]"))}
 CODE = re.compile(r"`([^`]+)`")
 
 

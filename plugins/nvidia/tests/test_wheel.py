@@ -164,7 +164,7 @@ def test_loading_it_needs_no_right_that_a_container_may_lack(wheel, name):
 
 @pytest.mark.parametrize("name", LIBRARIES + FOR_PROGRAMS)
 def test_the_library_stands_in_front_of_what_is_in_its_list(wheel, source, name):
-    hooks = (source / "shim/src/hooks.def").read_text().splitlines()
+    hooks = (source / "shim/lib/hooks.def").read_text().splitlines()
     lines = [line for line in hooks if line.startswith(("HAMI_HOOK(", "HAMI_NVML_HOOK("))]
     listed = {line.partition("(")[2].split(",")[0].rstrip(")") for line in lines}
     assert exported(wheel / name) == listed | {"dlsym", "dlvsym"}
