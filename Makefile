@@ -8,8 +8,8 @@ TESTS := pytest -n auto --dist worksteal
 STORMS ?= 1000
 QUOTA_STORMS ?= 10000
 PLUGIN_EDITABLES := $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
-EDITABLE := -e '.[testing]' $(PLUGIN_EDITABLES)
-PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+EDITABLE := -e '.[testing]' -e lab $(PLUGIN_EDITABLES)
+PROJECTS := pyproject.toml lab/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 HAVE_UV := $(shell uv --version 2>/dev/null)
@@ -30,10 +30,10 @@ $(RUNTIME): constraints.txt uv.lock $(PROJECTS)
 	  echo "hami needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1); run make PYTHON=python3.11" >&2; exit 1; }
 ifneq ($(HAVE_UV),)
 	uv venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV)
-	env -u VIRTUAL_ENV uv sync --frozen --inexact --no-dev $(foreach plugin,$(PLUGINS),--extra $(plugin))
+	env -u VIRTUAL_ENV uv sync --frozen --inexact --no-dev $(foreach extra,lab $(PLUGINS),--extra $(extra))
 else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . $(PLUGIN_EDITABLES)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . -e lab $(PLUGIN_EDITABLES)
 endif
 	@touch $@
 

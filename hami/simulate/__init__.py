@@ -4,5 +4,5 @@
 the pods that workloads would run now. ``simulation`` puts every pod through admission,
 kube-scheduler's filters (``kube_filter``) and ours; ``result`` is what came of it. No I/O, no
 clock. Not here: the files that people name and the terminal (``hami.cli``), and the decisions
-themselves (``hami.policy``). A cluster that lives is ``hami.sim``.
+themselves (``hami.policy``). A cluster that lives is ``hami_lab``.
 """

@@ -60,7 +60,7 @@ def _sources(root: Path) -> Path:
 
 def _build(shim: Path, machine: str, into: Path) -> dict[str, Path]:
     """Files by their place in the package."""
-    client = [shim / "sim" / "client.c"]
+    client = [shim / "simgpu" / "client.c"]
     simulated = f"simulated/{machine}"
     made = {}
 
@@ -69,7 +69,7 @@ def _build(shim: Path, machine: str, into: Path) -> dict[str, Path]:
         made[name].parent.mkdir(parents=True, exist_ok=True)
         _compile(shim, machine, sorted(sources), made[name], flags)
 
-    library = [*shim.glob("src/*.c"), *shim.glob("src/*.S")]
+    library = [*shim.glob("lib/**/*.c"), *shim.glob("lib/**/*.S")]
     compile_(f"lib/{machine}/libvgpu.so", library, *_SHARED, "-Wl,-Bsymbolic")
     # The same for programs outside containers, which say themselves where their slice is.
     anywhere = (*_SHARED, "-Wl,-Bsymbolic", "-DHAMI_TEST")
@@ -79,23 +79,23 @@ def _build(shim: Path, machine: str, into: Path) -> dict[str, Path]:
             "libcuda.so.1",
             [
                 *client,
-                shim / "sim" / "queue.c",
-                *shim.glob("sim/cuda_*.c"),
-                *shim.glob("src/unpack_*.c"),
+                shim / "simgpu" / "queue.c",
+                *shim.glob("simgpu/cuda_*.c"),
+                *shim.glob("lib/code/unpack_*.c"),
             ],
         ),
-        ("libnvidia-ml.so.1", [*client, *shim.glob("sim/nvml_*.c")]),
+        ("libnvidia-ml.so.1", [*client, *shim.glob("simgpu/nvml_*.c")]),
     ):
         soname = f"-Wl,-soname,{name}"
         compile_(f"{simulated}/{name}", parts, *_SHARED, "-Wl,-Bsymbolic", soname)
-    compile_(f"{simulated}/simgpud", list(shim.glob("sim/daemon/*.c")), "-s")
+    compile_(f"{simulated}/simgpud", list(shim.glob("simgpu/daemon/*.c")), "-s")
     return made
 
 
 def _compile(
     shim: Path, machine: str, sources: Sequence[Path], output: Path, flags: Sequence[str]
 ) -> None:
-    includes = [f"-I{shim / folder}" for folder in ("include", "src", "sim")]
+    includes = [f"-I{shim / folder}" for folder in ("include", "lib", "simgpu")]
     command = [sys.executable, "-m", "ziglang", "cc", f"--target={machine}-linux-gnu.{GLIBC}"]
     command += [*_FLAGS, *flags, *includes, *map(str, sources), "-o", str(output), *_SYSTEM]
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 -- our own

@@ -20,7 +20,7 @@ SHIM = Path(__file__).parents[1]
 BUILD = SHIM / "build"
 LIBRARY = BUILD / "test" / "libvgpu.so"
 """The flavour that takes its slice from HAMI_SLICE_DIR; otherwise it is the one that ships."""
-SIMULATOR = BUILD / "sim"
+SIMULATOR = BUILD / "simgpu"
 SECONDS = 120.0
 """Within which a program that measures nothing has ended."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import platform
 
 import pytest
+from hami_lab.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
 from hami_nvidia.simulation import driver as module
 from hami_nvidia.simulation.driver import NotBuilt, simulated_driver
-
-from hami.sim.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
 
 PARTS = ("libcuda.so.1", "simgpud")
 
@@ -31,14 +30,14 @@ def put(folder, *names):
 def test_the_packages_own_comes_first(checkout):
     brought = checkout / "plugins/nvidia/hami_nvidia/simulated" / platform.machine()
     put(brought, "libvgpu.so", *PARTS)
-    put(checkout / "shim/build/sim", *PARTS)
+    put(checkout / "shim/build/simgpu", *PARTS)
     put(checkout / "shim/build/test", "libvgpu.so")
     found = simulated_driver()
     assert (found.library, found.folder) == (brought / "libvgpu.so", brought)
 
 
 def test_in_a_checkout_it_is_what_was_built(checkout):
-    built = put(checkout / "shim/build/sim", *PARTS)
+    built = put(checkout / "shim/build/simgpu", *PARTS)
     put(checkout / "shim/build/test", "libvgpu.so")
     found = simulated_driver()
     assert found.library == checkout / "shim/build/test/libvgpu.so"
@@ -46,7 +45,7 @@ def test_in_a_checkout_it_is_what_was_built(checkout):
 
 
 def test_a_part_of_it_is_nothing(checkout):
-    put(checkout / "shim/build/sim", *PARTS)
+    put(checkout / "shim/build/simgpu", *PARTS)
     with pytest.raises(NotBuilt, match="`make -C shim simulated` builds them"):
         simulated_driver()
 

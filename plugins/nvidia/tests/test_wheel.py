@@ -20,6 +20,8 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from hami_lab.demo.enforced import PROGRAM
+from hami_lab.demo.simulated_device import answer_of, script, simulated_device
 from hami_nvidia.handover import library as agents_library
 from hami_nvidia.handover.library import install
 from hami_nvidia.settings.node_settings import NodeSettings
@@ -29,8 +31,6 @@ from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
 from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
 from hami.node.disk.usage_region import empty_region
-from hami.sim.demo.enforced import PROGRAM
-from hami.sim.demo.simulated_device import answer_of, script, simulated_device
 
 CONTEXT = 442 * MIB
 """What a CUDA context takes of an A100, and the simulated one takes as well."""
@@ -164,7 +164,7 @@ def test_loading_it_needs_no_right_that_a_container_may_lack(wheel, name):
 
 @pytest.mark.parametrize("name", LIBRARIES + FOR_PROGRAMS)
 def test_the_library_stands_in_front_of_what_is_in_its_list(wheel, source, name):
-    hooks = (source / "shim/src/hooks.def").read_text().splitlines()
+    hooks = (source / "shim/lib/hooks.def").read_text().splitlines()
     lines = [line for line in hooks if line.startswith(("HAMI_HOOK(", "HAMI_NVML_HOOK("))]
     listed = {line.partition("(")[2].split(",")[0].rstrip(")") for line in lines}
     assert exported(wheel / name) == listed | {"dlsym", "dlvsym"}
@@ -187,7 +187,7 @@ def test_the_agent_finds_the_packaged_library(wheel, tmp_path, monkeypatch):
 def test_the_demo_finds_what_the_wheel_brings(wheel):
     program = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from hami.sim.demo.simulated_device import installed_driver\n"
+        "from hami_lab.demo.simulated_device import installed_driver\n"
         "found = installed_driver('NVIDIA')\n"
         "print(json.dumps([str(found.library), str(found.folder)]))\n"
     )

@@ -2,5 +2,5 @@
 
 ``nvml`` answers ``nvml.interface`` without a driver. ``spec`` reads the file that describes the
 GPUs, and ``state`` keeps what changes about them. ``driver`` finds the simulated CUDA driver, which
-is written in C (``shim/sim``). A node with GPUs uses nothing of this.
+is written in C (``shim/simgpu``). A node with GPUs uses nothing of this.
 """

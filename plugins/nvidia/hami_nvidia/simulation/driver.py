@@ -48,7 +48,7 @@ def simulated_driver() -> SimulatedDriver:
     built = package.parents[2] / "shim" / "build"
     for found in (
         SimulatedDriver(library=brought / LIBRARY, folder=brought),
-        SimulatedDriver(library=built / "test" / LIBRARY, folder=built / "sim"),
+        SimulatedDriver(library=built / "test" / LIBRARY, folder=built / "simgpu"),
     ):
         if found.whole:
             return found
