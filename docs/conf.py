@@ -21,7 +21,7 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/*.md",
     "examples/README.md",
-    "shim/*/README.md",
+    "shim/**README.md",
     "tests/kubernetes/README.md",
     "CONTRIBUTING.md",
 ]
@@ -73,7 +73,7 @@ Hooks <hooks>
 
 ../CONTRIBUTING
 ../tests/kubernetes/README
-../shim/*/README
+../shim/**README
 ```
 """
 
