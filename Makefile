@@ -8,8 +8,9 @@ TESTS := pytest -n auto --dist worksteal
 STORMS ?= 1000
 QUOTA_STORMS ?= 10000
 PLUGIN_EDITABLES := $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
-EDITABLE := -e '.[testing]' -e lab $(PLUGIN_EDITABLES)
-PROJECTS := pyproject.toml lab/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+LABORATORY := -e lab -e shim/simgpu
+EDITABLE := -e '.[testing]' $(LABORATORY) $(PLUGIN_EDITABLES)
+PROJECTS := pyproject.toml lab/pyproject.toml shim/simgpu/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 HAVE_UV := $(shell uv --version 2>/dev/null)
@@ -34,7 +35,7 @@ ifneq ($(HAVE_UV),)
 	env -u VIRTUAL_ENV uv sync --frozen --inexact --no-dev $(foreach extra,lab $(PLUGINS),--extra $(extra))
 else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . -e lab $(PLUGIN_EDITABLES)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . $(LABORATORY) $(PLUGIN_EDITABLES)
 endif
 	@touch $@
 
