@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = [ROOT / "hami", ROOT / "lab/hami_lab", *sorted(ROOT.glob("plugins/*/hami_*"))]
+PACKAGES = [
+    ROOT / "hami",
+    ROOT / "lab/hami_lab",
+    ROOT / "shim/simgpu/hami_simgpu",
+    *sorted(ROOT.glob("plugins/*/hami_*")),
+]
 FILES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 MOST_LINES_IN_A_FILE = 500

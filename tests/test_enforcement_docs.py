@@ -66,7 +66,7 @@ def test_sizes_and_numbers_are_the_codes():
 
 
 def test_the_oldest_glibc_is_the_wheels():
-    hook = (ROOT / "plugins/nvidia/hatch_build.py").read_text()
+    hook = (ROOT / "shim/wheels.py").read_text()
     found = re.search(r'^GLIBC = "([0-9.]+)"$', hook, re.MULTILINE)
     assert found
     assert f"glibc {found[1]}" in TEXT

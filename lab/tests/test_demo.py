@@ -106,7 +106,8 @@ async def test_a_bug_in_a_step_is_no_failed_step():
 
 def test_the_demo_names_the_plugins_that_it_needs():
     with pytest.raises(
-        ConfigError, match=r"pip install -e \. -e lab -e plugins/nvidia -e plugins/mock"
+        ConfigError,
+        match=r"pip install -e \. -e lab -e shim/simgpu -e plugins/nvidia -e plugins/mock",
     ):
         check_plugins(the_vendors())
 

@@ -19,7 +19,6 @@ from hami_lab.demo.simulated_device import (
 )
 
 from hami.domain.devices import Device
-from hami.domain.errors import ConfigError
 from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from tests.shim.builds import build
 from tests.shim.slices import Slice, uuid_of
@@ -163,13 +162,13 @@ def none(_):
 
 
 def unbuilt(_):
-    raise ConfigError("there is none; make one")
+    raise FileNotFoundError("there is none; make one")
 
 
 @pytest.mark.parametrize(
     ("find", "why"),
     [
-        pytest.param(none, "the plugin for NVIDIA brings no simulated driver", id="none brought"),
+        pytest.param(none, "no simulated driver for NVIDIA is installed", id="none brought"),
         pytest.param(unbuilt, "there is none; make one", id="not built"),
     ],
 )

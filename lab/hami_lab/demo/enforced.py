@@ -15,7 +15,7 @@ import msgspec
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
-from hami.domain.errors import HamiError, Malformed
+from hami.domain.errors import Malformed
 from hami.domain.units import MIB, MemoryMiB, VendorKey
 from hami.node.disk.limits_page import PageLimits, read_page
 from hami.signing import Signer
@@ -70,10 +70,10 @@ class Enforced:
         """
         try:
             driver = self.find(VENDOR)
-        except HamiError as error:
+        except FileNotFoundError as error:
             return Skipped(why=str(error))
         if driver is None:
-            return Skipped(why=f"the plugin for {VENDOR} brings no simulated driver")
+            return Skipped(why=f"no simulated driver for {VENDOR} is installed")
         folder = self._slice(pod)
         device = await self._device(allocation)
         place = self.cluster.agents.nodes[allocation.node].folder / "driver"

@@ -1,7 +1,7 @@
 """A simulated device that a program can be run on: its daemon, and the program's environment.
 
-The simulated driver comes with a vendor's plugin, which names it by an entry point of the group
-``hami.simulated_drivers``, under the vendor's key.
+A simulated driver is named by an entry point of the group ``hami.simulated_drivers``, under the
+vendor's key: hami-simgpu brings NVIDIA's.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class SimulatedDriver(Protocol):
 
 
 def installed_driver(vendor: VendorKey) -> SimulatedDriver | None:
-    """What the vendor's plugin brings; None when it brings nothing of the kind.
+    """The one of this vendor; None when none is installed.
 
     Raises:
-        HamiError: it would, and has not been built; says how that is done.
+        FileNotFoundError: it would, and has not been built; says how that is done.
     """
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if point.name == vendor:

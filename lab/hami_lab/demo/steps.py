@@ -44,7 +44,7 @@ def check_plugins(vendors: Vendors) -> None:
         raise ConfigError(
             "the demo shares simulated NVIDIA devices, and the plugins for that are not installed; "
             "install them from a checkout of hami: "
-            "pip install -e . -e lab -e plugins/nvidia -e plugins/mock"
+            "pip install -e . -e lab -e shim/simgpu -e plugins/nvidia -e plugins/mock"
         )
 
 

@@ -325,7 +325,9 @@ def test_missing_plugins_are_named_with_the_remedy(install):
     install(*points)
     result = CliRunner().invoke(app, ["demo"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "pip install -e . -e lab -e plugins/nvidia -e plugins/mock" in result.stderr
+    assert (
+        "pip install -e . -e lab -e shim/simgpu -e plugins/nvidia -e plugins/mock" in result.stderr
+    )
 
 
 # docs/demo.md says what is so.

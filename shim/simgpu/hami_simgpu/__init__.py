@@ -1,8 +1,8 @@
-"""Where the simulated driver is, and the library that limits programs on it.
+"""Where the simulated NVIDIA driver is, and the library that limits programs on it.
 
 A wheel brings them for both machines; in a checkout ``make -C shim`` builds them. The library is
-the one of ``lib/<machine>``, compiled so that it also takes its slice from ``HAMI_SLICE_DIR``: a
-program that runs in no container has nothing mounted at ``/run/hami``. It is never put onto a node.
+that of hami-nvidia, compiled so that it also takes its slice from ``HAMI_SLICE_DIR``: a program
+outside a container has nothing mounted at ``/run/hami``. Nothing of this is ever put onto a node.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from hami.domain.errors import HamiError
+__version__ = "1.0.0.dev0"
 
 LIBRARY = "libvgpu.so"
 DAEMON = "simgpud"
-DRIVER = "libcuda.so.1"
+CUDA = "libcuda.so.1"
+NVML = "libnvidia-ml.so.1"
 
 
-class NotBuilt(HamiError):
+class NotBuilt(FileNotFoundError):
     """There is none for this machine; says how to get it."""
 
 
@@ -33,7 +34,7 @@ class SimulatedDriver:
     @property
     def whole(self) -> bool:
         """All of it is there."""
-        parts = (self.library, self.folder / DRIVER, self.folder / DAEMON)
+        parts = (self.library, *(self.folder / name for name in (CUDA, NVML, DAEMON)))
         return all(part.is_file() for part in parts)
 
 
@@ -43,9 +44,9 @@ def simulated_driver() -> SimulatedDriver:
     Raises:
         NotBuilt: neither is there.
     """
-    package = Path(str(files("hami_nvidia")))
-    brought = package / "simulated" / platform.machine()
-    built = package.parents[2] / "shim" / "build"
+    package = Path(str(files("hami_simgpu")))
+    brought = package / "lib" / platform.machine()
+    built = package.parents[1] / "build"
     for found in (
         SimulatedDriver(library=brought / LIBRARY, folder=brought),
         SimulatedDriver(library=built / "test" / LIBRARY, folder=built / "simgpu"),

@@ -1,4 +1,4 @@
-"""What ``pip install hami-nvidia`` brings: libraries that load in the images that tenants have."""
+"""What the wheels of hami-nvidia and hami-simgpu bring, compiled: it loads in tenants' images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hami_lab.demo.simulated_device import answer_of, script, simulated_device
 from hami_nvidia.handover import library as agents_library
 from hami_nvidia.handover.library import install
 from hami_nvidia.settings.node_settings import NodeSettings
-from hami_nvidia.simulation.driver import SimulatedDriver
+from hami_simgpu import SimulatedDriver
 
 from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
@@ -35,12 +35,13 @@ from hami.node.disk.usage_region import empty_region
 CONTEXT = 442 * MIB
 """What a CUDA context takes of an A100, and the simulated one takes as well."""
 UUID = "GPU-00000000-0000-4000-8000-000000000001"
-PLUGIN = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
+PROJECTS = {"hami_nvidia": ROOT / "plugins/nvidia", "hami_simgpu": ROOT / "shim/simgpu"}
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
-LIBRARIES = [f"lib/{machine}/libvgpu.so" for machine in MACHINES]
-FOR_PROGRAMS = [f"simulated/{machine}/libvgpu.so" for machine in MACHINES]
+LIBRARIES = [f"hami_nvidia/lib/{machine}/libvgpu.so" for machine in MACHINES]
+FOR_PROGRAMS = [f"hami_simgpu/lib/{machine}/libvgpu.so" for machine in MACHINES]
 SIMULATED = [
-    f"simulated/{machine}/{name}"
+    f"hami_simgpu/lib/{machine}/{name}"
     for machine in MACHINES
     for name in ("libcuda.so.1", "libnvidia-ml.so.1", "simgpud")
 ]
@@ -72,38 +73,42 @@ def alone() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory) -> Path:
-    """The source distribution, unpacked elsewhere: there is no checkout around it."""
+def sources(tmp_path_factory) -> dict[str, Path]:
+    """The source distributions by package, unpacked elsewhere: there is no checkout around them."""
     if find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: no wheel can be made without a compiler")
-    folder = tmp_path_factory.mktemp("source")
+    return {package: unpacked(tmp_path_factory.mktemp(package), package) for package in PROJECTS}
+
+
+def unpacked(folder: Path, package: str) -> Path:
     made = "import build_backend, sys; build_backend.build_sdist(sys.argv[1])"
-    command = f"import os, sys; os.chdir({str(PLUGIN)!r}); sys.path.insert(0, '.'); {made}"
+    command = (
+        f"import os, sys; os.chdir({str(PROJECTS[package])!r}); sys.path.insert(0, '.'); {made}"
+    )
     python("-c", command, str(folder))
     [packed] = folder.glob("*.tar.gz")
     with alone() as kept:
-        unpacked = kept / hashlib.sha256(packed.read_bytes()).hexdigest()
-        if not unpacked.exists():
+        source = kept / hashlib.sha256(packed.read_bytes()).hexdigest()
+        if not source.exists():
             with tempfile.TemporaryDirectory(dir=kept) as scratch, tarfile.open(packed) as archive:
                 archive.extractall(scratch, filter="data")
                 [root] = Path(scratch).iterdir()
-                root.rename(unpacked)
-    return unpacked
+                root.rename(source)
+    return source
 
 
 @pytest.fixture(scope="module")
-def wheel(source, tmp_path_factory) -> Path:
-    """hami_nvidia as pip installs it, from a wheel made of the source distribution."""
+def wheel(sources, tmp_path_factory) -> Path:
+    """Where pip installed both packages, from wheels made of the source distributions."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = ["-m", "pip", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
     with alone():
-        python(
-            *pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}", str(source)
-        )
-    [made] = folder.glob("*.whl")
+        python(*pip, "wheel", *options, *map(str, sources.values()))
+    made = map(str, folder.glob("*.whl"))
     installed = folder / "installed"
-    python(*pip, "install", "--no-deps", "--no-index", f"--target={installed}", str(made))
-    return installed / "hami_nvidia"
+    python(*pip, "install", "--no-deps", "--no-index", f"--target={installed}", *made)
+    return installed
 
 
 def versions_needed(path: Path) -> set[tuple[int, ...]]:
@@ -128,15 +133,35 @@ def exported(path: Path) -> set[str]:
         return {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
 
 
-def test_the_source_distribution_needs_no_checkout_around_it(source):
-    assert (source / "shim" / "include" / "hami_slice.h").is_file()
-    assert not list(source.glob("shim/build"))
+@pytest.mark.parametrize("package", PROJECTS)
+def test_the_source_distribution_needs_no_checkout_around_it(sources, package):
+    assert (sources[package] / "shim" / "include" / "hami_slice.h").is_file()
+    assert not list(sources[package].glob("shim/build"))
+
+
+def test_the_production_wheel_has_the_library_and_nothing_simulated(wheel):
+    files = {
+        str(path.relative_to(wheel))
+        for path in (wheel / "hami_nvidia").rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+    data = "hami_nvidia/data/simulated_gpus.yaml"
+    assert files == {*LIBRARIES, "hami_nvidia/py.typed", data}
+
+
+def test_the_simulators_wheel_has_the_simulator(wheel):
+    files = {str(path.relative_to(wheel)) for path in (wheel / "hami_simgpu").rglob("*.*")}
+    files |= {str(path.relative_to(wheel)) for path in (wheel / "hami_simgpu").rglob("simgpud")}
+    python_files = {"hami_simgpu/__init__.py", "hami_simgpu/py.typed"}
+    assert {f for f in files if not f.endswith(".pyc")} == {
+        *FOR_PROGRAMS, *SIMULATED, *python_files
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_it_carries_what_is_compiled_for_both_machines(wheel, name):
     with (wheel / name).open("rb") as file:
-        assert ELFFile(file)["e_machine"] == MACHINES[name.split("/")[1]]
+        assert ELFFile(file)["e_machine"] == MACHINES[name.split("/")[2]]
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
@@ -163,8 +188,8 @@ def test_loading_it_needs_no_right_that_a_container_may_lack(wheel, name):
 
 
 @pytest.mark.parametrize("name", LIBRARIES + FOR_PROGRAMS)
-def test_the_library_stands_in_front_of_what_is_in_its_list(wheel, source, name):
-    hooks = (source / "shim/lib/hooks.def").read_text().splitlines()
+def test_the_library_stands_in_front_of_what_is_in_its_list(wheel, sources, name):
+    hooks = (sources["hami_nvidia"] / "shim/lib/hooks.def").read_text().splitlines()
     lines = [line for line in hooks if line.startswith(("HAMI_HOOK(", "HAMI_NVML_HOOK("))]
     listed = {line.partition("(")[2].split(",")[0].rstrip(")") for line in lines}
     assert exported(wheel / name) == listed | {"dlsym", "dlvsym"}
@@ -178,9 +203,9 @@ def test_no_variable_chooses_another_slice_in_a_container(wheel, name):
 
 
 def test_the_agent_finds_the_packaged_library(wheel, tmp_path, monkeypatch):
-    monkeypatch.setattr(agents_library, "files", lambda _: wheel)
+    monkeypatch.setattr(agents_library, "files", lambda _: wheel / "hami_nvidia")
     installed = install(NodeSettings(hook_path=tmp_path))
-    packaged = wheel / "lib" / platform.machine() / "libvgpu.so"
+    packaged = wheel / "hami_nvidia/lib" / platform.machine() / "libvgpu.so"
     assert installed.path.read_bytes() == packaged.read_bytes()
 
 
@@ -191,8 +216,8 @@ def test_the_demo_finds_what_the_wheel_brings(wheel):
         "found = installed_driver('NVIDIA')\n"
         "print(json.dumps([str(found.library), str(found.folder)]))\n"
     )
-    library, folder = json.loads(python("-c", program, str(wheel.parent)))
-    here = wheel / "simulated" / platform.machine()
+    library, folder = json.loads(python("-c", program, str(wheel)))
+    here = wheel / "hami_simgpu/lib" / platform.machine()
     assert (Path(library), Path(folder)) == (here / "libvgpu.so", here)
 
 
@@ -202,7 +227,7 @@ async def test_a_program_is_limited_by_what_the_wheel_brings(wheel, name, tmp_pa
     machine = platform.machine()
     if machine not in MACHINES:
         pytest.skip(f"the wheel brings nothing for {machine}")
-    folder = wheel / "simulated" / machine
+    folder = wheel / "hami_simgpu/lib" / machine
     driver = SimulatedDriver(library=wheel / name.replace("x86_64", machine), folder=folder)
     assert driver.whole
     device = Device(
@@ -216,7 +241,7 @@ async def test_a_program_is_limited_by_what_the_wheel_brings(wheel, name, tmp_pa
     slice_.mkdir()
     (slice_ / "limits").write_bytes(encode(PageLimits(generation=1, devices=(limit,))))
     (slice_ / "usage").write_bytes(empty_region())
-    given = {"CUDA_DEVICE_MEMORY_LIMIT": "4096m"} if name.startswith("lib/") else {}
+    given = {"CUDA_DEVICE_MEMORY_LIMIT": "4096m"} if name in LIBRARIES else {}
     given["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = str(tmp_path / "shared")
     async with (
         simulated_device(driver, device, tmp_path / "device") as simulated,
@@ -226,6 +251,6 @@ async def test_a_program_is_limited_by_what_the_wheel_brings(wheel, name, tmp_pa
         given_at_most = await simulated.most_held()
     assert answer["refused"] == "CUDA_ERROR_OUT_OF_MEMORY"
     # Limits from variables, which is all that HAMi's agent sets, say nothing of contexts.
-    reserved = 0 if name.startswith("lib/") else CONTEXT
+    reserved = 0 if name in LIBRARIES else CONTEXT
     assert (answer["before"][1], answer["taken"]) == (4096 * MIB, 4096 * MIB - reserved)
     assert given_at_most == 4096 * MIB - reserved + CONTEXT

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import platform
 
+import hami_simgpu
 import pytest
 from hami_lab.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
-from hami_nvidia.simulation import driver as module
-from hami_nvidia.simulation.driver import NotBuilt, simulated_driver
+from hami_simgpu import NotBuilt, simulated_driver
 
-PARTS = ("libcuda.so.1", "simgpud")
+PARTS = ("libcuda.so.1", "libnvidia-ml.so.1", "simgpud")
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    package = tmp_path / "plugins" / "nvidia" / "hami_nvidia"
+    package = tmp_path / "shim/simgpu/hami_simgpu"
     package.mkdir(parents=True)
-    monkeypatch.setattr(module, "files", lambda _: package)
+    monkeypatch.setattr(hami_simgpu, "files", lambda _: package)
     return tmp_path
 
 
@@ -28,7 +28,7 @@ def put(folder, *names):
 
 
 def test_the_packages_own_comes_first(checkout):
-    brought = checkout / "plugins/nvidia/hami_nvidia/simulated" / platform.machine()
+    brought = checkout / "shim/simgpu/hami_simgpu/lib" / platform.machine()
     put(brought, "libvgpu.so", *PARTS)
     put(checkout / "shim/build/simgpu", *PARTS)
     put(checkout / "shim/build/test", "libvgpu.so")
