@@ -398,7 +398,7 @@ class Scan:
 
 
 _FEW_NUMBERS = 1 << 16
-"""Up to this many distinct numbers are counted in an array; to sort thousands of rows takes longer."""
+"""Up to this many distinct numbers are counted in an array; sorting them takes longer."""
 
 
 def _distinct_rows(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
