@@ -1,7 +1,7 @@
 """The ``hami`` command.
 
 Exit codes: 0 all is well, 1 something stays pending or is denied, 2 the input, a flag or a plugin
-must be changed; ``hami.cli.main`` adds those for what goes wrong outside the command's own work.
+must be changed; ``hami.cli.main`` adds those for failures outside the command's own work.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ def _print_json(value: dict[str, Any]) -> None:
 
 
 def _completed(found: T | None) -> T:
-    """What came of it; a run that was interrupted ends here."""
+    """Return the outcome; a run that was interrupted ends the process here."""
     if found is None:
         raise typer.Exit(INTERRUPTED)
     return found

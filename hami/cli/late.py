@@ -1,6 +1,6 @@
-"""Commands that are made when somebody asks for them: each declares dozens of settings.
+"""Commands that are loaded only when somebody calls them: each declares dozens of settings.
 
-The node agent must stay small and every command starts sooner without the others' settings.
+So the node agent stays small, and every command starts sooner.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hami.cli.interrupts import ending_at_interrupt
 LATE = MappingProxyType(
     {"scheduler": "hami.cli.scheduler", "device-plugin": "hami.cli.device_plugin"}
 )
-"""The module of each such command; its ``app`` holds that command alone."""
+"""The module of each such command; its ``app`` holds only that command."""
 
 
 class Commands(TyperGroup):
-    """``hami``'s own commands, and these by name."""
+    """``hami``'s own commands, and the late ones."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         own = [name for name in super().list_commands(ctx) if name not in LATE]
