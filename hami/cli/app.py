@@ -1,7 +1,7 @@
 """The ``hami`` command.
 
 Exit codes: 0 all is well, 1 something stays pending or is denied, 2 the input, a flag or a plugin
-must be changed; ``hami.cli.main`` adds those for what goes wrong outside the command's own work.
+must be changed; ``hami.cli.main`` adds those for failures outside the command's own work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands that are made when somebody asks for them: the node agent must stay small.
+"""Commands that are loaded only when somebody calls them: the node agent stays small.
 
 ``scheduler`` and ``device-plugin`` declare dozens of settings each. ``demo`` and ``up`` belong to
 another distribution, hami-lab, which registers them under the entry point group ``hami.commands``.
@@ -22,7 +22,7 @@ from hami.domain.errors import ConfigError
 LATE = MappingProxyType(
     {"scheduler": "hami.cli.scheduler", "device-plugin": "hami.cli.device_plugin"}
 )
-"""The module of each such command; its ``app`` holds that command alone."""
+"""The module of each such command; its ``app`` holds only that command."""
 
 LABORATORY = ("demo", "up")
 """What hami-lab brings."""
@@ -31,7 +31,7 @@ ENTRY_POINTS = "hami.commands"
 
 
 class Commands(TyperGroup):
-    """``hami``'s own commands, and these by name."""
+    """``hami``'s own commands, and the late ones."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         others = (*LATE, *LABORATORY)
