@@ -16,11 +16,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hami_lab.api import ApiServer
+from hami_lab.api.http.calls import WRITES
 
 from benchmarks.population import NAMESPACE, Population, Size
 from hami.signing import Signer
-from hami.sim.api import ApiServer
-from hami.sim.api.calls import WRITES
 from hami.wire import keys
 
 HANDSHAKE = "hami.io/node-handshake"

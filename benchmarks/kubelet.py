@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from hami_lab.live import LIVE_PODS
+
 from benchmarks.agent_world import AgentWorld, Caller, Run
 from benchmarks.kubelet_calls import Times
 from benchmarks.rows import Row, ms, p50, p99, percentile
 from hami.node.kubelet.checkpoint import read_checkpoint
-from hami.sim.live import LIVE_PODS
 from tests.node.fake_kubelet import FakeKubelet
 from tests.node.world import RESOURCE
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+from hami_lab.cluster import ClusterSettings, EmbeddedCluster
+
 from benchmarks.rows import Row, ms, p50, p99
 from hami.kube.resources import PODS
-from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 
 WAITING, HOLDING = 110, 8
 MOST_SECONDS = 1.0

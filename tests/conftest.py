@@ -21,10 +21,10 @@ def install(monkeypatch) -> Install:
         named = [
             Point(name, found, Distribution(f"hami-{name}")) for name, found in plugins.items()
         ]
-        registered = [*points, *named]
+        registered, real = [*points, *named], metadata.entry_points
 
         def entry_points(*, group: str) -> list[Point]:
-            return registered if group == "hami.plugins" else []
+            return registered if group == "hami.plugins" else real(group=group)
 
         monkeypatch.setattr(metadata, "entry_points", entry_points)
 

@@ -20,7 +20,7 @@ SHIM = Path(__file__).parents[1]
 BUILD = SHIM / "build"
 LIBRARY = BUILD / "test" / "libvgpu.so"
 """The library's flavour that takes its slice from HAMI_SLICE_DIR; else as shipped."""
-SIMULATOR = BUILD / "sim"
+SIMULATOR = BUILD / "simgpu"
 SECONDS = 120.0
 """Seconds within which a program that measures nothing must end."""
 

@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 
 from hami.node.kubelet.api import v1beta1_pb2 as api
+from lab.tests.fake_plugin import FakePlugin
 
-from ..sim.fake_plugin import FakePlugin
 from .client import Client, Object, node_path, pods_path
 from .worker import DEVICE_PLUGINS
 

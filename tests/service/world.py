@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-
-from hami.sim.api.faults import Fault, Faults
+from hami_lab.api.http.faults import Fault, Faults
 
 from .world_api import GatedServer
 from .world_objects import Json, a_node, a_pod

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami.sim.api import ApiServer
+from hami_lab.api import ApiServer
 
 Json = dict[str, Any]
 

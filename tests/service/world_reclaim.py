@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from hami_lab.cluster.definitions import definitions
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -24,7 +25,6 @@ from hami.kube.events import EventLimits
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.decision import annotations_of
 from hami.scheduler.publish.publication import LABELS, STATUSES
-from hami.sim.cluster.definitions import definitions
 from hami.vendors.registry import load_vendors
 
 from .world import OURS, World

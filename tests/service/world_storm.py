@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import aiohttp
-
-from hami.sim.api.refusals import Refusal
+from hami_lab.api.objects.refusals import Refusal
 
 from .world import World, quotas_of
 from .world_objects import Json, a_container, a_node, a_pod, a_quota
