@@ -158,7 +158,5 @@ def declares(text: str, name: str) -> bool:
 
 
 def test_hooks_are_exported_by_the_rooms_that_are_for_them(objects: Objects) -> None:
-    rooms = {
-        room_of(file) for file, names in objects.defined.items() for name in names & EXPORTED
-    }
+    rooms = {room_of(file) for file, names in objects.defined.items() for name in names & EXPORTED}
     assert rooms == {"hooks/allocations", "hooks/contexts", "hooks/work", "nvml", "resolve"}
