@@ -21,7 +21,7 @@ STEP = 32 * MIB
 
 
 class PathsTenant(Tenant):
-    """Programs that say ``shim/tests/programs/paths_console.c``'s words."""
+    """Programs that say ``shim/tests/programs/paths``'s words."""
 
     def starts(self, *, library: bool = True, **knobs: object) -> Program:
         return Program(

@@ -1,6 +1,5 @@
 /* Graphs that allocate, modules and libraries. */
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "paths.h"

@@ -1,6 +1,4 @@
 /* Physical allocations, and what they are bound to. */
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "paths.h"
