@@ -136,7 +136,7 @@ def arriving(cluster: Cluster, asks: Mapping[str, Any]) -> Seen:
 
 
 def woken(cluster: Cluster) -> Seen:
-    """Milliseconds from a pod's end to the binding of one that waits for its device."""
+    """Milliseconds from a pod's end to the binding of a pod that waits for its device."""
     asks = a_container(gpu=1, mem=15000)
     on_one_node = {"nodeSelector": {"name": "wake"}}
     names = [f"waits-{number:02}" for number in range(WAITING + 1)]

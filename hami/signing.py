@@ -188,7 +188,7 @@ def _read_block(block: re.Match[bytes], where: str) -> Ed25519PrivateKey | Ed255
     try:
         key = read(block[0])
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        # The library's text may quote the key: it is not repeated.
+        # The library's text may quote the key, so we do not repeat it.
         raise ConfigError(f"{where} is no readable {label}; {_REMEDY}") from error
     if not isinstance(key, Ed25519PrivateKey | Ed25519PublicKey):
         raise ConfigError(f"{where} is a {label} of another kind than Ed25519; {_REMEDY}")

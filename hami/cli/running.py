@@ -21,7 +21,7 @@ def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     Raises:
         HamiError: something must be changed; taken out of a task group too.
     """
-    # One that comes before the loop can take it waits: a loop left half made tells of itself.
+    # A signal that comes before the loop can handle it waits: a half-made loop prints warnings.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         # asyncio's own loop: uvloop answered no faster here when measured.

@@ -120,7 +120,7 @@ def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
             key = (owner.kind, one.namespace, owner.name)
             made.add(key)
             if owner.kind == "ReplicaSet" and key not in objects:
-                # A dump of pods and Deployments lacks what stands between them.
+                # A dump of pods and Deployments lacks the ReplicaSets between them.
                 made.add(("Deployment", one.namespace, deployment_of(owner.name, one.metadata)))
             if owner.kind == "Job" and key not in objects:
                 made.add(("CronJob", one.namespace, cron_job_of(owner.name)))
@@ -141,7 +141,7 @@ def _pods_of(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Ite
 def _written(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
     pod = decode(one.document, one.title, Pod)
     _check_spec(one, pod.spec, "spec")
-    # No scheduler looks at a pod that is going away, or that something holds back.
+    # No scheduler looks at a pod that is being deleted or has scheduling gates.
     waits = not pod.spec.node_name
     if waits and (pod.metadata.deletion_timestamp or _gated(one, (), warnings)):
         return

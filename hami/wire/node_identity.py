@@ -17,7 +17,8 @@ from hami.domain.units import VendorKey
 from hami.wire import keys
 
 MOST_NAME: Final = 253
-"""The most characters that an object's name may have."""
+"""The most characters in an object's name
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/names/)."""
 
 
 SIMULATED: Final = "simulated"

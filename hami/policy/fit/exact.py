@@ -68,7 +68,7 @@ class NodeDevices:
 def place(
     vendor: VendorCalls, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
 ) -> Placement | Rejected:
-    """``request.count`` grants on these devices, or what each device was refused for.
+    """Place ``request.count`` grants on these devices, or say why each device was refused.
 
     The checks of a device, of which the first that fails counts, are health, unknown usage, cordon,
     model and mode, (NUMA), uuid, slots, exclusive use, quota, memory, cores, exclusive cores,
@@ -236,7 +236,7 @@ class _Walk:
 class _Candidates(Sequence[tuple[DeviceState, Grant]]):
     """Every slice that a vendor may choose, and why other devices give none.
 
-    Computed when somebody looks: most vendors choose for few pods, and say so without looking.
+    Computed on first use: most vendors choose for few pods, and decide that without looking.
     """
 
     def __init__(self, walk: _Walk, group: Sequence[DeviceState]) -> None:

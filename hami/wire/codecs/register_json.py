@@ -76,7 +76,7 @@ def decode_register_json(
     try:
         plain = _PLAIN.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _decode_any(text, annotation, vendor, None)  # Which finds out what it is.
+        return _decode_any(text, annotation, vendor, None)  # This finds out what is wrong.
     return each_once(
         (_plain_device(d, f"device {n}", annotation, vendor) for n, d in enumerate(plain)),
         annotation,
