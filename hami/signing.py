@@ -244,7 +244,7 @@ _NEVER = 3600.0
 """Seconds between two looks when there is no source to look at."""
 
 
-def _nothing() -> None:
+def _ignore_change() -> None:
     """Do nothing when the keys have changed."""
 
 
@@ -288,7 +288,7 @@ class SigningKeys:
         self,
         report: Callable[[str], None],
         *,
-        changed: Callable[[], None] = _nothing,
+        changed: Callable[[], None] = _ignore_change,
         every: float | None = None,
     ) -> None:
         """Reload every ``every`` seconds, the source's by default, until cancelled.

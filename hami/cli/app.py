@@ -113,7 +113,7 @@ def simulate_command(
         from hami.cli import simulating  # noqa: PLC0415
 
     with answering():
-        result = simulating.simulated(files, policy, device_config, profiles)
+        result = simulating.run_simulation(files, policy, device_config, profiles)
         if as_json:
             print_json(result.as_json())
         else:

@@ -27,12 +27,12 @@ def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
         # asyncio's own loop: uvloop answered no faster here when measured.
         asyncio.run(_cancelled_by_signals(serve, before))
     except BaseExceptionGroup as group:
-        raise _to_be_mended(group) or group from None
+        raise _first_hami_error(group) or group from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
+def _first_hami_error(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
     """The first error that a person can mend, if the group has no other errors."""
     ours, others = group.split(HamiError)
     if ours is None or others is not None:

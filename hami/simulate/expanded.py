@@ -133,12 +133,12 @@ def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
 
 def _pods_of(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
     if one.kind == "Pod":
-        yield from _written(one, warnings)
+        yield from _written_pod(one, warnings)
     elif one.kind in WORKLOADS:
-        yield from _made(one, nodes, warnings)
+        yield from _workload_pods(one, nodes, warnings)
 
 
-def _written(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
+def _written_pod(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
     pod = decode(one.document, one.title, Pod)
     _check_spec(one, pod.spec, "spec")
     # No scheduler looks at a pod that is being deleted or has scheduling gates.
@@ -148,7 +148,7 @@ def _written(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
     yield identified(pod)
 
 
-def _made(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
+def _workload_pods(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
     api_version = one.document.value.get("apiVersion")
     volcano = one.kind == "Job" and str(api_version).startswith(VOLCANO)
     workload = decode(one.document, one.title, VolcanoJob if volcano else WORKLOADS[one.kind])
