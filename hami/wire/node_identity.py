@@ -41,8 +41,8 @@ def lock_of(
 ) -> Literal["mutex", "private", "none"]:
     """Which lock a pod needs on the node before it is bound with this vendor's devices.
 
-    An agent that says ``kubelet`` counts for nothing while it is ``silent``, or when another writer
-    has published the node's devices since.
+    An agent that says ``kubelet`` is not trusted while it is ``silent``, or when another writer has
+    published the node's devices since.
     """
     for entry in node.annotations.get(keys.NODE_IDENTITY, "").split(","):
         vendor, _, identity = (part.strip() for part in entry.partition("="))
