@@ -179,7 +179,7 @@ def measured(
 
 
 def beside(found: Sequence[Measured]) -> Mapping[Measured, float]:
-    """For tenants with streams: their work, in percent of what their cap allows of uncapped work."""
+    """Work of tenants with streams, in percent of the uncapped work that their cap allows."""
     whole = {one.load.ns: one.work for one in found if not one.load.library}
     return {
         one: 100 * 100 * one.work / (one.load.cap * whole[one.load.ns])
