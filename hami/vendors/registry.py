@@ -25,10 +25,10 @@ from hami.hookspecs import (
     NodeHooks,
     PluginConfig,
     SchedulerHooks,
+    hook_names,
 )
 from hami.policy.profile.profile_rules import profile_problems
 from hami.vendors.boundary import Vendor, VendorFailure, ignore_failure, ignore_fit
-from hami.vendors.calls import Defaults, resolve
 from hami.vendors.discovery import (
     OnBroken,
     Plugin,
@@ -39,6 +39,7 @@ from hami.vendors.discovery import (
     refuse_broken,
     said,
 )
+from hami.vendors.implementations import Defaults, resolve
 
 
 class Vendors(Mapping[VendorKey, Vendor]):
@@ -168,26 +169,23 @@ def build(
     for plugin in plugins:
         if plugin not in carriers:
             _check_cross_cutting(manager, plugin)
-    found: dict[VendorKey, tuple[Plugin, VendorProfile, Defaults]] = {}
+    found: dict[VendorKey, tuple[Plugin, VendorProfile]] = {}
     for plugin in carriers:
         others = [p.object for p in carriers if p is not plugin]
         for profile in _profiles(manager, plugin, others, config):
             _check_key(profile.key, plugin, found)
-            found[profile.key] = (plugin, profile, Defaults())
-    for key, (_, _, own) in found.items():
-        manager.register(own, name=f"defaults of {key}")
+            found[profile.key] = (plugin, profile)
 
     vendors: dict[VendorKey, Vendor] = {}
-    for key, (plugin, profile, own) in found.items():
+    default = Defaults(vendors)
+    manager.register(default, name="defaults")
+    for key, (plugin, profile) in found.items():
         foreign = [p.object for p in carriers if p is not plugin]
-        foreign += [other for _, _, other in found.values() if other is not own]
-        implemented, calls = resolve(manager, plugin.object, own, foreign)
-        vendors[key] = own.vendor = Vendor(
+        vendors[key] = Vendor(
             profile=profile,
             distribution=plugin.distribution,
             version=plugin.version,
-            implemented=implemented,
-            calls=calls,
+            implementations=resolve(manager, plugin.object, foreign, default),
             on_failure=on_failure,
             on_fit=on_fit,
         )
@@ -233,7 +231,7 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
 
 def _check_names(manager: pluggy.PluginManager, plugin: Plugin) -> None:
     """Whatever looks like a hook is one, and is marked as one."""
-    contract = [name for hooks in (SchedulerHooks, NodeHooks) for name in dir(hooks)]
+    contract = (*hook_names(SchedulerHooks), *hook_names(NodeHooks))
     for name in dir(plugin.object):
         if not name.startswith("hami_") or not callable(getattr(plugin.object, name)):
             continue
@@ -318,10 +316,10 @@ def _check_profile(plugin: Plugin, profile: object) -> None:
 def _check_key(
     key: VendorKey,
     plugin: Plugin,
-    found: Mapping[VendorKey, tuple[Plugin, VendorProfile, Defaults]],
+    found: Mapping[VendorKey, tuple[Plugin, VendorProfile]],
 ) -> None:
     """One key, one vendor, in lower case too: so it stands in paths and CDI names."""
-    for known, (former, _, _) in found.items():
+    for known, (former, _) in found.items():
         if known.lower() != key.lower():
             continue
         if known != key:

@@ -12,17 +12,21 @@ from typing import Any
 
 from hami.domain import quantity
 from hami.domain.admission import Admission
-from hami.domain.allocations import ContainerKind
+from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
 from hami.domain.objects import Container, Node, Pod
+from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
 from hami.domain.quantity import BadQuantity
 from hami.domain.requests import DeviceRequest, FitContext, Invalid
+from hami.domain.slices import ContainerEdits, HealthChange, Measurement
 from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB
+from hami.hookspecs import hookimpl
 from hami.wire import codecs
 
 
+@hookimpl
 def node_devices(profile: VendorProfile, node: Node) -> Sequence[Device] | Malformed:
     """Decode the register annotation; a node without it has no device of this vendor."""
     key = profile.node_annotations.register
@@ -37,6 +41,7 @@ def node_devices(profile: VendorProfile, node: Node) -> Sequence[Device] | Malfo
     return decode(text, annotation=key, vendor=profile.key)
 
 
+@hookimpl
 def node_annotations(profile: VendorProfile, devices: Sequence[Device]) -> Mapping[str, str]:
     """The register annotation, in the profile's codec."""
     encode = (
@@ -47,6 +52,7 @@ def node_annotations(profile: VendorProfile, devices: Sequence[Device]) -> Mappi
     return MappingProxyType({profile.node_annotations.register: encode(devices)})
 
 
+@hookimpl
 def admit(profile: VendorProfile, container: Container, pod: Pod, kind: ContainerKind) -> Admission:
     """Add ``default_count`` when only memory or cores are asked; set the runtime class."""
     names = profile.resources
@@ -70,6 +76,7 @@ def asks(profile: VendorProfile, container: Container) -> bool:
     return text is not None and quantity.whole_number(text) != 0
 
 
+@hookimpl
 def parse_request(
     profile: VendorProfile, container: Container, pod: Pod
 ) -> DeviceRequest | Invalid | None:
@@ -151,6 +158,7 @@ def asked_memory(request: DeviceRequest, device: Device) -> MemoryMiB:
     return MemoryMiB(device.memory_mib * percent // 100)
 
 
+@hookimpl
 def charge(
     profile: VendorProfile, request: DeviceRequest, state: DeviceState, ctx: FitContext
 ) -> Grant:
@@ -162,3 +170,71 @@ def charge(
         memory = asked_memory(request, device)
         cores = min(request.cores, WHOLE_DEVICE)
     return Grant(device_id=device.id, vendor=profile.key, memory_mib=memory, cores=cores)
+
+
+@hookimpl
+def accept() -> None:
+    """Every device that passed the other checks."""
+
+
+@hookimpl
+def choose() -> None:
+    """The first devices that quota allows."""
+
+
+@hookimpl
+def score() -> float:
+    """Nothing. A vendor without ``hami_score`` of its own is not asked."""
+    return 0.0
+
+
+@hookimpl
+def allocation_annotations() -> Mapping[str, str]:
+    """None beside the core's."""
+    return {}
+
+
+@hookimpl
+def restore(allocation: PodAllocation) -> PodAllocation:
+    """As the core's device lists say."""
+    return allocation
+
+
+@hookimpl
+def node_options() -> Sequence[NodeOption]:
+    """None."""
+    return ()
+
+
+@hookimpl
+def static_devices() -> Mapping[str, Sequence[Device]]:
+    """None."""
+    return {}
+
+
+@hookimpl
+def static_edits() -> ContainerEdits:
+    """None."""
+    return ContainerEdits()
+
+
+@hookimpl
+def release() -> None:
+    """There is nothing to undo."""
+
+
+@hookimpl
+def reconcile() -> None:
+    """There is nothing to undo."""
+
+
+@hookimpl
+def check_health() -> Sequence[HealthChange]:
+    """No device changes."""
+    return ()
+
+
+@hookimpl
+def measure() -> Sequence[Measurement]:
+    """Nothing is known."""
+    return ()
