@@ -20,8 +20,7 @@ class SchedulerCalls(HookCalls):
         check=checks.wrong_devices,
         refusal=refusals.unreadable_devices,
     )
-    node_annotations = Hook(SchedulerHooks.hami_node_annotations)
-    """Raises ``VendorFailed``: the agent keeps what it published before."""
+    node_annotations = Hook(SchedulerHooks.hami_node_annotations, refusal=refusals.raised)
     admit = Hook(SchedulerHooks.hami_admit, refusal=refusals.denied_where_asked)
     parse_request = Hook(
         SchedulerHooks.hami_parse_request,
@@ -56,12 +55,12 @@ class SchedulerCalls(HookCalls):
 class NodeCalls(HookCalls):
     """The node's hooks of one vendor. They raise ``VendorFailed``: the agent tries again."""
 
-    node_options = Hook(NodeHooks.hami_node_options)
-    discover = Hook(NodeHooks.hami_discover)
-    static_devices = Hook(NodeHooks.hami_static_devices)
-    static_edits = Hook(NodeHooks.hami_static_edits)
-    enforce = Hook(NodeHooks.hami_enforce)
-    release = Hook(NodeHooks.hami_release)
-    reconcile = Hook(NodeHooks.hami_reconcile)
-    check_health = Hook(NodeHooks.hami_check_health)
-    measure = Hook(NodeHooks.hami_measure)
+    node_options = Hook(NodeHooks.hami_node_options, refusal=refusals.raised)
+    discover = Hook(NodeHooks.hami_discover, refusal=refusals.raised)
+    static_devices = Hook(NodeHooks.hami_static_devices, refusal=refusals.raised)
+    static_edits = Hook(NodeHooks.hami_static_edits, refusal=refusals.raised)
+    enforce = Hook(NodeHooks.hami_enforce, refusal=refusals.raised)
+    release = Hook(NodeHooks.hami_release, refusal=refusals.raised)
+    reconcile = Hook(NodeHooks.hami_reconcile, refusal=refusals.raised)
+    check_health = Hook(NodeHooks.hami_check_health, refusal=refusals.raised)
+    measure = Hook(NodeHooks.hami_measure, refusal=refusals.raised)

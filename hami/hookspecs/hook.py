@@ -11,12 +11,12 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from operator import itemgetter
 from typing import (
     Any,
     Concatenate,
     Generic,
-    Never,
     ParamSpec,
     Self,
     TypeVar,
@@ -42,21 +42,12 @@ class Hook(Generic[Asked, Answer, Refusal]):
         check: what is wrong with an answer of the declared type, or nothing. It takes by name what
             it needs of ``answer``, ``profile`` and the hook's arguments.
         refusal: what the method returns when the plugin fails. It takes by name what it needs of
-            ``problem``, ``profile`` and the hook's arguments. Without it the method raises
-            ``VendorFailed``.
+            ``problem``, ``error`` (what the plugin raised, or None), ``profile`` and the hook's
+            arguments.
         decides: the plugin's answer may refuse a device. The vectorised prefilter then leaves
             memory and cores to the exact fit.
     """
 
-    @overload
-    def __init__(
-        self: Hook[Asked, Answer, Never],
-        spec: Callable[Concatenate[Any, VendorProfile, Asked], Answer],
-        *,
-        check: Callable[..., str] | None = None,
-    ) -> None: ...
-
-    @overload
     def __init__(
         self,
         spec: Callable[Concatenate[Any, VendorProfile, Asked], Answer],
@@ -64,22 +55,13 @@ class Hook(Generic[Asked, Answer, Refusal]):
         check: Callable[..., str] | None = None,
         refusal: Callable[..., Refusal],
         decides: bool = False,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        spec: Callable[Concatenate[Any, VendorProfile, Asked], Answer],
-        *,
-        check: Callable[..., str] | None = None,
-        refusal: Callable[..., Refusal] | None = None,
-        decides: bool = False,
     ) -> None:
         self.spec = spec
         self.name = spec.__name__
         self.arguments = _names(spec)[2:]
         given = ("profile", *self.arguments)
         self.check = taking(check, ("answer", *given)) if check else None
-        self.refusal = taking(refusal, ("problem", *given)) if refusal else None
+        self.refusal: Callable[..., Refusal] = taking(refusal, ("problem", "error", *given))
         self.decides = decides
 
     def answer_type(self) -> AnswerType:
@@ -116,15 +98,20 @@ def taking(
     """A function of all arguments that are ``offered``, by position.
 
     It calls ``function`` with those that it takes by name: ``names``, where they are known.
+
+    Raises:
+        TypeError: it takes what is not offered.
     """
     names = _names(function) if names is None else names
     if tuple(names) == tuple(offered):
         return function
+    if unknown := [name for name in names if name not in offered]:
+        raise TypeError(
+            f"{function.__qualname__} takes {', '.join(unknown)}; it is offered {', '.join(offered)}"
+        )
     places = [offered.index(name) for name in names]
-    if len(places) > 1:
-        pick = itemgetter(*places)
-        return lambda *arguments: function(*pick(arguments))
-    return lambda *arguments: function(*(arguments[place] for place in places))
+    pick = itemgetter(*places) if len(places) > 1 else lambda given: [given[at] for at in places]
+    return wraps(function)(lambda *given: function(*pick(given)))
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -1,21 +1,31 @@
 """What the core is told in place of an answer when a plugin fails.
 
-Every refusal is offered ``problem`` (the failure in one sentence), ``profile`` and the hook's
-arguments, and takes by name those that it needs.
+Every refusal is offered ``problem`` (the failure in one sentence), ``error`` (what the plugin
+raised, or None), ``profile`` and the hook's arguments, and takes by name those that it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import DeviceState, Grant
-from hami.domain.errors import Malformed
+from hami.domain.errors import Malformed, VendorFailed
 from hami.domain.objects import Container
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import Invalid
+
+
+def raised(problem: str, error: BaseException | None) -> NoReturn:
+    """Nothing: whoever asked keeps what it had and tries again.
+
+    Raises:
+        VendorFailed: always.
+    """
+    raise VendorFailed(problem) from error
 
 
 def unreadable_devices(profile: VendorProfile, problem: str) -> Malformed:

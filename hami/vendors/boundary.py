@@ -13,7 +13,7 @@ from functools import partial
 from time import perf_counter
 
 from hami.domain.devices import Device
-from hami.domain.errors import HamiError, Malformed
+from hami.domain.errors import Malformed, VendorFailed
 from hami.domain.objects import Container, Node, Pod
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules, VendorProfile
 from hami.domain.units import VendorKey
@@ -37,10 +37,6 @@ class VendorFailure:
 
     def __str__(self) -> str:
         return f"{self.distribution}: {self.hook} of vendor {self.vendor} failed: {self.problem}"
-
-
-class VendorFailed(HamiError):
-    """A hook without a refusal failed; the agent keeps what it had and tries again."""
 
 
 def ignore_failure(_: VendorFailure) -> None:
@@ -127,10 +123,7 @@ class Vendor(VendorCalls, NodeCalls):
                 problem, failed = f"{type(error).__name__}: {error}", error
             failure = VendorFailure(profile.key, hook.name, self.distribution, problem, failed)
             self._on_failure(failure)
-            if refusal is None:
-                raise VendorFailed(str(failure)) from failed
-            refused: Refusal = refusal(str(failure), profile, *asked)
-            return refused
+            return refusal(str(failure), failed, profile, *asked)
 
         return call
 
