@@ -106,9 +106,8 @@ def taking(
     if tuple(names) == tuple(offered):
         return function
     if unknown := [name for name in names if name not in offered]:
-        raise TypeError(
-            f"{function.__qualname__} takes {', '.join(unknown)}; it is offered {', '.join(offered)}"
-        )
+        taken, given = ", ".join(unknown), ", ".join(offered)
+        raise TypeError(f"{function.__qualname__} takes {taken}; it is offered {given}")
     places = [offered.index(name) for name in names]
     pick = itemgetter(*places) if len(places) > 1 else lambda given: [given[at] for at in places]
     return wraps(function)(lambda *given: function(*pick(given)))
