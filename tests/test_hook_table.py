@@ -200,9 +200,16 @@ def test_an_answer_of_another_type_is_refused(kind: Any, answer: Any, expected: 
     assert str(caught.value).endswith(f" instead of {expected}")
 
 
-def test_a_type_of_which_nobody_can_tell_what_is_meant_is_refused() -> None:
-    with pytest.raises(TypeError, match="could be any of these"):
-        AnswerType.of(Sequence[int] | Mapping[str, int])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(Sequence[int] | Mapping[str, int], id="a sequence or a mapping"),
+        pytest.param(frozenset[int], id="a set of numbers"),
+    ],
+)
+def test_an_annotation_by_which_no_answer_is_read_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError):
+        AnswerType.of(kind)
 
 
 # One hook more.

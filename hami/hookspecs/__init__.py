@@ -2,9 +2,9 @@
 
 A vendor is an object (often a module) registered under the entry-point group ``hami.plugins``
 that says ``HAMI_API = 1`` and carries functions marked with :data:`hookimpl`. It states facts and
-predicates; the fit loop, ranking, quota and annotations exist once, in the core. A hook that is not
-marked as required has a default that follows the vendor's profile, so a plugin implements only what
-differs. A plugin may take fewer arguments than a hook offers.
+predicates; the fit loop, ranking, quota and annotations exist once, in the core. A hook that the
+core asks one vendor has a default, which follows the vendor's profile, or is marked as required: a
+plugin implements only what differs. It may take fewer arguments than a hook offers.
 
 ``scheduler`` and ``node`` specify the hooks. ``calls`` is the table by which the core calls them: a
 line per hook, with its check (``checks``) and its refusal (``refusals``). ``hook`` makes a method

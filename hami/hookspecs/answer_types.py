@@ -12,7 +12,7 @@ from hami.domain.errors import shortened
 _Reader = Callable[[Any], Any]
 
 _SEQUENCES = (tuple, list, Sequence)
-"""What answers usually are comes first: to ask the abstract class takes longer."""
+"""The usual two come first, because the abstract class takes longer to ask."""
 
 
 class WrongAnswer(Exception):
@@ -34,7 +34,11 @@ class AnswerType:
 
     @classmethod
     def of(cls, kind: Any) -> AnswerType:
-        """Of a type as hookspecs spell it: classes, and at most one that is none."""
+        """From a hookspec's annotation: classes, and one sequence, mapping or float at most.
+
+        Raises:
+            TypeError: it is something else.
+        """
         either = get_args(kind) if isinstance(kind, UnionType) else (kind,)
         classes = tuple(one for one in either if get_origin(one) is None and one is not float)
         others = [one for one in either if one not in classes]
@@ -44,33 +48,45 @@ class AnswerType:
         return cls(classes, _reader(others[0], refuse) if others else refuse)
 
     def __call__(self, answer: Any) -> Any:
+        """The answer as the core keeps it; raises as ``read``."""
         return answer if isinstance(answer, self.classes) else self.read(answer)
 
 
 def _reader(kind: Any, refuse: _Reader) -> _Reader:
-    """Of a sequence, a mapping or a number."""
-    inside = [AnswerType.of(one) for one in get_args(kind)]
+    if kind is float:
+        return _number_reader(refuse)
+    if get_origin(kind) is Sequence:
+        (item,) = map(AnswerType.of, get_args(kind))
+        return _sequence_reader(item, refuse)
+    if get_origin(kind) is Mapping:
+        key, value = map(AnswerType.of, get_args(kind))
+        return _mapping_reader(key, value, refuse)
+    raise TypeError(f"{_words(kind)} is no type that an answer is read by")
 
-    def read_sequence(answer: Any) -> Any:
-        if not isinstance(answer, _SEQUENCES):
-            return refuse(answer)
-        (item,) = inside
-        return tuple([one if isinstance(one, item.classes) else item.read(one) for one in answer])
 
-    def read_mapping(answer: Any) -> Any:
-        if not isinstance(answer, Mapping):
-            return refuse(answer)
-        return {inside[0](key): inside[1](value) for key, value in answer.items()}
-
-    def read_number(answer: Any) -> Any:
+def _number_reader(refuse: _Reader) -> _Reader:
+    def read(answer: Any) -> Any:
         return float(answer) if isinstance(answer, int | float) else refuse(answer)
 
-    readers: Mapping[Any, _Reader] = {
-        Sequence: read_sequence,
-        Mapping: read_mapping,
-        None: read_number,
-    }
-    return readers[get_origin(kind)]
+    return read
+
+
+def _sequence_reader(item: AnswerType, refuse: _Reader) -> _Reader:
+    def read(answer: Any) -> Any:
+        if not isinstance(answer, _SEQUENCES):
+            return refuse(answer)
+        return tuple([one if isinstance(one, item.classes) else item.read(one) for one in answer])
+
+    return read
+
+
+def _mapping_reader(key: AnswerType, value: AnswerType, refuse: _Reader) -> _Reader:
+    def read(answer: Any) -> Any:
+        if not isinstance(answer, Mapping):
+            return refuse(answer)
+        return {key(one): value(of_one) for one, of_one in answer.items()}
+
+    return read
 
 
 def _refuser(words: str) -> _Reader:

@@ -2,7 +2,7 @@
 
 The tables and sums of the core trust these values, so they are checked once, where they come in.
 Every check is offered ``answer``, ``profile`` and the hook's arguments, takes by name those that it
-needs, and returns what is wrong, or nothing.
+needs, and returns what is wrong, or an empty text. Its docstring says what is right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 2**31 - 1
 
 
 def wrong_devices(answer: Sequence[Device] | Malformed, profile: VendorProfile) -> str:
-    """A device of another vendor, without an id, or with numbers that no table can hold."""
+    """Every device is this vendor's, has an id, and numbers that the tables can hold."""
     if isinstance(answer, Malformed):
         return ""
     for device in answer:
@@ -33,7 +33,7 @@ def wrong_devices(answer: Sequence[Device] | Malformed, profile: VendorProfile) 
 
 
 def wrong_request(answer: DeviceRequest | Invalid | None, profile: VendorProfile) -> str:
-    """A request to another vendor, for nothing, or for memory in two units or none."""
+    """A request is to this vendor, for at least one slice, with memory in one unit."""
     if not isinstance(answer, DeviceRequest):
         return ""
     if answer.vendor != profile.key:
@@ -49,7 +49,7 @@ def wrong_request(answer: DeviceRequest | Invalid | None, profile: VendorProfile
 
 
 def wrong_charge(answer: Grant | Reason, profile: VendorProfile, state: DeviceState) -> str:
-    """A grant of another device or vendor, or of an amount that is none."""
+    """A grant is of the device that was asked about, and its amounts can be counted."""
     if isinstance(answer, Reason):
         return ""
     if answer.vendor == profile.key and answer.device_id != state.device.id:
@@ -58,7 +58,7 @@ def wrong_charge(answer: Grant | Reason, profile: VendorProfile, state: DeviceSt
 
 
 def wrong_placement(answer: Placement | Rejected, profile: VendorProfile) -> str:
-    """A grant of another vendor, or of an amount that is none."""
+    """Every grant is of this vendor, and its amounts can be counted."""
     if isinstance(answer, Rejected):
         return ""
     for grant in answer.grants:
@@ -68,7 +68,7 @@ def wrong_placement(answer: Placement | Rejected, profile: VendorProfile) -> str
 
 
 def wrong_score(answer: float) -> str:
-    """A number with which no node can be ranked."""
+    """A score is finite: any other number cannot rank a node."""
     # No comparison holds for NaN.
     finite = abs(answer) <= sys.float_info.max
     return "" if finite else f"returned {answer}, which is not finite"
@@ -77,7 +77,7 @@ def wrong_score(answer: float) -> str:
 def wrong_allocation(
     answer: PodAllocation | Corrupt, profile: VendorProfile, allocation: PodAllocation
 ) -> str:
-    """Anything different but this vendor's own grants, or less than was charged before."""
+    """Only grants of this vendor differ, and none of them takes less than before."""
     if answer is allocation or isinstance(answer, Corrupt):
         return ""
     if _completes(allocation, answer, profile.key):

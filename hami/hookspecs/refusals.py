@@ -20,7 +20,7 @@ from hami.domain.requests import Invalid
 
 
 def raised(problem: str, error: BaseException | None) -> NoReturn:
-    """Nothing: whoever asked keeps what it had and tries again.
+    """Whoever asked keeps what it had and tries again.
 
     Raises:
         VendorFailed: always.
@@ -66,7 +66,7 @@ def refused_states(problem: str, states: Sequence[DeviceState]) -> Rejected:
 
 
 def refused_node() -> None:
-    """None: whoever asked refuses the node."""
+    """The node is refused by whoever asked."""
 
 
 def corrupt_devices(profile: VendorProfile, problem: str, allocation: PodAllocation) -> Corrupt:

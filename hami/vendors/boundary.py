@@ -81,10 +81,10 @@ class Vendor(VendorCalls, NodeCalls):
         self._functions = implementations.functions
         self._on_failure = on_failure
         self._on_fit = on_fit
-        self._reads_by_default = "hami_parse_request" in implementations.defaults
+        self._reads_by_default = "hami_parse_request" in implementations.by_default
         if self._reads_by_default:
             self.parse_request = partial(defaults.parse_request, profile)
-        if "hami_node_devices" in implementations.defaults:
+        if "hami_node_devices" in implementations.by_default:
             self._read_where_registered()
         self.fit = self._timed(self.fit)
 

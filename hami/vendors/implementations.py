@@ -21,7 +21,7 @@ from hami.hookspecs import NodeHooks, SchedulerHooks, hook_names, hookimpl
 from hami.hookspecs.hook import taking
 from hami.policy.fit import exact
 from hami.policy.ports import VendorCalls
-from hami.policy.profile import defaults as profile_defaults
+from hami.policy.profile import defaults
 
 
 class Defaults:
@@ -33,7 +33,7 @@ class Defaults:
 
     def __init__(self, vendors: Mapping[VendorKey, VendorCalls]) -> None:
         self._vendors = vendors
-        for word, function in vars(profile_defaults).items():
+        for word, function in vars(defaults).items():
             if hasattr(function, "hami_impl"):
                 setattr(self, f"hami_{word}", function)
 
@@ -52,13 +52,13 @@ class Defaults:
 class Implementations:
     """Who answers the hooks of one vendor.
 
-    ``own`` are the hooks that its plugin implements, ``defaults`` those that the core answers
-    without anyone between. ``functions`` has how each hook is called: with the profile and the
+    ``own`` are the hooks that its plugin implements, ``by_default`` those that the core answers
+    without a wrapper around it. ``functions`` has how each hook is called: with the profile and the
     hook's arguments, by position. A hook that nobody answers is not there.
     """
 
     own: frozenset[str]
-    defaults: frozenset[str]
+    by_default: frozenset[str]
     functions: Mapping[str, Callable[..., Any]]
 
 
@@ -72,27 +72,20 @@ def resolve(
     directly, which costs a fifth of a call through pluggy.
     """
     own: set[str] = set()
-    defaults: set[str] = set()
+    by_default: set[str] = set()
     functions: dict[str, Callable[..., Any]] = {}
     for hook in (*hook_names(SchedulerHooks), *hook_names(NodeHooks)):
         implemented = any(impl.plugin is plugin for impl in _answering(getattr(manager.hook, hook)))
         # An answer of None must not fall through to the default: it means something.
         unwanted = [*foreign, default] if implemented else foreign
         caller = manager.subset_hook_caller(hook, remove_plugins=unwanted)
-        answering = _answering(caller)
-        if not answering or caller.spec is None:
-            continue
-        offered = caller.spec.argnames
         if implemented:
             own.add(hook)
-        if len(caller.get_hookimpls()) > 1:
-            functions[hook] = _through(caller, offered)
-            continue
-        (impl,) = answering
-        functions[hook] = taking(impl.function, offered, names=impl.argnames)
-        if not implemented:
-            defaults.add(hook)
-    return Implementations(frozenset(own), frozenset(defaults), functions)
+        if _answering(caller):
+            functions[hook] = _function(caller)
+        if [impl.plugin for impl in caller.get_hookimpls()] == [default]:
+            by_default.add(hook)
+    return Implementations(frozenset(own), frozenset(by_default), functions)
 
 
 def _answering(caller: pluggy.HookCaller) -> list[pluggy.HookImpl]:
@@ -100,8 +93,10 @@ def _answering(caller: pluggy.HookCaller) -> list[pluggy.HookImpl]:
     return [impl for impl in caller.get_hookimpls() if not (impl.wrapper or impl.hookwrapper)]
 
 
-def _through(caller: pluggy.HookCaller, offered: Sequence[str]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        return caller(**dict(zip(offered, arguments, strict=True)))
-
-    return call
+def _function(caller: pluggy.HookCaller) -> Callable[..., Any]:
+    """The call as a function of what the hook offers, by position."""
+    assert caller.spec is not None  # these are hooks of the contract
+    offered, impls = caller.spec.argnames, caller.get_hookimpls()
+    if len(impls) == 1:
+        return taking(impls[0].function, offered, names=impls[0].argnames)
+    return lambda *given: caller(**dict(zip(offered, given, strict=True)))
