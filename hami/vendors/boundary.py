@@ -2,7 +2,7 @@
 
 Whatever a plugin raises or returns out of contract becomes that vendor's refusal and a
 :class:`VendorFailure` for whoever counts and logs; it never reaches another vendor. What is out of
-contract, and what the refusal is, says the table of hooks (``hami.hookspecs.calls``).
+contract, and what the refusal is, stands in the table of hooks (``hami.hookspecs.calls``).
 """
 
 from __future__ import annotations

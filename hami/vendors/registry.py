@@ -91,7 +91,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
         return resource in self._managed
 
     def simulated_annotations(self, node: Node, config: PluginConfig) -> Mapping[str, str]:
-        """What simulating plugins add to this node; the node's own annotations win.
+        """What simulating plugins add to this node; what it has already is kept.
 
         Raises:
             ConfigError: a plugin was asked for something that it does not have.
@@ -117,7 +117,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
 def _one_by_one(
     manager: pluggy.PluginManager, hook: str
 ) -> list[tuple[str, Callable[..., list[Any]]]]:
-    """Each answering plugin's name with a call to it alone, wrappers included, by name."""
+    """The plugins that answer, by name, each with a call of it alone and of the wrappers."""
     impls = getattr(manager.hook, hook).get_hookimpls()
     answering = sorted((i for i in impls if not _wraps(i)), key=lambda i: i.plugin_name)
     return [
@@ -230,7 +230,7 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
 
 
 def _check_names(manager: pluggy.PluginManager, plugin: Plugin) -> None:
-    """Whatever looks like a hook is one, and is marked as one."""
+    """Refuse what looks like a hook and is none, or is not marked as one."""
     contract = (*hook_names(SchedulerHooks), *hook_names(NodeHooks))
     for name in dir(plugin.object):
         if not name.startswith("hami_") or not callable(getattr(plugin.object, name)):
@@ -318,7 +318,7 @@ def _check_key(
     plugin: Plugin,
     found: Mapping[VendorKey, tuple[Plugin, VendorProfile]],
 ) -> None:
-    """One key, one vendor, in lower case too: so it stands in paths and CDI names."""
+    """Refuse a second vendor with a key: in lower case too, as paths and CDI names have it."""
     for known, (former, _) in found.items():
         if known.lower() != key.lower():
             continue
@@ -337,7 +337,7 @@ def _check_key(
 
 
 def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
-    """One resource name, one vendor; one annotation, one vendor."""
+    """Refuse a resource name or an annotation that two vendors claim."""
     owners: dict[str, Vendor] = {}
     for vendor in vendors.values():
         profile = vendor.profile

@@ -1,6 +1,8 @@
 """What a vendor does when it implements nothing: every hook's default, driven by its profile.
 
-Plugins call these too, to change one thing about a hook and keep the rest.
+A function that is marked as a hook is the default of the hook of its name; ``hami_fit`` alone has
+its own elsewhere (``hami.policy.fit.exact.place``). Plugins call these too, to change one thing
+about a hook and keep the rest.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def node_devices(profile: VendorProfile, node: Node) -> Sequence[Device] | Malfo
 
 @hookimpl
 def node_annotations(profile: VendorProfile, devices: Sequence[Device]) -> Mapping[str, str]:
-    """The register annotation, in the profile's codec."""
+    """Encode the devices in the register annotation, in the profile's codec."""
     encode = (
         codecs.encode_register_csv
         if profile.register_codec == "csv"
@@ -162,7 +164,7 @@ def asked_memory(request: DeviceRequest, device: Device) -> MemoryMiB:
 def charge(
     profile: VendorProfile, request: DeviceRequest, state: DeviceState, ctx: FitContext
 ) -> Grant:
-    """Memory as asked, cores clamped to one device; everything for an exclusive request."""
+    """Charge memory as asked and cores up to 100; all of the device for an exclusive request."""
     device = state.device
     if request.exclusive:
         memory, cores = device.memory_mib, device.cores
@@ -174,67 +176,67 @@ def charge(
 
 @hookimpl
 def accept() -> None:
-    """Every device that passed the other checks."""
+    """Accept every device that passed the other checks."""
 
 
 @hookimpl
 def choose() -> None:
-    """The first devices that quota allows."""
+    """Leave the choice to the core: the first devices that quota allows."""
 
 
 @hookimpl
 def score() -> float:
-    """Nothing. A vendor without ``hami_score`` of its own is not asked."""
+    """Add nothing. The core does not ask a vendor without a ``hami_score`` of its own."""
     return 0.0
 
 
 @hookimpl
 def allocation_annotations() -> Mapping[str, str]:
-    """None beside the core's."""
+    """Write nothing beside the core's lists of devices."""
     return {}
 
 
 @hookimpl
 def restore(allocation: PodAllocation) -> PodAllocation:
-    """As the core's device lists say."""
+    """Keep what the core's lists of devices say."""
     return allocation
 
 
 @hookimpl
 def node_options() -> Sequence[NodeOption]:
-    """None."""
+    """Take no options."""
     return ()
 
 
 @hookimpl
 def static_devices() -> Mapping[str, Sequence[Device]]:
-    """None."""
+    """Let kubelet hand out no devices by itself."""
     return {}
 
 
 @hookimpl
 def static_edits() -> ContainerEdits:
-    """None."""
+    """Add nothing to the container."""
     return ContainerEdits()
 
 
 @hookimpl
 def release() -> None:
-    """There is nothing to undo."""
+    """Undo nothing."""
 
 
 @hookimpl
 def reconcile() -> None:
-    """There is nothing to undo."""
+    """Undo nothing."""
 
 
 @hookimpl
 def check_health() -> Sequence[HealthChange]:
-    """No device changes."""
+    """Report no change."""
     return ()
 
 
 @hookimpl
 def measure() -> Sequence[Measurement]:
-    """Nothing is known."""
+    """Measure nothing."""
     return ()

@@ -43,7 +43,7 @@ SCORE_FAILS = ExtraKey("mock.score-fails", str)
 
 
 class MockScheduling:
-    """Holds nothing but the package's own catalogue, once it has been read."""
+    """Keeps one thing: the package's own catalogue, once it has been read."""
 
     def __init__(self) -> None:
         self._builtin: Catalog | None = None
@@ -129,7 +129,7 @@ class MockScheduling:
         states: Sequence[DeviceState],
         ctx: FitContext,
     ) -> Placement | Rejected:
-        """The core's loop over this plugin's own hooks.
+        """Run the core's loop over this plugin's own hooks.
 
         A failure in one of them is a failure of this hook: it refuses the node, not the device.
         """
