@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from hami.domain.errors import shortened
+from hami.domain.errors import VendorFailed, shortened
 from hami.domain.objects import Pod
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
@@ -24,7 +24,6 @@ from hami.node.slice.container import page_limits
 from hami.node.slice.enforcing import enforced
 from hami.node.slice.live_slices import LiveSlice, new_record, to_enforce
 from hami.node.slice.preparing import Prepared, prepare
-from hami.vendors.boundary import VendorFailed
 
 
 async def make_locked(

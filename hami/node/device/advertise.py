@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from hami.domain.devices import Device
+from hami.domain.errors import VendorFailed
 from hami.domain.objects import Node
 from hami.domain.slices import Identity
 from hami.kube.client import KubeClient
@@ -23,7 +24,7 @@ from hami.kube.informer import Informer, is_older
 from hami.kube.outages import Outage
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
-from hami.vendors.boundary import Vendor, VendorFailed
+from hami.vendors.boundary import Vendor
 from hami.wire import keys
 from hami.wire.codecs import Reported, decode_handshake, encode_reported
 from hami.wire.node_identity import marked, merged_identity, without_identity

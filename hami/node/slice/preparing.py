@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from hami.domain.devices import Grant
-from hami.domain.errors import HamiError, shortened
+from hami.domain.errors import HamiError, VendorFailed, shortened
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
@@ -33,7 +33,6 @@ from hami.node.slice.container import page_limits, recorded_pod, with_page
 from hami.node.slice.enforcing import enforced
 from hami.node.slice.live_slices import LiveSlice, new_record, recorded_grants, to_enforce
 from hami.node.slice.occupancy import Overfull, overfull
-from hami.vendors.boundary import VendorFailed
 
 SLICE_ID = re.compile(r"[0-9a-f]{24}")
 """12 random bytes; it becomes a file's name."""
