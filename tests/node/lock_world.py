@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hami.domain.devices import Device
@@ -21,14 +22,14 @@ from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.resources import NODES, PODS
 from hami.node.compat.lock_mode import ByLock
+from hami.node.device.inventory import HookConfig
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CHECKPOINT, CheckpointEntry
 from hami.node.kubelet.responses import decode, encode
 from hami.node.pod.cgroups import PodCgroups
-from hami.node.pod.granting import Granting
-from hami.node.pod.pods import NodePods
+from hami.node.pod.pods import Granting, NodePods
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
@@ -134,8 +135,8 @@ class LockWorld:
             hooks=Threads("hook"),
             pages=Threads("page"),
             disk=Threads("disk"),
-            devices=lambda: {DeviceId(d): a_device(d) for d in ("A", "B", "C")},
-            config=lambda: self.config,
+            inventory=SimpleNamespace(devices={DeviceId(d): a_device(d) for d in ("A", "B", "C")}),  # type: ignore[arg-type]
+            config=HookConfig(self.config),
         )
 
     def _by_lock(self) -> ByLock:
@@ -146,11 +147,11 @@ class LockWorld:
             self.client,
             NODE,
             self.vendors.profiles,
-            self._resend,
+            self,  # type: ignore[arg-type]
             self.problems.append,
         )
 
-    def _resend(self) -> None:
+    def resend(self) -> None:
         self.resent += 1
         self.kubelet.write()
 

@@ -85,7 +85,7 @@ def test_ids_in_every_form(ids, expected):
 )
 def test_the_slice_of_an_answer(edits, expected):
     [found], _ = parsed(a_file(entry(AllocResp=answer(edits))))
-    assert found.slice_id(KIND) == expected
+    assert found.edits.cdi_device(KIND) == expected
 
 
 @pytest.mark.parametrize("data", [b'{"Data":{}}', b'{"Data":{"PodDeviceEntries":null}}', a_file()])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hami.domain.slices import Mount
-from hami.node.pod.granting import NotGranted
+from hami.node.pod.pods import NotGranted
+from hami.node.slice.live_slices import Prepared
 from hami.node.slice.other_agents import start_foreign
-from hami.node.slice.preparing import Prepared
 
 from .parts import a_grant, an_entry
 

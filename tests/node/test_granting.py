@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hami.domain.objects import Container, Metadata, SecurityContext, VolumeMount
-from hami.node.pod.granting import Granted, NotGranted
+from hami.node.pod.pods import Granted, NotGranted
 from hami.signing import Signer, new_private_pem
 from hami.wire import keys
 

@@ -10,7 +10,7 @@ import pytest
 
 from hami.domain.slices import HealthChange
 from hami.node.device import inventory
-from hami.node.device.inventory import Inventory
+from hami.node.device.inventory import HookConfig, Inventory
 
 from .parts import a_device, until
 
@@ -21,7 +21,7 @@ async def an_inventory(parts, *, every=3600.0):
     found = Inventory(
         parts.around.vendor,
         parts.around.hooks,
-        dict,
+        HookConfig({}),
         lambda: heard.append(1),
         every=every,
         look_every=0.01,

@@ -362,13 +362,13 @@ async def test_a_defect_of_ours_frees_the_node_too(world, monkeypatch):
 async def test_kubelet_chooses_by_itself_unless_the_node_says_otherwise(world):
     await world.add("p", "B")
     assert tuple(await world.calls.prefer(["A-0", "B-0"], [], 1)) == ()
-    world.config = {"nodeconfig": [{"name": NODE, "enablegetpreferredallocation": True}]}
+    world.around.config.now = {"nodeconfig": [{"name": NODE, "enablegetpreferredallocation": True}]}
     assert tuple(await world.calls.prefer(["A-0", "B-0"], [], 1)) == ("B-0",)
     assert await world.annotation("p", TO_ALLOCATE) == "B,ACME,100,0:;"
 
 
 async def test_a_preference_without_a_pod_says_why(world):
-    world.config = {"nodeconfig": [{"enablegetpreferredallocation": True}]}
+    world.around.config.now = {"nodeconfig": [{"enablegetpreferredallocation": True}]}
     with pytest.raises(CallRefused, match="no binding pod"):
         await world.calls.prefer(["A-0"], [], 1)
 

@@ -8,16 +8,17 @@ import pytest
 from hami.domain.slices import ContainerEdits
 from hami.kube.resources import PODS
 from hami.node.kubelet.server import CallRefused
-from hami.node.pod.granting import Granted
-from hami.node.pod.pods import (
+from hami.node.pod.node_pod import (
     NodeContainerState,
     NodeContainerStatus,
     NodePod,
     NodePodStatus,
     RunningState,
 )
+from hami.node.pod.pods import Granted
 from hami.node.running.mount_check import MountCheck
-from hami.node.slice.live_slices import LiveSlice, as_slice
+from hami.node.slice.live_slices import LiveSlice
+from hami.node.slice.views import as_slice
 
 from .cgroup_trees import cgroupfs, fill
 from .lock_world import a_lock_world

@@ -15,7 +15,12 @@ import msgspec
 import pytest
 
 from hami.node.disk.files import MalformedFile
-from hami.node.pod.pods import NodeContainerState, NodeContainerStatus, NodePodStatus, RunningState
+from hami.node.pod.node_pod import (
+    NodeContainerState,
+    NodeContainerStatus,
+    NodePodStatus,
+    RunningState,
+)
 from hami.node.running.mount_check import MountCheck
 from hami.node.running.slice_seen import Fine
 from hami.node.slice.preparing import prepare

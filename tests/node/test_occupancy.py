@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.profile import ModeRules
 from hami.domain.units import PodUid
-from hami.node.slice.occupancy import Overfull, PodSlices, overfull
+from hami.node.slice.live_slices import Overfull, PodSlices, overfull
 from hami.policy.usage import device_usage
 
 from .parts import ACME, a_device, a_grant
@@ -19,12 +19,8 @@ from .parts import ACME, a_device, a_grant
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 
 
-def rules(_mode: str) -> ModeRules:
-    return ModeRules()
-
-
-def placed(_mode: str) -> ModeRules:
-    return ModeRules(placements=True)
+USUAL: dict[str, ModeRules] = {}
+PLACED = {"": ModeRules(placements=True)}
 
 
 def a_pod(name: str, *containers) -> PodSlices:
@@ -60,18 +56,18 @@ HALF = [a_grant("A", 500, 50)]
     ],
 )  # fmt: skip
 def test_a_look(wanted, others, problem):
-    found = overfull(wanted, others, DEVICES, rules)
+    found = overfull(wanted, others, DEVICES, USUAL)
     assert (found.problem if found else "")[: len(problem) or 1] == problem
 
 
 def test_placements_prove_their_own_room_of_cores():
     sevenths = [a_pod(f"q{n}", [a_grant("A", 1, 45)]) for n in range(2)]
-    assert overfull(a_pod("p", [a_grant("A", 1, 45)]), sevenths, DEVICES, placed) is None
+    assert overfull(a_pod("p", [a_grant("A", 1, 45)]), sevenths, DEVICES, PLACED) is None
 
 
 def test_whoever_holds_the_device_is_named():
     held = [a_pod("q", HALF), a_pod("r", HALF), a_pod("s", [a_grant("B")])]
-    found = overfull(a_pod("p", HALF), held, DEVICES, rules)
+    found = overfull(a_pod("p", HALF), held, DEVICES, USUAL)
     assert found == Overfull(
         device="A",
         problem="has 1000 MiB of memory, 1000 are in use, 500 more are granted",
@@ -94,7 +90,7 @@ def test_whoever_is_let_in_never_makes_more_than_there_is(arriving):
     held: list[PodSlices] = []
     for number, made in enumerate(arriving):
         pod = a_pod(f"p{number}", *made)
-        if overfull(pod, held, DEVICES, rules) is None:
+        if overfull(pod, held, DEVICES, USUAL) is None:
             held.append(pod)
     for id, device in DEVICES.items():
         used = [usage[id] for pod in held if id in (usage := pod.usage())]
@@ -117,7 +113,7 @@ def test_an_empty_device_takes_what_the_scheduler_counts_and_no_more(made):
         for id, device in DEVICES.items()
         if (ACME, id) in most
     }
-    assert overfull(pod, [], exact, rules) is None
+    assert overfull(pod, [], exact, USUAL) is None
     for id, device in exact.items():
         short = exact | {id: replace(device, slots=device.slots - 1)}
-        assert isinstance(overfull(pod, [], short, rules), Overfull)
+        assert isinstance(overfull(pod, [], short, USUAL), Overfull)

@@ -9,8 +9,9 @@ import pytest
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.errors import CONFLICT, FORBIDDEN, NO_ANSWER, NOT_FOUND, ApiError
-from hami.node.pod.granting import NotGranted
-from hami.node.slice.preparing import Prepared, prepare
+from hami.node.pod.pods import NotGranted
+from hami.node.slice.live_slices import Prepared
+from hami.node.slice.preparing import prepare
 from hami.node.start.outcomes import CONFLICTS, Outcomes, PodWriter
 
 from .parts import a_grant, an_entry, slice_id, until
@@ -135,19 +136,22 @@ async def no_room(_pods) -> None:
 
 async def test_success_is_said_once_the_last_container_may_start(parts):
     pod = parts.pod(init=["a"], a=[a_grant("A")], b=[a_grant("A")], c=[])
-    writer, told = Writer(), []
-    outcomes = Outcomes(parts.around, writer, lambda: told.append(1))
+    writer, changed = Writer(), parts.around.slices.changed
+    outcomes = Outcomes(parts.around, writer)
     for id, container in ((ONE, "a"), (TWO, "b")):
         entry = an_entry(pod, id, container)
-        outcomes.prepared(entry, await prepare(entry, parts.around, no_room))
+        outcome = await prepare(entry, parts.around, no_room)
+        assert not changed.is_set()
+        outcomes.prepared(entry, outcome)
+        assert changed.is_set()
+        changed.clear()
     assert [PHASE in annotations for _, annotations in writer.said] == [False, True]
     assert writer.said[-1] == ("p", {PHASE: "success"})
-    assert told == [1, 1]
 
 
 async def test_the_vendors_annotations_are_written(parts):
     pod, writer = parts.pod(), Writer()
-    outcomes = Outcomes(parts.around, writer, lambda: None)
+    outcomes = Outcomes(parts.around, writer)
     edits = ContainerEdits(pod_annotations={"acme.com/made": "yes"})
     outcomes.prepared(an_entry(pod, ONE), Prepared(parts.granted(pod), edits))
     assert writer.said == [("p", {"acme.com/made": "yes"})]
@@ -156,7 +160,7 @@ async def test_the_vendors_annotations_are_written(parts):
 @pytest.mark.parametrize("known", [True, False])
 def test_a_refusal_is_an_event_of_the_pod_if_it_is_known(parts, known):
     pod = parts.pod()
-    outcomes = Outcomes(parts.around, Writer(), lambda: None)
+    outcomes = Outcomes(parts.around, Writer())
     outcomes.refused(an_entry(pod if known else "uid-x", ONE), NotGranted("because"))
     assert parts.events.said == ([("p", "SliceRefused", "because")] if known else [])
 
@@ -169,7 +173,7 @@ async def test_success_that_a_killed_agent_did_not_say_is_said_by_the_next_one_o
     for one, id in ((pod, ONE), (half, TWO)):
         await prepare(an_entry(one, id, "a"), parts.around, no_room)
     writer = Writer()
-    outcomes = Outcomes(parts.around, writer, lambda: None)
+    outcomes = Outcomes(parts.around, writer)
     outcomes.pod_changed(pod)
     assert writer.said == []
     outcomes.recovered()

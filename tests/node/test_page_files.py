@@ -13,7 +13,8 @@ import pytest
 
 from hami.node.disk.limits_page import read_page
 from hami.node.disk.store import SliceStore
-from hami.node.slice.preparing import Prepared, hold_pages, prepare, resize
+from hami.node.slice.live_slices import Prepared
+from hami.node.slice.preparing import hold_pages, prepare, resize
 
 from .leases import a_tenant
 from .pages import sample_limits

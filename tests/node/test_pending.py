@@ -20,7 +20,7 @@ from hami.node.compat.allocating_pod import (
     waiting_container,
 )
 from hami.node.compat.lock_allocate import chosen_replicas
-from hami.node.pod.pods import NodePod, NodePodStatus
+from hami.node.pod.node_pod import NodePod, NodePodStatus
 from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors
 from hami.wire import keys

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from hami.node.pod.granting import NotGranted
-from hami.node.slice.preparing import Prepared, prepare, resize
+from hami.node.pod.pods import NotGranted
+from hami.node.slice.live_slices import Prepared
+from hami.node.slice.preparing import prepare, resize
 from hami.node.slice.recovery import recover
 
 from .parts import a_grant, an_entry, slice_id, until
@@ -269,7 +270,7 @@ async def test_a_slice_shrinks_although_its_device_is_overfull(parts):
 
 
 async def test_nothing_is_enforced_while_leftovers_are_undone(parts, monkeypatch):
-    monkeypatch.setattr("hami.node.slice.enforcing.ENFORCE_SECONDS", 0.05)
+    monkeypatch.setattr("hami.node.slice.preparing.ENFORCE_SECONDS", 0.05)
     parts.hooks.may_end.clear()
     around = parts.around
     undoing = asyncio.create_task(
@@ -289,7 +290,7 @@ async def test_nothing_is_enforced_while_leftovers_are_undone(parts, monkeypatch
 async def test_a_late_answer_for_older_limits_is_not_taken_for_the_newer(parts, monkeypatch):
     pod = parts.pod()
     await prepared(parts, pod)
-    monkeypatch.setattr("hami.node.slice.enforcing.ENFORCE_SECONDS", 0.05)
+    monkeypatch.setattr("hami.node.slice.preparing.ENFORCE_SECONDS", 0.05)
     parts.hooks.may_end.clear()
     outcome = await prepared(parts, pod)
     assert isinstance(outcome, NotGranted)
@@ -299,6 +300,6 @@ async def test_a_late_answer_for_older_limits_is_not_taken_for_the_newer(parts, 
     assert "still goes on" in outcome.text
     assert parts.hooks.times("enforce") == 2
     parts.hooks.may_end.set()
-    monkeypatch.setattr("hami.node.slice.enforcing.ENFORCE_SECONDS", 10)
+    monkeypatch.setattr("hami.node.slice.preparing.ENFORCE_SECONDS", 10)
     assert isinstance(await a_resize(parts, 3000), Prepared)
     assert '"SIZES=3000"' in spec(parts)

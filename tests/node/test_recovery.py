@@ -10,8 +10,8 @@ import pytest
 
 from hami.domain.errors import Malformed
 from hami.node.running.slice_seen import slices_in_use
-from hami.node.slice.enforcing import reconcile
 from hami.node.slice.preparing import prepare
+from hami.node.slice.reconciling import reconcile
 from hami.node.slice.recovery import recover
 
 from .cgroup_trees import cgroupfs, fill
@@ -143,8 +143,8 @@ async def test_the_temporary_files_of_another_vendors_agent_are_left_alone(parts
 
 
 async def test_leftovers_are_undone_again_and_again_and_sooner_after_a_failure(parts, monkeypatch):
-    monkeypatch.setattr("hami.node.slice.enforcing.FIRST_RETRY", 0.01)
-    monkeypatch.setattr("hami.node.slice.enforcing.RECONCILE_EVERY", 0.01)
+    monkeypatch.setattr("hami.node.slice.reconciling.FIRST_RETRY", 0.01)
+    monkeypatch.setattr("hami.node.slice.reconciling.RECONCILE_EVERY", 0.01)
     await made(parts, ONE)
     parts.hooks.fails.add("reconcile")
     undoing = asyncio.create_task(reconcile(parts.around, [TWO]))

@@ -24,8 +24,8 @@ async def no_room(_pods) -> None:
 
 @asynccontextmanager
 async def releasing(parts, *, busy=lambda _: False):
-    told = []
-    worker = Releasing(parts.around, busy=busy, released=told.append, every=0.01)
+    parts.around.slices.busy = busy
+    worker = Releasing(parts.around, every=0.01)
     task = asyncio.create_task(worker.run())
     try:
         yield worker

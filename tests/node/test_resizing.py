@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hami.node.slice.live_slices import LiveSlice
-from hami.node.slice.preparing import prepare, resize
+from hami.node.slice.preparing import prepare
 from hami.node.slice.resizing import Resizing
 
 from .parts import a_grant, an_entry, slice_id, until
@@ -23,17 +23,14 @@ async def no_room(_pods) -> None:
 
 @asynccontextmanager
 async def resizing(parts, *, first_retry=0.01):
-    async def change(granted, live):
-        return await resize(granted, live, parts.around, no_room)
+    tries, in_turn = [], parts.around.slices.in_turn
 
-    async def alone(_pod, _slice_id, work):
+    def counted(pod, slice_id, work):
         tries.append(1)
-        await work()
+        return in_turn(pod, slice_id, work)
 
-    around, tries = parts.around, []
-    worker = Resizing(
-        around.granting, around.slices, parts.events, change, alone, first_retry=first_retry
-    )
+    parts.around.slices.in_turn = counted
+    worker = Resizing(parts.around, no_room, first_retry=first_retry)
     task = asyncio.create_task(worker.run())
     worker.tries = tries
     try:

@@ -18,6 +18,7 @@ import pytest
 from hami.domain.errors import ConfigError
 from hami.domain.slices import ContainerEdits
 from hami.node.kubelet.api import v1beta1_pb2 as api
+from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.plugin_socket import PluginSocket
 from hami.node.kubelet.server import CallRefused, DevicePluginServer
 from hami.node.kubelet.tokens import Token
@@ -90,9 +91,11 @@ class Agent:
     def __init__(self, folder: Path, name: str = "nvidia-gpu") -> None:
         self.calls = Calls()
         self.problems: list[str] = []
+        self.devices = DeviceList()
         self.server = DevicePluginServer(
             RESOURCE,
             self.calls,
+            self.devices,
             folder=folder,
             kubelet_socket=folder / "kubelet.sock",
             pre_start=True,
@@ -146,7 +149,7 @@ async def test_nothing_is_registered_before_the_first_list(kubelet, folder):
     await kubelet.start()
     agent = Agent(folder)
     agent.server = DevicePluginServer(
-        RESOURCE, agent.calls, folder=folder, kubelet_socket=kubelet.path, pre_start=False,
+        RESOURCE, agent.calls, agent.devices, folder=folder, kubelet_socket=kubelet.path, pre_start=False,
         on_problem=agent.problems.append, name="late",
     )  # fmt: skip
     async with agent.running():
@@ -404,7 +407,7 @@ async def test_a_changed_list_is_sent_and_an_equal_one_is_not(kubelet, folder):
         agent.server.publish(list(TWO))
         agent.server.publish((TWO[0], Token("slot-1", healthy=False)))
         assert await plugin.seen(2) == {"slot-0": "Healthy", "slot-1": "Unhealthy"}
-        agent.server.resend()
+        agent.devices.resend()
         await plugin.seen(3)
         assert plugin.lists[1] == plugin.lists[2]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from hami.node.device.threads import Threads
 from hami.node.kubelet.checkpoint import CHECKPOINT
 from hami.node.kubelet.responses import encode
 from hami.node.kubelet.server import CallRefused
-from hami.node.pod.granting import NotGranted
-from hami.node.slice.live_slices import LiveSlice
-from hami.node.slice.preparing import Prepared
+from hami.node.pod.pods import NotGranted
+from hami.node.slice.live_slices import LiveSlice, Prepared
+from hami.node.start.container_start import Starts
 from hami.node.start.kubelet_mode import ByKubelet
-from hami.node.start.pre_start import Starts
 
 from .parts import COUNT, KIND, Parts, a_grant, an_entry, slice_id, until
 from .slices import a_record
@@ -43,27 +43,20 @@ class Node:
 
     def starts(self, **options) -> Starts:
         settings = {"rewritten_within": 0.2, "answer_within": 10.0} | options
-        return Starts(
-            COUNT,
-            KIND,
-            self.folder,
-            prepare=self.prepare,
-            foreign=self.prepare,
-            reports=self,
-            specified=lambda: self.specs,
-            resend=self.resend,
-            disk=Threads("disk"),
-            **settings,
-        )
+        folders = SimpleNamespace(written=lambda: self.specs)
+        around = replace(self.parts.around, folders=folders)
+        return Starts(around, self.folder, self, self, self, **settings)
 
     async def prepare(self, entry):
-        key = entry.slice_id(KIND) or f"foreign {entry.container}"
+        key = entry.edits.cdi_device(KIND) or f"foreign {entry.container}"
         self.asked.append(f"{entry.pod_uid}/{entry.container}")
         await self.may_end.wait()
         refused = self.refusals.get(key) or self.refusals.get(entry.pod_uid)
         if isinstance(refused, Exception):
             raise refused
         return refused or Prepared(self.prepared_pod, None)
+
+    foreign = prepare
 
     def prepared(self, entry, outcome) -> None:
         self.reported.append((entry.container, ""))
@@ -223,11 +216,11 @@ async def test_retries_join_what_is_under_way(node):
     node.may_end.clear()
     calls = [asyncio.create_task(starts.start(IDS)) for _ in range(3)]
     await until("it is asked", lambda: node.asked)
-    assert starts.busy(ONE)
+    assert node.parts.around.slices.busy(ONE)
     node.may_end.set()
     await asyncio.gather(*calls)
     assert (node.asked, node.reported) == (["uid/main"], [("main", "")])
-    assert not starts.busy(ONE)
+    assert not node.parts.around.slices.busy(ONE)
 
 
 async def test_who_is_late_is_refused_goes_on_and_is_joined(node):
@@ -270,23 +263,23 @@ async def test_a_defect_refuses_the_start_and_is_said(node):
 
 async def test_a_resize_waits_for_a_start_and_a_start_for_a_resize(node):
     node.write(an_entry("uid", ONE))
-    starts = node.starts()
+    starts, slices = node.starts(), node.parts.around.slices
     node.may_end.clear()
     seen = []
 
     async def resize() -> None:
         seen.append("resize")
-        assert starts.busy(ONE)
+        assert slices.busy(ONE)
 
     starting = asyncio.create_task(starts.start(IDS))
     await until("it is asked", lambda: node.asked)
-    resizing = asyncio.create_task(starts.alone("uid", ONE, resize))
+    resizing = slices.in_turn("uid", ONE, resize)
     await asyncio.sleep(0)
     assert seen == []
     node.may_end.set()
     await asyncio.gather(starting, resizing)
     assert seen == ["resize"]
-    assert not starts.busy(ONE)
+    assert not slices.busy(ONE)
 
 
 async def test_closing_refuses_whoever_waits(node):
@@ -295,7 +288,7 @@ async def test_closing_refuses_whoever_waits(node):
     node.may_end.clear()
     starting = asyncio.create_task(refusal(starts))
     await until("it is asked", lambda: node.asked)
-    await starts.close()
+    await node.parts.around.slices.close()
     assert "the node agent is stopping" in await starting
 
 
@@ -303,7 +296,7 @@ async def test_closing_refuses_whoever_waits(node):
 
 
 def tokens_of(node: Node, parts: Parts) -> ByKubelet:
-    return ByKubelet(parts.around, node.folder, node, None, node.resend)  # type: ignore[arg-type]
+    return ByKubelet(parts.around, node.folder, node, None, node)  # type: ignore[arg-type]
 
 
 def lives(parts, id, *devices):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,10 @@ WHOLE, SMALL = "acme.com/whole", "acme.com/small"
 @pytest.fixture
 def calls(parts):
     devices = {WHOLE: [a_device("A"), a_device("B")], SMALL: [a_device("C")]}
-    return StaticCalls(WHOLE, parts.around.vendor, parts.around.hooks, lambda: devices, dict)
+    inventory = SimpleNamespace(static=devices)
+    return StaticCalls(
+        WHOLE, parts.around.vendor, parts.around.hooks, inventory, parts.around.config
+    )
 
 
 async def test_each_container_gets_the_edits_of_its_devices(calls):
@@ -97,17 +101,16 @@ class Served:
         self.watched: list[Server] = []
         self.resources = ServedResources(
             self.own,
-            known=self.known,
-            tokens=self._tokens,
-            static=lambda: self.static,
+            self,
+            self,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
             static_server=self._server,
-            watch=self._watch,
         )
 
-    async def _watch(self, server):
+    async def watch(self, server):
         self.watched.append(server)
 
-    async def _tokens(self):
+    async def tokens(self):
         return [Token("slot-0", healthy=True)]
 
     def _server(self, resource):

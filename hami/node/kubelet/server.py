@@ -35,7 +35,7 @@ STOP_GRACE = 2.0
 
 
 class DevicePluginServer:
-    """Serves ``calls`` to kubelet as ``resource``.
+    """Serves ``calls`` and ``devices``, its list, to kubelet as ``resource``.
 
     ``folder`` is where our sockets are made, ``kubelet_socket`` kubelet's own, both as seen from
     here. ``name`` becomes part of a socket's name and is this server's alone on the node.
@@ -49,6 +49,7 @@ class DevicePluginServer:
         self,
         resource: str,
         calls: PluginCalls,
+        devices: DeviceList,
         *,
         folder: Path,
         kubelet_socket: Path,
@@ -63,7 +64,7 @@ class DevicePluginServer:
         self.folder = folder
         self._name = name
         self._kubelet = KubeletSocket(kubelet_socket, on_problem)
-        self._devices = DeviceList()
+        self._devices = devices
         self._options = api.DevicePluginOptions(
             pre_start_required=pre_start, get_preferred_allocation_available=True
         )
@@ -86,10 +87,6 @@ class DevicePluginServer:
     def publish(self, tokens: Sequence[Token]) -> None:
         """What kubelet may give away from now on; the first list lets the registration begin."""
         self._devices.publish(tokens)
-
-    def resend(self) -> None:
-        """Send the list again: kubelet then writes its checkpoint again."""
-        self._devices.resend()
 
     def register_again(self) -> None:
         """Kubelet follows our list and hands out another's: end that, and register anew."""

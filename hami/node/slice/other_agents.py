@@ -11,33 +11,27 @@ from collections.abc import Collection, Iterable
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NoPod
+from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.preparing import Prepared
+from hami.node.slice.live_slices import Prepared
 
 STARTED = "ForeignSlice"
 
 
 async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:
     """Prepared without any edits of ours, or why it must not start."""
-    found = await around.pods.find(entry.pod_uid)
-    if isinstance(found, NoPod):
-        return NotGranted(f"container {entry.container}: {found.problem}", ended=found.ended)
-    if found.finished:
-        return NotGranted(
-            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
-        )
-    granted = around.granting.granted(found, entry.container)
+    granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
+    if isinstance(granted, NoPod):
+        return NotGranted(f"container {entry.container}: {granted.problem}", ended=granted.ended)
     if isinstance(granted, NotGranted):
         return granted
-    if problem := other_devices(entry.edits, granted, around.devices()):
+    if problem := other_devices(entry.edits, granted, around.inventory.devices):
         return NotGranted(
-            f"pod {found.full_name}, container {entry.container}: {problem}; delete the pod, so "
-            "that it is made anew"
+            f"pod {granted.pod.full_name}, container {entry.container}: {problem}; delete the pod, "
+            "so that it is made anew"
         )
     around.events.record(
-        found,
+        granted.pod,
         STARTED,
         f"container {entry.container} starts as another agent answered for it, before this one "
         "came; its limits cannot be changed until the pod is made anew",

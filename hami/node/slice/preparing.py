@@ -2,6 +2,9 @@
 
 Every step may be repeated after a crash at any point: the slice's record on disk comes first, its
 CDI spec, without which the container cannot start, comes last.
+
+A vendor's hook cannot be interrupted. So what is late is waited for before the same slice is
+touched again, and nothing is enforced while ``hami_reconcile`` takes away what belongs to no slice.
 """
 
 from __future__ import annotations
@@ -11,36 +14,35 @@ import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from hami.domain.devices import Grant
-from hami.domain.errors import HamiError, shortened
-from hami.domain.slices import ContainerEdits
+from hami.domain.errors import shortened
+from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
-from hami.node.disk.cdi import slice_spec
+from hami.node.disk.cdi import NoSpec
 from hami.node.disk.files import StoreFailed
-from hami.node.disk.record import SliceRecord
 from hami.node.disk.store import OthersSlice
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NoPod
+from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.container import page_limits, recorded_pod, with_page
-from hami.node.slice.enforcing import enforced
-from hami.node.slice.live_slices import LiveSlice, new_record, recorded_grants, to_enforce
-from hami.node.slice.occupancy import Overfull, overfull
+from hami.node.slice.live_slices import LiveSlice, Outcome, Overfull, Prepared
+from hami.node.slice.other_agents import start_foreign
+from hami.node.slice.reconciling import RECONCILE
+from hami.node.slice.views import (
+    enforced_record,
+    new_record,
+    page_limits,
+    to_enforce,
+    with_page,
+)
 from hami.vendors.boundary import VendorFailed
 
+ENFORCE = "hami_enforce"
+ENFORCE_SECONDS = 20.0
+"""The contract's limit for ``hami_enforce``."""
 SLICE_ID = re.compile(r"[0-9a-f]{24}")
 """12 random bytes; it becomes a file's name."""
-
-
-class _NoSpecError(HamiError):
-    """Another component's CDI spec is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +50,45 @@ class _Renewed:
     """It is made, and its CDI spec is another one than before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The container may start; ``edits`` is None when it was prepared before, as it is."""
-
-    granted: Granted
-    edits: ContainerEdits | None
-
-
-Outcome = Prepared | NotGranted
-
 MakeRoom = Callable[[Collection[PodUid]], Awaitable[None]]
 """Releases what these pods no longer use, and answers when that has been tried."""
 
 
-async def prepare(
-    entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom
-) -> Prepared | NotGranted:
+class SliceMaker:
+    """Makes ready what kubelet's checkpoint names, in the mode ``kubelet``."""
+
+    def __init__(self, around: AgentContext, make_room: MakeRoom) -> None:
+        self._around = around
+        self._make_room = make_room
+
+    async def prepare(self, entry: CheckpointEntry) -> Outcome:
+        return await prepare(entry, self._around, self._make_room)
+
+    async def foreign(self, entry: CheckpointEntry) -> Outcome:
+        return await start_foreign(entry, self._around)
+
+
+async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom) -> Outcome:
     """Make the slice of a checkpoint entry real. Not to be run twice at once for one slice."""
-    slice_id = entry.slice_id(around.kind)
+    slice_id = entry.edits.cdi_device(around.kind)
     if not SLICE_ID.fullmatch(slice_id):
         return NotGranted(f"container {entry.container}: {shortened(slice_id)!r} is no slice id")
     known = around.slices.get(slice_id)
     if known is not None and (stolen := _other_owner(known, entry)):
         return NotGranted(stolen)
-    found = await around.pods.find(entry.pod_uid)
-    if isinstance(found, NoPod):
-        if found.certain or known is None:
-            return NotGranted(f"container {entry.container}: {found.problem}", ended=found.ended)
-        return await _as_before(known, around, found)
-    if found.finished:
-        return NotGranted(
-            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
-        )
-    granted = around.granting.granted(found, entry.container)
+    granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
+    if isinstance(granted, NoPod):
+        if granted.certain or known is None:
+            return NotGranted(
+                f"container {entry.container}: {granted.problem}", ended=granted.ended
+            )
+        return await _as_before(known, around, granted)
     if isinstance(granted, NotGranted):
         return granted
+    pod = granted.pod
     if len(entry.ids) != len(granted.grants):
         return NotGranted(
-            f"pod {found.full_name}, container {entry.container}: kubelet gave it "
+            f"pod {pod.full_name}, container {entry.container}: kubelet gave it "
             f"{len(entry.ids)} of {entry.resource}, its allocation {len(granted.grants)}"
         )
     if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
@@ -95,7 +97,7 @@ async def prepare(
     if isinstance(outcome, _Renewed):
         # A runtime may still serve the spec that it read before; it sees the new one next time.
         return NotGranted(
-            f"pod {found.full_name}, container {entry.container}: its slice was made anew and its "
+            f"pod {pod.full_name}, container {entry.container}: its slice was made anew and its "
             "CDI spec has changed; the next start takes it"
         )
     return outcome
@@ -150,15 +152,16 @@ async def _made(
         return NotGranted(f"{who}: {error}")
     try:
         slice = to_enforce(record, granted, state_dir)
-        edits = await enforced(slice, granted.generation, around)
+        edits = await enforce(slice, granted.generation, around)
         # To open the page may take as long as a lease of the container on it.
         await around.pages.run(
             around.store.write_limits, slice_id, page_limits(granted, edits.page)
         )
-        outcome = await around.disk.run(_write_spec, slice_id, edits, state_dir, around)
-        record = _completed(record, granted)
+        whole = with_page(around.vendor.profile.key, slice_id, state_dir, edits)
+        outcome = await around.disk.run(around.folders.write_slice, around.kind, slice_id, whole)
+        record = enforced_record(record, granted)
         await around.disk.run(around.store.save, record)
-    except (StoreFailed, VendorFailed, TooLate, _NoSpecError) as error:
+    except (StoreFailed, VendorFailed, TooLate, NoSpec) as error:
         return NotGranted(f"{who}: {error}")
     around.slices.put(LiveSlice(record, granted))
     if outcome == "changed":
@@ -194,31 +197,20 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
     )
 
 
-def _write_spec(
-    slice_id: str, edits: ContainerEdits, state_dir: Path, around: AgentContext
-) -> Literal["new", "same", "changed"]:
-    vendor = around.vendor.profile.key
-    theirs = []
-    for name in edits.cdi_devices:
-        found = around.folders.edits_of(name)
-        if found is None:
-            raise _NoSpecError(
-                f"no CDI spec on this node defines {name}; write one, for NVIDIA with "
-                "nvidia-ctk cdi generate"
-            )
-        theirs.append(found)
-    whole = with_page(vendor, slice_id, state_dir, edits)
-    return around.folders.write(slice_id, slice_spec(around.kind, slice_id, whole, theirs))
+async def enforce(slice: Slice, generation: int, around: AgentContext) -> ContainerEdits:
+    """Have the vendor make it real; what its container needs for it.
 
-
-def _completed(record: SliceRecord, granted: Granted) -> SliceRecord:
-    return msgspec.structs.replace(
-        record,
-        pod=recorded_pod(granted.pod),
-        generation=granted.generation,
-        grants=recorded_grants(granted),
-        state="enforced",
-    )
+    Raises:
+        VendorFailed: the vendor cannot do it.
+        TooLate: it takes too long and goes on, or something else of it does.
+    """
+    hooks = around.hooks
+    await hooks.over(ENFORCE_SECONDS, RECONCILE)
+    key = (ENFORCE, slice.id, generation)
+    if not hooks.under_way(*key):
+        # One of another generation would be answered with that one's edits.
+        await hooks.over(ENFORCE_SECONDS, ENFORCE, slice.id)
+    return await hooks.call(key, ENFORCE_SECONDS, around.vendor.enforce, slice, around.config.now)
 
 
 async def _overfull(granted: Granted, around: AgentContext, make_room: MakeRoom) -> Overfull | None:
@@ -231,10 +223,7 @@ async def _overfull(granted: Granted, around: AgentContext, make_room: MakeRoom)
 
 
 def _look(granted: Granted, around: AgentContext) -> Overfull | None:
-    slices = around.slices
-    return overfull(
-        slices.with_(granted), slices.others(granted.pod.uid), around.devices(), around.vendor.rules
-    )
+    return around.slices.overfull(granted, around.inventory.devices, around.vendor.profile.modes)
 
 
 def _crowded(granted: Granted, full: Overfull) -> str:

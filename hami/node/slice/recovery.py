@@ -9,7 +9,7 @@ from hami.domain.errors import Malformed
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.files import StoreFailed
 from hami.node.disk.store import Damaged, SliceStore
-from hami.node.pod.granting import Granted, Granting
+from hami.node.pod.pods import Granted, Granting
 from hami.node.slice.live_slices import LiveSlice
 
 

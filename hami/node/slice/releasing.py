@@ -7,7 +7,7 @@ whoever else was granted them meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
@@ -17,10 +17,11 @@ from hami.domain.errors import HamiError
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.disk.store import StoreFailed
-from hami.node.pod.pods import NodePod
+from hami.node.pod.node_pod import NodePod
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.enforcing import ENFORCE
-from hami.node.slice.live_slices import LiveSlice, as_slice
+from hami.node.slice.live_slices import LiveSlice
+from hami.node.slice.preparing import ENFORCE
+from hami.node.slice.views import as_slice
 
 LOOK_EVERY = 1.0
 """Seconds between looks at the cgroups of pods that are gone."""
@@ -33,18 +34,8 @@ FIRST_RETRY = 1.0
 class Releasing:
     """One worker: looks when a pod goes, and every second while one that is gone still runs."""
 
-    def __init__(
-        self,
-        around: AgentContext,
-        *,
-        busy: Callable[[str], bool],
-        released: Callable[[LiveSlice], None],
-        every: float = LOOK_EVERY,
-    ) -> None:
-        """``busy`` says that a slice is being prepared."""
+    def __init__(self, around: AgentContext, *, every: float = LOOK_EVERY) -> None:
         self._mine = around
-        self._busy = busy
-        self._told = released
         self._every = every
         self._wake = asyncio.Event()
         self._passed = asyncio.Event()
@@ -114,7 +105,7 @@ class Releasing:
 
     def _in_use(self, slice_id: str) -> bool:
         """It is being prepared, or the vendor still works on it although nobody waits."""
-        return self._busy(slice_id) or self._mine.hooks.under_way(ENFORCE, slice_id)
+        return self._mine.slices.busy(slice_id) or self._mine.hooks.under_way(ENFORCE, slice_id)
 
     async def _released(self, live: LiveSlice) -> bool:
         """Whether it is gone for good; a failure is tried again, later each time."""
@@ -148,11 +139,11 @@ class Releasing:
             mine.slices.put(live)
         await mine.disk.run(mine.folders.remove, live.id)
         slice = as_slice(live, mine.store.state_dir(live.id))
-        config, vendor = mine.config(), mine.vendor
+        config, vendor = mine.config.now, mine.vendor
         await mine.hooks.call(
             ("hami_release", live.id), RELEASE_SECONDS, vendor.release, slice, config
         )
         await mine.disk.run(mine.store.remove, live.id)
         mine.slices.drop(live.id)
-        self._told(live)
+        mine.slices.changed.set()
         self._log.info("released a slice", slice=live.id, pod=live.record.pod.full_name)

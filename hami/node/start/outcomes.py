@@ -15,10 +15,10 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.pace import Backoff
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NODE_PODS, NodePod
+from hami.node.pod.node_pod import NODE_PODS, NodePod
+from hami.node.pod.pods import NotGranted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.preparing import Prepared
+from hami.node.slice.live_slices import Prepared
 from hami.wire import keys
 
 REFUSED = "SliceRefused"
@@ -118,13 +118,10 @@ class PodWriter:
 class Outcomes:
     """What PreStartContainer came to: the phase in HAMi's word, and an event for each refusal."""
 
-    def __init__(
-        self, around: AgentContext, writer: PodWriter, prepared: Callable[[], None]
-    ) -> None:
-        """``prepared`` is told of each slice that was made."""
+    def __init__(self, around: AgentContext, writer: PodWriter) -> None:
         self._around = around
         self._writer = writer
-        self._prepared = prepared
+        self._vendor = around.vendor.profile.key
         self._recovered: set[PodUid] = set()
         self._log = structlog.get_logger("hami.starting")
 
@@ -138,7 +135,11 @@ class Outcomes:
             return
         self._recovered.remove(pod.uid)
         slices = self._around.slices.of_pod(pod.uid)
-        if slices and not pod.finished and self._complete(slices[0].granted):
+        if (
+            slices
+            and not pod.finished
+            and self._around.slices.complete(slices[0].granted, self._vendor)
+        ):
             self._writer.annotate(pod, {keys.BIND_PHASE: "success"})
 
     def pod_gone(self, pod: NodePod) -> None:
@@ -152,11 +153,11 @@ class Outcomes:
             container=entry.container,
             devices=[grant.device_id for grant in granted.grants],
         )
-        self._prepared()
+        self._around.slices.changed.set()
         annotations: dict[str, str | None] = {}
         if outcome.edits is not None:
             annotations |= outcome.edits.pod_annotations
-        if self._complete(granted):
+        if self._around.slices.complete(granted, self._vendor):
             annotations[keys.BIND_PHASE] = "success"
         self._writer.annotate(pod, annotations)
 
@@ -170,18 +171,3 @@ class Outcomes:
         )
         if pod is not None:
             self._around.events.record(pod, REFUSED, outcome.text, warning=True)
-
-    def _complete(self, granted: Granted) -> bool:
-        """Every container of the pod that has something of this vendor has been prepared."""
-        vendor = self._around.vendor.profile.key
-        wanted = {
-            container.name
-            for container in granted.allocation.containers
-            if any(grant.vendor == vendor for grant in container.grants)
-        }
-        made = {
-            live.record.container
-            for live in self._around.slices.of_pod(granted.pod.uid)
-            if live.record.state == "enforced"
-        }
-        return wanted <= made

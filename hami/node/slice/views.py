@@ -1,4 +1,7 @@
-"""What the core itself gives a container with a slice, and what it keeps of the pod on disk."""
+"""One slice in the forms in which others take it: the vendor's hooks, the disk, the container.
+
+Everything here makes values of values.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from hami.domain.devices import Grant
 from hami.domain.objects import Container, Metadata, Pod, PodSpec, Resources
-from hami.domain.slices import SEEN_AT, ContainerEdits, Mount, PageSettings
+from hami.domain.slices import SEEN_AT, ContainerEdits, Identity, Mount, PageSettings, Slice
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
 from hami.node.disk.limits_page import DeviceLimit, PageLimits
-from hami.node.pod.granting import Granted
+from hami.node.disk.record import RecordedGrant, SliceRecord
+from hami.node.pod.pods import Granted
+from hami.node.slice.live_slices import LiveSlice
 
 SLICE_ID = "HAMI_SLICE_ID"
 """Tells the preloaded library that there must be a limits page: without one it fails closed."""
@@ -64,6 +71,77 @@ def page_limits(granted: Granted, settings: PageSettings) -> PageLimits:
 def literal_env(container: Container) -> Mapping[str, str]:
     """The values that stand in the pod itself; the last one of a name counts, as for kubelet."""
     return {variable.name: variable.value for variable in container.env or ()}
+
+
+# For the vendor's hooks, and for the disk.
+
+
+def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
+    """As the vendor's hooks know it."""
+    pod = live.record.pod
+    return Slice(
+        id=live.id,
+        vendor=live.record.vendor,
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=live.record.container,
+        kind=live.granted.kind,
+        grants=live.grants,
+        state_dir=state_dir,
+        identity=live.record.identity,
+    )
+
+
+def to_enforce(record: SliceRecord, granted: Granted, state_dir: Path) -> Slice:
+    """The same before a start, with what the pod itself says of its container."""
+    pod = granted.pod
+    container = next(c for c, _ in pod.each_container() if c.name == granted.container)
+    return replace(
+        as_slice(LiveSlice(record, granted), state_dir),
+        container_env=literal_env(container),
+        pod_annotations=pod.annotations,
+    )
+
+
+def new_record(
+    slice_id: str,
+    vendor: VendorKey,
+    granted: Granted,
+    *,
+    at: float,
+    identity: Identity = "kubelet",
+) -> SliceRecord:
+    """Of a slice that is about to be made; ``at`` in Unix seconds."""
+    return SliceRecord(
+        slice_id=slice_id,
+        vendor=vendor,
+        pod=recorded_pod(granted.pod),
+        container=granted.container,
+        generation=granted.generation,
+        state="preparing",
+        created_at=at,
+        grants=recorded_grants(granted),
+        identity=identity,
+    )
+
+
+def enforced_record(record: SliceRecord, granted: Granted) -> SliceRecord:
+    """The record of a slice that has been made as ``granted`` says."""
+    return msgspec.structs.replace(
+        record,
+        pod=recorded_pod(granted.pod),
+        generation=granted.generation,
+        grants=recorded_grants(granted),
+        state="enforced",
+    )
+
+
+def recorded_grants(granted: Granted) -> tuple[RecordedGrant, ...]:
+    return tuple(
+        RecordedGrant(device_id=g.device_id, memory_mib=g.memory_mib, cores=g.cores)
+        for g in granted.grants
+    )
 
 
 def recorded_pod(pod: Pod) -> Pod:

@@ -1,7 +1,12 @@
-"""PreStartContainer: which containers may kubelet mean by these ids, and are their slices ready?
+"""A container starts: what kubelet is answered at Allocate and at PreStartContainer.
 
-kubelet names ids, not a container. Its checkpoint, written after our answer to Allocate, says whose
-they are; one call can mean several: an init container and a later one that inherits its ids, or
+Allocate names ids and no pod, so the answer carries a fresh slice id, as the name of a CDI device
+that nothing defines yet. kubelet writes the answer into its checkpoint, beside pod and container,
+and asks again before it creates the container. PreStartContainer then finds in the checkpoint whose
+the ids are, and has their slices prepared. (The API is described in
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/.)
+
+One call can mean several containers: an init container and a later one that inherits its ids, or
 two pods, by a race in kubelet. Each is prepared on its own. One that is refused cannot start, for
 its CDI spec is absent; so the call fails only when none could be prepared, or when one that is
 refused has a spec from a former start.
@@ -10,23 +15,26 @@ refused has a spec from a former start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
 from hami.domain.errors import Malformed
+from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
-from hami.node.device.threads import Threads
 from hami.node.disk.files import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry, read_checkpoint
+from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import CallRefused
-from hami.node.pod.granting import NotGranted
-from hami.node.slice.preparing import Outcome, Prepared
+from hami.node.pod.pods import NotGranted
+from hami.node.slice.agent_context import AgentContext
+from hami.node.slice.live_slices import Outcome, Prepared
 
-T = TypeVar("T")
-
+SLICE_ID_BYTES = 12
 ANSWER_WITHIN = 25.0
 """Seconds; kubelet gives up after 30."""
 REWRITTEN_WITHIN = 2.0
@@ -35,7 +43,18 @@ LOOK_EVERY = 0.05
 REMEMBERED = 4096
 """Answers to Allocate; sets of ids come again, so that there are few more than ids."""
 
+_NUMBER = re.compile(r"\d+")
 _STILL = NotGranted("its slice is still being prepared")
+
+
+class SlicePreparer(Protocol):
+    """How the agent's mode of identity makes ready what kubelet's checkpoint names."""
+
+    async def prepare(self, entry: CheckpointEntry) -> Outcome:
+        """Of a container whose answer named a slice of ours."""
+
+    async def foreign(self, entry: CheckpointEntry) -> Outcome:
+        """Of a container for which another agent answered."""
 
 
 class StartReports(Protocol):
@@ -47,44 +66,36 @@ class StartReports(Protocol):
 
 
 class Starts:
-    """Answers PreStartContainer for one resource.
+    """Answers PreStartContainer for the vendor's count resource.
 
-    ``prepare`` is asked about slices of ours, ``foreign`` about what another agent answered;
-    ``specified`` (it blocks) says which slices have a CDI spec, ``resend`` makes kubelet write its
-    checkpoint again. ``locked``: slices of the mode ``lock`` are ours too.
+    ``folder`` is where kubelet's checkpoint lies; sending ``devices`` again makes kubelet write it
+    again. ``locked``: slices of the mode ``lock`` are ours too.
     """
 
     def __init__(
         self,
-        resource: str,
-        kind: str,
+        around: AgentContext,
         folder: Path,
-        *,
-        prepare: Callable[[CheckpointEntry], Awaitable[Outcome]],
-        foreign: Callable[[CheckpointEntry], Awaitable[Outcome]],
+        preparer: SlicePreparer,
         reports: StartReports,
-        specified: Callable[[], Collection[str]],
-        resend: Callable[[], None],
-        disk: Threads,
+        devices: DeviceList,
+        *,
         locked: bool = False,
         rewritten_within: float = REWRITTEN_WITHIN,
         answer_within: float = ANSWER_WITHIN,
     ) -> None:
-        self._resource = resource
-        self._kind = kind
+        self._around = around
+        self._resource = around.vendor.profile.resources.count
+        self._kind = around.kind
         self._folder = folder
-        self._prepare = prepare
-        self._foreign = foreign
+        self._preparer = preparer
         self._reports = reports
-        self._specified = specified
-        self._resend = resend
-        self._disk = disk
+        self._devices = devices
         self._locked = locked
         self._rewritten_within = rewritten_within
         self._answer_within = answer_within
         self._issued: dict[frozenset[str], str] = {}
         self._running: dict[tuple[str, PodUid, str], asyncio.Task[Outcome]] = {}
-        self._last: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._log = structlog.get_logger("hami.starting")
 
     def issue(self, ids: frozenset[str], slice_id: str) -> None:
@@ -93,10 +104,6 @@ class Starts:
         self._issued[ids] = slice_id
         if len(self._issued) > REMEMBERED:
             del self._issued[next(iter(self._issued))]
-
-    def busy(self, slice_id: str) -> bool:
-        """It is being prepared, or something else is done with it."""
-        return ("slice", slice_id) in self._last
 
     async def start(self, ids: frozenset[str]) -> None:
         """Prepare whatever may start with these ids.
@@ -126,11 +133,11 @@ class Starts:
 
     async def _could_start(self, refused: Iterable[CheckpointEntry]) -> bool:
         """No missing CDI spec would keep one of these from starting."""
-        ids = [entry.slice_id(self._kind) for entry in refused]
+        ids = [entry.edits.cdi_device(self._kind) for entry in refused]
         if not ids:
             return False
         try:
-            specified = await self._disk.run(self._specified)
+            specified = await self._around.disk.run(self._around.folders.written)
         except StoreFailed as error:
             raise CallRefused(str(error)) from error
         return any(not id or id in specified for id in ids)
@@ -151,7 +158,7 @@ class Starts:
         if self._has(found, newest):
             return _readable(found, self._folder)
         # kubelet may overwrite its checkpoint with an older one; any device list makes it write.
-        self._resend()
+        self._devices.resend()
         end = loop.time() + self._rewritten_within
         while loop.time() < end:
             await asyncio.sleep(LOOK_EVERY)
@@ -181,11 +188,11 @@ class Starts:
 
     def _slice_id(self, entry: CheckpointEntry) -> str:
         """Empty: another agent answered."""
-        named = entry.slice_id(self._kind)
+        named = entry.edits.cdi_device(self._kind)
         return entry.locked_slice_id(self._kind) if self._locked and not named else named
 
     async def _read(self, ids: frozenset[str]) -> list[CheckpointEntry] | Malformed:
-        entries = await self._disk.run(read_checkpoint, self._folder)
+        entries = await self._around.disk.run(read_checkpoint, self._folder)
         if isinstance(entries, Malformed):
             return entries
         return [e for e in entries if e.resource == self._resource and e.ids == ids]
@@ -196,7 +203,7 @@ class Starts:
         key = (slice_id, entry.pod_uid, entry.container)
         if (running := self._running.get(key)) is not None:
             return running
-        task = self._in_turn(entry.pod_uid, slice_id, lambda: self._work(entry))
+        task = self._around.slices.in_turn(entry.pod_uid, slice_id, lambda: self._work(entry))
         self._running[key] = task
 
         def done(task: asyncio.Task[Outcome]) -> None:
@@ -210,48 +217,51 @@ class Starts:
         task.add_done_callback(done)
         return task
 
-    async def alone(self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something else with a slice, when nothing of its pod is being prepared."""
-        await self._in_turn(pod, slice_id, work)
-
-    def _in_turn(
-        self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[T]]
-    ) -> asyncio.Task[T]:
-        """After whatever is under way of the same pod, and of the same slice."""
-        whose = [("pod", pod), *([("slice", slice_id)] if slice_id else [])]
-        before = {self._last[one] for one in whose if one in self._last}
-        task = asyncio.create_task(_after(before, work))
-        self._last |= dict.fromkeys(whose, task)
-
-        def ended(task: asyncio.Task[T]) -> None:
-            for one in whose:
-                if self._last.get(one) is task:
-                    del self._last[one]
-
-        task.add_done_callback(ended)
-        return task
-
     async def _work(self, entry: CheckpointEntry) -> Outcome:
         try:
             if self._slice_id(entry):
-                return await self._prepare(entry)
-            return await self._foreign(entry)
+                return await self._preparer.prepare(entry)
+            return await self._preparer.foreign(entry)
         except Exception:
             self._log.exception("a preparation failed", container=entry.container)
             raise
 
-    async def close(self) -> None:
-        """Give up what is under way."""
-        tasks = list(self._last.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+class KubeletCalls:
+    """Knows nothing when it answers Allocate, and needs to know nothing.
+
+    The answer carries a fresh slice id as the name of a CDI device. kubelet writes it down beside
+    pod and container, and nothing defines that device before PreStartContainer does.
+    """
+
+    def __init__(self, kind: str, hidden: Mapping[str, str], starts: Starts) -> None:
+        self._kind = kind
+        self._hidden = hidden
+        self._starts = starts
+
+    async def allocate(self, requests: Sequence[tuple[str, ...]]) -> Sequence[ContainerEdits]:
+        return [self._answer(frozenset(ids)) for ids in requests]
+
+    async def prefer(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Sequence[str]:
+        """Tokens are alike: the lowest numbers, so that those of a node stay together."""
+        chosen = list(dict.fromkeys(must_include))
+        free = sorted(set(available) - set(chosen), key=_by_number)
+        return [*chosen, *free[: max(0, size - len(chosen))]]
+
+    async def prepare(self, ids: frozenset[str]) -> None:
+        await self._starts.start(ids)
+
+    def _answer(self, ids: frozenset[str]) -> ContainerEdits:
+        slice_id = secrets.token_hex(SLICE_ID_BYTES)
+        self._starts.issue(ids, slice_id)
+        return ContainerEdits(env=dict(self._hidden), cdi_devices=(f"{self._kind}={slice_id}",))
 
 
-async def _after(before: Collection[asyncio.Task[Any]], work: Callable[[], Awaitable[T]]) -> T:
-    if before:
-        await asyncio.wait(before)
-    return await work()
+def _by_number(token: str) -> tuple[int, str]:
+    numbers = _NUMBER.findall(token)
+    return (int(numbers[-1]) if numbers else 0), token
 
 
 def _readable(entries: list[CheckpointEntry] | Malformed, folder: Path) -> list[CheckpointEntry]:

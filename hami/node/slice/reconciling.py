@@ -1,7 +1,7 @@
-"""The vendor's hooks that change the node: in an order that lets none undo another's work.
+"""Has the vendor take away what belongs to no slice, at the agent's start and again and again.
 
-``hami_reconcile`` takes away what belongs to no slice, so nothing is enforced meanwhile; and a
-hook cannot be interrupted, so what is late is waited for before the same slice is touched again.
+Nothing is enforced meanwhile (:mod:`hami.node.slice.preparing` waits): neither hook undoes what
+the other one does.
 """
 
 from __future__ import annotations
@@ -13,35 +13,17 @@ import structlog
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.errors import HamiError
-from hami.domain.slices import ContainerEdits, Slice
+from hami.domain.slices import Slice
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.live_slices import as_slice
+from hami.node.slice.views import as_slice
 
-ENFORCE_SECONDS = 20.0
-"""The contract's limit for ``hami_enforce``."""
 RECONCILE_SECONDS = 60.0
 RECONCILE_EVERY = 60.0
 """Seconds: a device that was busy with something of nobody's may be idle by then."""
 FIRST_RETRY = 1.0
-ENFORCE, RECONCILE = "hami_enforce", "hami_reconcile"
-
-
-async def enforced(slice: Slice, generation: int, around: AgentContext) -> ContainerEdits:
-    """The edits of this slice.
-
-    Raises:
-        VendorFailed: the vendor cannot do it.
-        TooLate: it takes too long and goes on, or something else of it does.
-    """
-    hooks = around.hooks
-    await hooks.over(ENFORCE_SECONDS, RECONCILE)
-    key = (ENFORCE, slice.id, generation)
-    if not hooks.under_way(*key):
-        # One of another generation would be answered with that one's edits.
-        await hooks.over(ENFORCE_SECONDS, ENFORCE, slice.id)
-    return await hooks.call(key, ENFORCE_SECONDS, around.vendor.enforce, slice, around.config())
+RECONCILE = "hami_reconcile"
 
 
 async def reconcile(around: AgentContext, damaged: Sequence[str]) -> None:
@@ -68,7 +50,7 @@ async def _reconciled(around: AgentContext, damaged: Sequence[str]) -> str:
     live += [_unknown(id, around) for id in damaged if id not in known]
     try:
         await around.hooks.call(
-            (RECONCILE,), RECONCILE_SECONDS, around.vendor.reconcile, live, around.config()
+            (RECONCILE,), RECONCILE_SECONDS, around.vendor.reconcile, live, around.config.now
         )
     except HamiError as error:
         return str(error)
