@@ -233,7 +233,7 @@ class Agent:
                 key,
                 config.node_name,
                 self._begin.vendors,
-                lambda: self._begin.keys.signer,
+                self._begin.keys,
                 accept_unsigned=config.takes_unsigned,
             ),
             slices=LiveSlices(),

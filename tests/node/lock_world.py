@@ -124,9 +124,7 @@ class LockWorld:
             vendor=self.vendors[VendorKey(key)],
             kind=f"{key.lower()}.hami.io/slice",
             pods=NodePods(self.client, NODE, on_problem=tell, patience=0.05),
-            granting=Granting(
-                VendorKey(key), NODE, self.vendors, lambda: self.signer, accept_unsigned=True
-            ),
+            granting=Granting(VendorKey(key), NODE, self.vendors, self, accept_unsigned=True),
             slices=LiveSlices(),
             store=self.store,
             folders=CdiFolders(self.folder / "cdi", [], vendor=VendorKey(key)),

@@ -190,7 +190,7 @@ class Parts:
         )
 
     def a_granting(self, *, unsigned: bool = False) -> Granting:
-        return Granting(ACME, NODE, self.vendors, lambda: self.signer, accept_unsigned=unsigned)
+        return Granting(ACME, NODE, self.vendors, self, accept_unsigned=unsigned)
 
     def close(self) -> None:
         self.hooks.may_end.set()

@@ -98,7 +98,7 @@ async def test_one_of_several_with_these_ids_that_is_refused_refuses_all(world):
     with pytest.raises(CallRefused, match=r"pod default/other.* allocated for pod default/third"):
         await start(world, "x")
     world.kubelet.forget(other.uid)
-    world.by.starts._issued.clear()
+    world.calls._starts._issued.clear()
     await start(world, "x")
 
 
@@ -127,7 +127,7 @@ async def test_a_record_that_does_not_come_is_refused_once_and_looked_for_again(
     pod = await world.add("p", "A", "B", init=1)
     await world.admit(pod, "init0", "x")
     await world.allocate("x")
-    world.by.starts._rewritten_within = 0.1
+    world.calls._starts._rewritten_within = 0.1
     with pytest.raises(CallRefused, match="not written down yet"):
         await start(world, "x")
 

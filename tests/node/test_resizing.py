@@ -131,12 +131,12 @@ async def test_a_slice_of_hamis_protocol_keeps_what_its_environment_says(parts, 
     assert "only a new pod gets others" in parts.events.said[0][2]
 
 
-async def test_a_defect_is_one_pods_trouble(parts, pod):
-    async def broken(_granted, _live):
+async def test_a_defect_is_one_pods_trouble(parts, pod, monkeypatch):
+    async def broken(*_):
         raise KeyError("x")
 
+    monkeypatch.setattr("hami.node.slice.resizing.resize", broken)
     async with resizing(parts) as worker:
-        worker._resize = broken
         worker.pod_changed(a_newer(parts, 3000))
         await until("it is said", lambda: parts.events.said)
     assert "the node agent failed: KeyError" in parts.events.said[0][2]

@@ -149,7 +149,7 @@ async def test_nothing_is_registered_before_the_first_list(kubelet, folder):
     await kubelet.start()
     agent = Agent(folder)
     agent.server = DevicePluginServer(
-        RESOURCE, agent.calls, agent.devices, folder=folder, kubelet_socket=kubelet.path, pre_start=False,
+        RESOURCE, agent.calls, DeviceList(), folder=folder, kubelet_socket=kubelet.path, pre_start=False,
         on_problem=agent.problems.append, name="late",
     )  # fmt: skip
     async with agent.running():

@@ -23,7 +23,7 @@ from hami.node.pod.node_pod import NODE_PODS, NodePod
 from hami.policy.pods.accounting import account_of
 from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry
-from hami.signing import BadSignature, Signer
+from hami.signing import BadSignature, SigningKeys
 from hami.wire import keys
 
 PATIENCE = 1.0
@@ -212,14 +212,14 @@ class Granting:
         vendor: VendorKey,
         node: str,
         vendors: VendorRegistry,
-        signer: Callable[[], Signer],
+        signing: SigningKeys,
         *,
         accept_unsigned: bool,
     ) -> None:
         self._vendor = vendor
         self._node = node
         self._vendors = vendors
-        self._signer = signer
+        self._signing = signing
         self._accept_unsigned = accept_unsigned
         self._highest: dict[str, int] = {}
 
@@ -286,7 +286,7 @@ class Granting:
                 f"its allocation has no signature (annotation {keys.ALLOCATION_SIGNATURE}): the "
                 "scheduler did not make it; delete the pod, so that it is scheduled again"
             )
-        verdict = self._signer().verify(pod.uid, allocation, text)
+        verdict = self._signing.signer.verify(pod.uid, allocation, text)
         if isinstance(verdict, BadSignature):
             return f"the signature of its allocation {verdict.problem}"
         highest = self._highest.get(pod.uid, 0)
