@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hami_nvidia.devices import context_memory as module
 from hami_nvidia.devices.context_memory import UNKNOWN_MIB, context_memory, multiprocessors
-from hami_nvidia.handover.enforce import enforce
+from hami_nvidia.node_side import enforce
 from hami_nvidia.nvml.driver import DriverNvml
 from hami_nvidia.nvml.interface import Capability, Gpu
 from hami_nvidia.simulation.spec import builtin_models

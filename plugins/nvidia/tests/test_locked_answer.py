@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hami_nvidia.compat.locked_answer import SharedDirectoryFailed
 from hami_nvidia.devices.places import NoPlace
 from hami_nvidia.handover.agent_cdi import SpecFailed
-from hami_nvidia.handover.device_list import ChannelMissing
-from hami_nvidia.handover.enforce import enforce, release, static_edits
+from hami_nvidia.handover.device_files import ChannelMissing
 from hami_nvidia.handover.library import LibraryMissing
-from hami_nvidia.handover.lock_identity import SharedDirectoryFailed
+from hami_nvidia.node_side import enforce, release, static_edits
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,10 +9,11 @@ from threading import Event
 
 import pytest
 from hami_nvidia.devices.places import NoPlace, places
-from hami_nvidia.handover.context_reserves import ContextReserves
-from hami_nvidia.handover.enforce import NotEnforced, enforce, reconcile, release, static_edits
+from hami_nvidia.handover.enforce import NotEnforced
+from hami_nvidia.handover.limits import ContextReserves
 from hami_nvidia.mig.instances import InstanceRefused, Instances
 from hami_nvidia.mig.made_instances import MadeInstances
+from hami_nvidia.node_side import enforce, reconcile, release, static_edits
 from hami_nvidia.schedule.mig_annotation import MIG_ANNOTATION, decode_mig_allocations
 from hami_nvidia.simulation.nvml import SimulatedNvml
 from hami_nvidia.simulation.spec import read_simulation

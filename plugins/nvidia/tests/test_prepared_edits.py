@@ -7,8 +7,8 @@ import re
 
 import pytest
 from hami_nvidia.devices.places import NoPlace
-from hami_nvidia.handover.enforce import enforce
 from hami_nvidia.handover.library import LibraryMissing
+from hami_nvidia.node_side import enforce
 
 from hami.domain.slices import Mount, PageSettings
 

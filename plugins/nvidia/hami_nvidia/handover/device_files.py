@@ -1,22 +1,21 @@
-"""How a container is told its devices: by variable, by mounts, by CDI, by device files.
+"""The device files of a node: those of its GPUs, of its IMEX channels, and what GPUDirect needs.
 
-The fields are those of HAMi's device plugin, which has them of NVIDIA's. Which of them there are
-is the node's choice (``--device-list-strategy`` and others); the container's runtime must be set
-up for it.
+GPUDirect here is GDRCopy, GPUDirect Storage and MOFED, as HAMi and NVIDIA's device plugin name
+them. Nothing is opened; it is only asked which files the agent sees.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from uuid import UUID
 
 from hami.domain.errors import HamiError
-from hami.domain.slices import ContainerEdits, DeviceNode, Mount
+from hami.domain.slices import DeviceNode, Mount
 from hami.domain.units import DeviceId
 from hami_nvidia.devices.places import Places, place_of
-from hami_nvidia.schedule.profile import MOUNTED
 from hami_nvidia.settings.node_settings import NodeSettings
 
 VENDOR = "k8s.device-plugin.nvidia.com"
@@ -33,49 +32,20 @@ CONTROL_FILES = (
 )
 """What every program needs beside its GPU's file, as far as the node has it."""
 
-_CDI = frozenset({"cdi-annotations", "cdi-cri"})
+_FILES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "gdrcopy": ("/dev/gdrdrv",),
+        "gds": ("/dev/nvidia-fs*",),
+        "mofed": ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"),
+    }
+)
+_MOUNTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"gds": ("/run/udev", "/etc/cufile.json")}
+)
 
 
 class ChannelMissing(HamiError):
     """An IMEX channel that containers must get is not on this node."""
-
-
-Find = Callable[[], Places]
-"""Asks NVML where the devices are. Most answers need not know: they work without a driver too."""
-
-
-def base_edits(
-    ids: Sequence[DeviceId], find: Find, settings: NodeSettings, owner: str
-) -> ContainerEdits:
-    """HAMi's answer for these devices, without any limit. ``owner`` makes its names unique.
-
-    Raises:
-        NoPlace: a device is needed by index or file, and is not on this node.
-        ChannelMissing: an IMEX channel is required, and is not on this node.
-    """
-    strategies = frozenset(settings.list_strategies)
-    names: Sequence[str] = ids
-    if settings.id_strategy == "index":
-        places = find()
-        names = [place_of(id, places).index for id in ids]
-    channels = present_channels(settings)
-    cdi = _cdi_names(names, channels, settings) if names else []
-    annotations = {}
-    if "cdi-annotations" in strategies and cdi:
-        key = f"{settings.cdi_annotation_prefix}nvidia-device-plugin_{stable_uuid(owner)}"
-        annotations[key] = ",".join(cdi)
-    cdi_devices = tuple(cdi) if "cdi-cri" in strategies else ()
-    if strategies <= _CDI:
-        return ContainerEdits(annotations=annotations, cdi_devices=cdi_devices)
-    return ContainerEdits(
-        env=_environment(names, channels, settings),
-        mounts=tuple(_null_mounts(names, channels)) if "volume-mounts" in strategies else (),
-        device_nodes=tuple(device_files(ids, find(), settings))
-        if settings.pass_device_specs
-        else (),
-        cdi_devices=cdi_devices,
-        annotations=annotations,
-    )
 
 
 def device_files(
@@ -152,27 +122,38 @@ def _node(path: str, root: Path) -> DeviceNode:
     return DeviceNode(host_path=str(below(root, path)), container_path=path)
 
 
-def _cdi_names(names: Sequence[str], channels: Sequence[int], settings: NodeSettings) -> list[str]:
-    return [
-        *(f"{GPU_KIND}={name}" for name in names),
-        *(f"{VENDOR}/imex-channel={channel}" for channel in channels),
-        *(f"{VENDOR}/{mode}=all" for mode in enabled_modes(settings)),
-    ]
+# GPUDirect: NVIDIA's container runtime adds it when it is told to by variable; a CDI spec must name
+# the files.
 
 
-def _environment(
-    names: Sequence[str], channels: Sequence[int], settings: NodeSettings
-) -> dict[str, str]:
-    env = {}
-    if "envvar" in settings.list_strategies:
-        env[VISIBLE_DEVICES] = ",".join(names)
-        if channels:
-            env["NVIDIA_IMEX_CHANNELS"] = ",".join(map(str, channels))
-    if "volume-mounts" in settings.list_strategies:
-        env[VISIBLE_DEVICES] = MOUNTED
-    return env | mode_environment(settings)
+def extra_files(settings: NodeSettings) -> Iterator[DeviceNode]:
+    """The device files of every enabled mode that the node has."""
+    for mode in enabled_modes(settings):
+        yield from mode_files(mode, settings)
 
 
-def _null_mounts(names: Sequence[str], channels: Sequence[int]) -> Iterator[Mount]:
-    for name in (*names, *(f"imex/{channel}" for channel in channels)):
-        yield Mount(host_path="/dev/null", container_path=f"{MOUNTED}/{name}", read_only=False)
+def extra_mounts(settings: NodeSettings) -> Iterator[Mount]:
+    for mode in enabled_modes(settings):
+        yield from mode_mounts(mode, settings)
+
+
+def mode_files(mode: str, settings: NodeSettings) -> Iterator[DeviceNode]:
+    root = dev_root(settings)
+    for pattern in _FILES.get(mode, ()):
+        for path in _matching(pattern, settings):
+            yield DeviceNode(host_path=str(below(root, path)), container_path=path)
+
+
+def mode_mounts(mode: str, settings: NodeSettings) -> Iterator[Mount]:
+    for path in _MOUNTS.get(mode, ()):
+        if seen(path, settings):
+            yield Mount(host_path=path, container_path=path)
+
+
+def _matching(pattern: str, settings: NodeSettings) -> list[str]:
+    """The node's files, as seen in the agent's own /dev and below the driver's root."""
+    found = set()
+    for root in (settings.agent_root, settings.container_driver_root):
+        for path in root.glob(pattern.lstrip("/")):
+            found.add(f"/{path.relative_to(root)}")
+    return sorted(found)
