@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from hami_lab.api import ApiServer
+
 from hami.domain.devices import Device
 from hami.domain.objects import Pod
 from hami.domain.slices import ContainerEdits
@@ -34,10 +36,8 @@ from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer
-from hami.sim.api import ApiServer
 from hami.vendors.registry import Vendors
-
-from ..sim.embedded import a_node, a_server
+from lab.tests.embedded import a_node, a_server
 
 NODE = "n1"
 LOCK = "hami.io/mutex.lock"

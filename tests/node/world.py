@@ -19,6 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from hami_lab.api import ApiServer, Fault, Faults, TlsFiles
+from hami_lab.kubelet.kubelet import Kubelet
+from hami_lab.kubelet.nodes import LIVE_NODES, NodeReports
+from hami_lab.kubelet.plugin_node import PluginNode, PluginNodeSettings
+from hami_lab.kubelet.runtime.create import StartedContainer
+from hami_lab.live import LIVE_PODS, LivePod
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -33,12 +39,6 @@ from hami.node.settings.source import AgentSource
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
-from hami.sim.api import ApiServer, Fault, Faults, TlsFiles
-from hami.sim.kubelet.kubelet import Kubelet
-from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports
-from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
-from hami.sim.kubelet.runtime.create import StartedContainer
-from hami.sim.live import LIVE_PODS, LivePod
 from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation

@@ -33,7 +33,7 @@ class Build:
     @property
     def simulator(self) -> Path:
         """The folder with libcuda.so.1, libnvidia-ml.so.1 and simgpud."""
-        return self.folder / "sim"
+        return self.folder / "simgpu"
 
     def program(self, name: str) -> Path:
         return self.folder / "programs" / name

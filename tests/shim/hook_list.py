@@ -22,7 +22,7 @@ class Hook:
 
 
 def _lines(macro: str) -> list[list[str]]:
-    text = (SHIM / "src" / "hooks.def").read_text()
+    text = (SHIM / "lib" / "hooks.def").read_text()
     return [
         [argument.strip() for argument in found[2].split(",")]
         for found in _LINE.finditer(text)

@@ -37,7 +37,7 @@ def make(*goals: Path) -> None:
 
 def made(flavour: str) -> Build:
     folder = SHIM / "build" / flavour if flavour else SHIM / "build"
-    make(folder / "sim" / "simgpud", folder / "units" / "sim_client")
+    make(folder / "simgpu" / "simgpud", folder / "units" / "sim_client")
     return Build(folder=folder, flavour=flavour)
 
 
@@ -61,7 +61,7 @@ def threaded() -> Build:
 @pytest.fixture(scope="session")
 def nvml(plain) -> str:
     """The folder with the simulated libnvidia-ml.so.1."""
-    make(plain.folder / "sim" / "libnvidia-ml.so.1")
+    make(plain.folder / "simgpu" / "libnvidia-ml.so.1")
     return str(plain.simulator)
 
 
