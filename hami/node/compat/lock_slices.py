@@ -21,7 +21,7 @@ from hami.node.pod.pods import Granted, NoPod, NotGranted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice, Outcome, Prepared
 from hami.node.slice.other_agents import start_foreign
-from hami.node.slice.preparing import enforce, prepare
+from hami.node.slice.preparing import enforce, is_last, prepare
 from hami.node.slice.views import new_record, page_limits, to_enforce
 from hami.vendors.boundary import VendorFailed
 
@@ -102,7 +102,7 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
         )
     if isinstance(found, NoPod):
         if not found.certain and record.state == "enforced":
-            return Prepared(known.granted, None)
+            return Prepared(known.granted, None, last=is_last(known.granted, around))
         return NotGranted(f"container {entry.container}: {found.problem}", ended=over)
     if found.finished:
         return NotGranted(
@@ -118,7 +118,9 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
             f"{', '.join(has)}; delete the pod, so that it is made anew"
         )
     edits = await make_locked(slice_id, granted, around)
-    return edits if isinstance(edits, NotGranted) else Prepared(granted, edits)
+    if isinstance(edits, NotGranted):
+        return edits
+    return Prepared(granted, edits, last=is_last(granted, around))
 
 
 async def _nothing(_pods: Collection[PodUid]) -> None:

@@ -48,10 +48,14 @@ class LiveSlice:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The container may start; ``edits`` is None when it was prepared before, as it is."""
+    """The container may start; ``edits`` is None when it was prepared before, as it is.
+
+    ``last``: every container of its pod that has something of this vendor has been prepared.
+    """
 
     granted: Granted
     edits: ContainerEdits | None
+    last: bool = False
 
 
 Outcome = Prepared | NotGranted
@@ -151,22 +155,17 @@ class LiveSlices:
 
         ``slice_id`` may be empty: it is about no slice of ours.
         """
+        self._last = {one: task for one, task in self._last.items() if not task.done()}
         whose = [("pod", pod), *([("slice", slice_id)] if slice_id else [])]
         before = {self._last[one] for one in whose if one in self._last}
         task = asyncio.create_task(_after(before, work))
         self._last |= dict.fromkeys(whose, task)
-
-        def ended(task: asyncio.Task[T]) -> None:
-            for one in whose:
-                if self._last.get(one) is task:
-                    del self._last[one]
-
-        task.add_done_callback(ended)
         return task
 
     def busy(self, slice_id: str) -> bool:
         """It is being prepared, or something else is done with it."""
-        return ("slice", slice_id) in self._last
+        last = self._last.get(("slice", slice_id))
+        return last is not None and not last.done()
 
     async def close(self) -> None:
         """Give up what is under way."""

@@ -166,7 +166,12 @@ async def _made(
     around.slices.put(LiveSlice(record, granted))
     if outcome == "changed":
         return _Renewed()
-    return Prepared(granted, edits)
+    return Prepared(granted, edits, last=is_last(granted, around))
+
+
+def is_last(granted: Granted, around: AgentContext) -> bool:
+    """Nothing of this vendor is left to prepare in its pod."""
+    return around.slices.complete(granted, around.vendor.profile.key)
 
 
 async def _undone(slice_id: str, around: AgentContext, *, ours: bool) -> None:
@@ -253,5 +258,5 @@ async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Pr
     if known.record.state == "enforced":
         written = await around.disk.run(around.folders.written)
         if known.id in written:
-            return Prepared(known.granted, None)
+            return Prepared(known.granted, None, last=is_last(known.granted, around))
     return NotGranted(f"container {known.record.container}: {found.problem}")

@@ -157,7 +157,7 @@ class Outcomes:
         annotations: dict[str, str | None] = {}
         if outcome.edits is not None:
             annotations |= outcome.edits.pod_annotations
-        if self._around.slices.complete(granted, self._vendor):
+        if outcome.last:
             annotations[keys.BIND_PHASE] = "success"
         self._writer.annotate(pod, annotations)
 
