@@ -18,7 +18,7 @@ PROTO_GENERATOR := grpcio-tools==1.72.1
 OPENAPI := kubernetes-validate==1.37.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench bench-shim picture protos openapi constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture protos openapi constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,11 @@ check: $(STAMP) test-shim ## everything that must hold before a change is merged
 format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# It is read from the repository's root, so that a link leads where it leads in the repository.
+docs: $(STAMP) ## build the documentation site into build/docs, offline; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going --quiet --jobs auto -c docs . build/docs
+	@echo "open build/docs/index.html"
 
 soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS=10000): an hour
 	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py

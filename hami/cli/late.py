@@ -1,4 +1,4 @@
-"""Commands that are loaded only when somebody calls them: the node agent stays small.
+"""Commands that are loaded only when somebody calls them, so that the node agent stays small.
 
 ``scheduler`` and ``device-plugin`` declare dozens of settings each. ``demo`` and ``up`` belong to
 another distribution, hami-lab, which registers them under the entry point group ``hami.commands``.
