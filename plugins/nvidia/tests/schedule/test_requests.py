@@ -4,7 +4,7 @@ import pytest
 
 from hami.domain.requests import DeviceRequest, Invalid
 
-from .builders import SHORT, a_container, a_gpu, a_pod, fitted, refused, the_vendor, used
+from ..builders import SHORT, a_container, a_gpu, a_pod, fitted, refused, the_vendor, used
 
 
 def parsed(limits, requests=None, **config):

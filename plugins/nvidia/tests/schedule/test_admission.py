@@ -3,7 +3,7 @@ import pytest
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind
 
-from .builders import CORES, COUNT, a_container, a_pod, the_vendor
+from ..builders import CORES, COUNT, a_container, a_pod, the_vendor
 
 
 def admitted(container, **config):

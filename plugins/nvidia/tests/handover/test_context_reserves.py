@@ -15,9 +15,9 @@ from hami_nvidia.simulation.spec import builtin_models
 
 from hami.domain.slices import PageSettings
 
-from .fake_library import driver_over
-from .hardware_builders import bring_back, lose, take_driver_away
-from .node_builders import a_grant, a_node, a_slice, gpu_ids, reported, with_node_spec
+from ..hardware_builders import bring_back, lose, take_driver_away
+from ..node_builders import a_grant, a_node, a_slice, gpu_ids, reported, with_node_spec
+from ..nvml.fake_library import driver_over
 
 
 def a_gpu(cores, capability):
@@ -87,7 +87,7 @@ def test_simulated_models_have_whole_multiprocessors(model):
 
 
 def test_the_documented_figures_are_these():
-    text = (Path(__file__).parents[3] / "docs/enforcement.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/enforcement.md").read_text()
     told = re.findall(r"^\| ([A-Z0-9, ]+) \| (\d+) MiB \|$", text, re.MULTILINE)
     documented = {name: int(mib) for names, mib in told for name in names.split(", ")}
     assert documented == {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hami.domain.requests import Placement
 from hami.domain.scheduling import DevicePolicy
 
-from .builders import (
+from ..builders import (
     a_context,
     a_gpu,
     a_mig_gpu,

@@ -19,7 +19,7 @@ from hami.domain.devices import Grant
 from hami.domain.errors import Malformed
 from hami.domain.extra import NO_EXTRA
 
-from .builders import A100, ONE, TWO, a_mig_grant, a_pod, an_allocation, the_vendor
+from ..builders import A100, ONE, TWO, a_mig_grant, a_pod, an_allocation, the_vendor
 
 INIT, SIDECAR, APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

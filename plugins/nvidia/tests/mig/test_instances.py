@@ -18,8 +18,8 @@ from hami.domain.devices import Grant
 from hami.domain.extra import NO_EXTRA
 from hami.domain.slices import Slice
 
-from .builders import an_instance
-from .hardware_builders import bring_back, lose, simulated, take_driver_away, uuids
+from ..builders import an_instance
+from ..hardware_builders import bring_back, lose, simulated, take_driver_away, uuids
 
 SIZES = {"1g.5gb": 1, "2g.10gb": 2, "3g.20gb": 4, "4g.20gb": 4, "7g.40gb": 8}
 

@@ -8,7 +8,7 @@ from hami.domain.requests import ContainerRequest, PodRequest
 from hami.domain.scheduling import DevicePolicy, SchedulingPolicy
 from hami.policy.fit.exact import NodeDevices, fit_pod
 
-from .builders import (
+from ..builders import (
     ONE,
     a_container,
     a_context,

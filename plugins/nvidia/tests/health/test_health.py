@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hami.domain.devices import Device
 
-from .hardware_builders import (
+from ..devices.test_discovery import cut
+from ..hardware_builders import (
     bring_back,
     discovered,
     lose,
@@ -20,7 +21,6 @@ from .hardware_builders import (
     take_driver_away,
     uuids,
 )
-from .test_discovery import cut
 
 QUIET = 300.0
 

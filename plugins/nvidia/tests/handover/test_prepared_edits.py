@@ -12,7 +12,7 @@ from hami_nvidia.node_side import enforce
 
 from hami.domain.slices import Mount, PageSettings
 
-from .node_builders import (
+from ..node_builders import (
     a_grant,
     a_node,
     a_slice,

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from hami.domain.slices import ContainerEdits, DeviceNode
 
-from .node_builders import a_grant, a_node, a_slice, gpu_ids, with_files, with_node_spec
-from .test_files import DEEP, nested
+from ..handover.test_files import DEEP, nested
+from ..node_builders import a_grant, a_node, a_slice, gpu_ids, with_files, with_node_spec
 
 
 def locked(tmp_path, **settings):

@@ -20,7 +20,7 @@ from hami_nvidia.simulation.spec import read_simulation
 
 from hami.domain.slices import ContainerEdits
 
-from .node_builders import (
+from ..node_builders import (
     a_grant,
     a_node,
     a_slice,

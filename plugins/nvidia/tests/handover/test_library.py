@@ -16,7 +16,7 @@ from hami_nvidia.handover import library
 from hami_nvidia.handover.library import LibraryMissing, install, remove_unused
 from hami_nvidia.settings.node_settings import NodeSettings
 
-from .node_builders import a_library
+from ..node_builders import a_library
 
 
 def settings(tmp_path: Path, source: Path | None = None) -> NodeSettings:

@@ -25,10 +25,10 @@ from hami_nvidia.nvml.interface import (
     XidEvent,
 )
 
+from ..devices.test_discovery import cut
+from ..hardware_builders import discovered, lose, settings, simulated, take_driver_away, uuids
+from ..mig.test_instances import Node
 from .fake_library import driver_over, fresh_pynvml
-from .hardware_builders import discovered, lose, settings, simulated, take_driver_away, uuids
-from .test_discovery import cut
-from .test_instances import Node
 
 MIXED_GPUS = [
     {"model": "a100-40g", "count": 2},

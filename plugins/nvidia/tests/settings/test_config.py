@@ -4,7 +4,7 @@ from hami_nvidia import plugin
 from hami.domain.errors import ConfigError
 from hami.vendors.registry import Vendors
 
-from .builders import the_vendor
+from ..builders import the_vendor
 
 
 def test_without_a_section_the_names_and_defaults_are_those_of_the_chart():

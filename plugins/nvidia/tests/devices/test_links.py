@@ -6,7 +6,7 @@ from hami_nvidia.nvml.interface import Ancestor, Gpu, NvLink, NvmlAway, NvmlFail
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .hardware_builders import discovered, settings, simulated, take_driver_away, uuids
+from ..hardware_builders import discovered, settings, simulated, take_driver_away, uuids
 
 
 def to(bus, times=1):

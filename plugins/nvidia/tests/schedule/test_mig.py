@@ -13,7 +13,7 @@ from hami.domain.devices import DeviceState, Grant
 from hami.domain.reasons import Reason
 from hami.domain.requests import Placement
 
-from .builders import (
+from ..builders import (
     A100,
     ONE,
     SEVEN,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hami.domain.errors import Malformed
 from hami.domain.extra import NO_EXTRA
 
-from .builders import a_gpu, a_mig_gpu, a_node, a_profile, linked, the_vendor
+from ..builders import a_gpu, a_mig_gpu, a_node, a_profile, linked, the_vendor
 
 REGISTER = "hami.io/node-nvidia-register"
 

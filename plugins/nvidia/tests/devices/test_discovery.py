@@ -10,8 +10,8 @@ from hami_nvidia.schedule.topology import PAIR_SCORES
 
 from hami.domain.errors import ConfigError
 
-from .builders import a_node, the_vendor
-from .hardware_builders import (
+from ..builders import a_node, the_vendor
+from ..hardware_builders import (
     bring_back,
     discovered,
     lose,

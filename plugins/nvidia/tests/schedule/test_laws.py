@@ -31,7 +31,7 @@ from hami.policy.quota import QuotaLedger
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.vendors.registry import Vendors
 
-from .builders import CORES, COUNT, MEMORY, PERCENT, a_gpu, a_mig_gpu
+from ..builders import CORES, COUNT, MEMORY, PERCENT, a_gpu, a_mig_gpu
 
 DATA = """
 profiles:

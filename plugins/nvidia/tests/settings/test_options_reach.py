@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from hami.cli.app import app
 from hami.node.settings.source import AgentSource, plugin_config
 
-from .node_builders import (
+from ..node_builders import (
     a_grant,
     a_library,
     a_node,
