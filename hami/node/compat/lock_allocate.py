@@ -20,8 +20,8 @@ from hami.kube.errors import ApiError
 from hami.node.compat.allocating_pod import NonePending, Pending, find_pending
 from hami.node.compat.lock_slices import make_locked
 from hami.node.compat.lock_writes import LockedWrites, patiently
+from hami.node.compat.replicas import device_of
 from hami.node.kubelet.server import CallRefused
-from hami.node.kubelet.tokens import device_of
 from hami.node.pod.pods import Granted, NotGranted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.start.container_start import SLICE_ID_BYTES, Starts

@@ -11,9 +11,10 @@ from hami.kube.client import KubeClient
 from hami.node.compat.lock_allocate import LockedCalls
 from hami.node.compat.lock_slices import LockedSlices
 from hami.node.compat.lock_writes import LockedWrites
+from hami.node.compat.replicas import replicas
 from hami.node.kubelet.checkpoint import named_slices
 from hami.node.kubelet.device_list import DeviceList
-from hami.node.kubelet.tokens import Token, lock_tokens
+from hami.node.kubelet.tokens import Token
 from hami.node.slice.agent_context import AgentContext
 from hami.node.start.container_start import StartReports, Starts
 
@@ -51,7 +52,7 @@ class ByLock:
     async def tokens(self) -> Sequence[Token]:
         """Replicas of the devices, as HAMi's plugin lists them."""
         devices = tuple(self._around.inventory.devices.values())
-        return lock_tokens(devices, numa=self._says(NUMA))
+        return replicas(devices, numa=self._says(NUMA))
 
     def slice_ids(self) -> set[str] | Malformed:
         """Those that kubelet's record names. Blocks."""

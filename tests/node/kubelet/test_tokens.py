@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hami.domain.devices import Device
 from hami.domain.units import DeviceId, VendorKey
-from hami.node.kubelet.tokens import LONGEST, Token, device_of, kubelet_tokens, lock_tokens
+from hami.node.kubelet.tokens import Token, kubelet_tokens
 
 UUID = "GPU-0f3a1f2c-303d-558d-435e-99a160631fe4"
 
@@ -77,64 +77,3 @@ def test_what_kubelet_may_give_away_is_what_is_left(devices, held, on_failed):
     left = max(0, healthy - len(held_ids - failed_ids))
     assert sum(token.healthy for token in free) == min(left, len(free))
     assert all(token.numa is None for token in tokens)
-
-
-# HAMi's replicas.
-
-
-def test_replicas_are_numbered_per_device():
-    tokens = lock_tokens([a_gpu(UUID, 2, numa=1), sick("MIG-1", 1)], numa=True)
-    assert tokens == (
-        Token(f"{UUID}-0", True, 1),
-        Token(f"{UUID}-1", True, 1),
-        Token("MIG-1-0", False, 0),
-    )
-
-
-@pytest.mark.parametrize(
-    ("numa", "asked", "expected"),
-    [
-        pytest.param(1, True, 1, id="said when asked"),
-        pytest.param(1, False, None, id="not said when not asked"),
-        pytest.param(-1, True, None, id="unknown"),
-    ],
-)
-def test_the_numa_node_of_a_replica(numa, asked, expected):
-    [token] = lock_tokens([a_gpu(slots=1, numa=numa)], numa=asked)
-    assert token.numa == expected
-
-
-@pytest.mark.parametrize(
-    ("token", "device"),
-    [
-        pytest.param(f"{UUID}-10", UUID, id="a replica"),
-        pytest.param(f"{UUID}::replica-1", UUID, id="a replica of time slicing"),
-        pytest.param(UUID, UUID, id="a device"),
-        pytest.param("GPU-0f3a1f2c-303d-558d-435e-991606310123", "GPU-0f3a1f2c-303d-558d-435e-991606310123", id="a device that ends in digits"),
-        pytest.param("MIG-0f3a1f2c-303d-558d-435e-99a160631fe4", "MIG-0f3a1f2c-303d-558d-435e-99a160631fe4", id="a MIG device"),
-        pytest.param(f"{UUID}-x", f"{UUID}-x", id="no number"),
-        pytest.param("slot-3", "slot-3", id="a token"),
-        pytest.param("", "", id="nothing"),
-    ],
-)  # fmt: skip
-def test_the_device_of_a_replica(token, device):
-    assert device_of(token) == device
-
-
-@given(st.text(min_size=1, max_size=120), st.text(min_size=1, max_size=120), st.integers(1, 12))
-def test_a_known_device_is_found_from_each_of_its_replicas(first, second, slots):
-    devices = [a_gpu(first, slots), a_gpu(second, slots)]
-    known = [first, second]
-    tokens = lock_tokens(devices, numa=False)
-    assert all(len(token.id) <= LONGEST for token in tokens)
-    own = [token for token in tokens if token.id not in known]
-    for token in own:
-        device = device_of(token.id, known)
-        assert token in lock_tokens([a_gpu(device, slots)], numa=False)
-
-
-def test_long_ids_of_two_devices_stay_apart():
-    ids = ["x" * 80 + end for end in "ab"]
-    tokens = lock_tokens([a_gpu(id, 300) for id in ids], numa=False)
-    assert len({token.id for token in tokens}) == 600
-    assert {device_of(token.id, ids) for token in tokens} == set(ids)
