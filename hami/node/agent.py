@@ -78,7 +78,7 @@ class _Sockets(TypedDict):
 
 
 def _passed_over(_: PluginRejected) -> None:
-    """It was said at start, and is no plugin of the vendor that is served."""
+    """The start reported it already; the vendor that this agent serves is another."""
 
 
 async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[], None]) -> None:
@@ -135,7 +135,7 @@ def _key_file(config: AgentConfig) -> KeyFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What is known before the first part is built."""
+    """What ``serve`` knows before it builds the first part."""
 
     config: AgentConfig
     source: AgentSource
@@ -147,7 +147,7 @@ class Beginning:
 
 
 class Agent:
-    """The parts, and how they hear of each other."""
+    """Builds the agent's parts, and tells each what it must hear of the others."""
 
     def __init__(self, begin: Beginning) -> None:
         config, client = begin.config, begin.client
@@ -315,7 +315,7 @@ class Agent:
         }
 
     async def recover(self) -> None:
-        """Take up what a former process left, before kubelet may ask for anything."""
+        """Take over the slices of a former process, before kubelet may ask for any."""
         around = self._around
         found = await around.disk.run(
             recover,
@@ -335,7 +335,7 @@ class Agent:
         self._outcomes.recovered()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Until cancelled."""
+        """Run every part until cancelled; ``ready`` is called once the node says what it has."""
         around = self._around
         for listener in (self._releasing, self._resizing, self._mounts, self._outcomes):
             around.pods.listen(listener)
@@ -363,7 +363,7 @@ class Agent:
             ready()
 
     async def _vouch(self) -> None:
-        """The scheduler believes what we say of ourselves for as long as we are heard."""
+        """Keep the heartbeat, without which the scheduler does not believe the node's identity."""
         if self._begin.identity != "kubelet":
             return
         async with asyncio.TaskGroup() as tasks:
@@ -387,7 +387,7 @@ class Agent:
         return plugin_config(config, labels=self._labels, identity=self._begin.identity)
 
     def _apply(self, config: AgentConfig) -> None:
-        """A changed configuration: refused when a plugin does not take its section."""
+        """Take over a changed configuration; a plugin that does not take its section refuses it."""
         load_vendors(config.devices, on_broken=_passed_over)
         self._config.now = self._plugin_config(config)
         set_level(config.log_level)
@@ -405,7 +405,10 @@ class Agent:
         self._resources.changed()
 
     async def _follow_slices(self) -> None:
-        """Which ids may be given away depends on them only while a device is not healthy."""
+        """Make the list for kubelet anew when slices change, while a device is not healthy.
+
+        While all are healthy, the list does not depend on who holds which device.
+        """
         changed = self._around.slices.changed
         while True:
             await changed.wait()

@@ -47,14 +47,18 @@ class NoSpec(HamiError):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A foreign file as it was read; None: it is no spec that can be used."""
+    """Another component's file as it was read; ``spec`` is None if it cannot be used."""
 
     version: tuple[int, int, int, int]
     spec: CdiSpec | None
 
 
 class CdiFolders:
-    """Blocking. ``read_from`` in rising priority, as runtimes have it: /etc/cdi, /var/run/cdi."""
+    """Writes the slices' specs and reads others'. Every method blocks.
+
+    ``read_from`` in rising priority, as runtimes have it: /etc/cdi, /var/run/cdi
+    (https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md).
+    """
 
     def __init__(self, write_to: Path, read_from: Sequence[Path], *, vendor: VendorKey) -> None:
         self._write_to = write_to
@@ -112,7 +116,7 @@ class CdiFolders:
                 return outcome
 
     def remove(self, slice_id: str) -> None:
-        """Nothing there: done.
+        """Remove the slice's spec, if it has one.
 
         Raises:
             StoreFailed: it is still there.
@@ -194,7 +198,7 @@ class CdiFolders:
                 yield path, spec
 
     def _spec(self, path: Path) -> CdiSpec | None:
-        """Read again when it changed; a broken one is reported once."""
+        """Read a spec again if its file changed; report a broken one once."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -90,7 +90,7 @@ def registered_ids(folder: Path, resource: str) -> frozenset[str]:
 
 
 def _content(folder: Path) -> bytes | Malformed | None:
-    """None: it is not there (yet)."""
+    """The file's bytes; None if it is not there (yet)."""
     path = folder / CHECKPOINT
     try:
         with path.open("rb") as file:

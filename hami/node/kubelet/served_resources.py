@@ -21,13 +21,13 @@ FIRST_LIST = 5.0
 
 
 class TokenSource(Protocol):
-    """Which ids kubelet may give away now."""
+    """Says which ids kubelet may give away now."""
 
     async def tokens(self) -> Sequence[Token]: ...
 
 
 class ServedResources:
-    """A server for each resource; one whose devices are gone lists none, and stays.
+    """Runs a server for each resource; one whose devices are gone stays, and lists none.
 
     ``source`` gives the list of the vendor's own resource, which ``server`` serves; the static
     devices are the ``inventory``'s, and ``static_server`` makes a server for them. ``displacement``
@@ -58,7 +58,7 @@ class ServedResources:
         self._due.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._begin(self._server, tasks)
             await self._until_known()
@@ -69,8 +69,10 @@ class ServedResources:
                 self._publish_static(tasks)
 
     async def _until_known(self) -> None:
-        """An empty list would cost the pods that arrive meanwhile, and no list at all those that
-        kubelet admits again: it keeps what is held.
+        """Wait for the devices, but not too long.
+
+        An empty list fails the pods that arrive meanwhile. No list at all fails those that kubelet
+        admits again after its restart; it keeps the devices that they hold.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LIST):

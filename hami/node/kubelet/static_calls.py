@@ -17,7 +17,7 @@ EDITS_SECONDS = 5.0
 
 
 def static_tokens(devices: Sequence[Device]) -> tuple[Token, ...]:
-    """Each device once, with its NUMA node for Topology Manager."""
+    """The list of these devices, each once, with its NUMA node for Topology Manager."""
     return tuple(
         Token(device.id, device.healthy, device.numa if device.numa >= 0 else None)
         for device in devices

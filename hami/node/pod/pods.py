@@ -49,12 +49,12 @@ class NoPod:
 
     @property
     def ended(self) -> bool:
-        """Nothing of it starts any more."""
+        """Whether nothing of the pod starts any more."""
         return self.certain and not self.static
 
 
 class PodListener(Protocol):
-    """Told of every change, on the loop; must not block."""
+    """Hears of every change, on the loop. Must not block."""
 
     def pod_changed(self, pod: NodePod) -> None: ...
 
@@ -62,7 +62,7 @@ class PodListener(Protocol):
 
 
 class NodePods:
-    """Pods bound to one node, by UID."""
+    """Mirrors the pods that are bound to one node, by UID."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class NodePods:
         await self._informer.run()
 
     def get(self, uid: PodUid) -> NodePod | None:
-        """From the mirror alone."""
+        """The pod as the mirror has it."""
         return self._by_uid.get(uid)
 
     def is_gone(self, uid: PodUid) -> bool:
-        """There was such a pod here, and there is none any more. False while nobody can say."""
+        """Whether there was such a pod here and is none any more. False while nobody can say."""
         if not self.synced.is_set() or uid in self._by_uid:
             return False
         seen = self._ahead.get(uid)
@@ -111,7 +111,7 @@ class NodePods:
         return iter(list(self._by_uid.values()))
 
     async def find(self, uid: PodUid) -> NodePod | NoPod:
-        """From the mirror, once it has caught up, else from the API server."""
+        """The pod from the mirror, as soon as that has caught up; else from the API server."""
         if (pod := self._by_uid.get(uid)) is not None:
             return pod
         event = self._arrived.setdefault(uid, asyncio.Event())
@@ -149,7 +149,7 @@ class NodePods:
         return NoPod(f"no pod with UID {uid} is bound to node {self._node}", certain=True)
 
     def _seen_ahead(self, uid: PodUid) -> None:
-        """A list showed it and the mirror does not, yet or any more."""
+        """Remember a pod that a list showed and the mirror does not, yet or any more."""
         now = time.monotonic()
         self._ahead = {one: at for one, at in self._ahead.items() if now - at <= MIRROR_LAG}
         if uid not in self._by_uid:
@@ -241,7 +241,7 @@ class Granting:
         return self._of(pod, container, account.allocation, generation)
 
     def recovered(self, pod: Pod, container: str, generation: int) -> Granted | NotGranted:
-        """What was granted before a restart, as the disk says; it was verified then."""
+        """What was granted before a restart, as the slice's record says. It was verified then."""
         account = account_of(pod, self._vendors)
         if account is None or account.problems:
             problems = "; ".join(account.problems) if account else "it asks for no device"
@@ -250,11 +250,11 @@ class Granting:
         return self._of(pod, container, account.allocation, generation)
 
     def saw(self, pod: Pod, generation: int) -> None:
-        """An allocation of this generation was verified, perhaps before a restart."""
+        """Remember that an allocation of this generation was verified, perhaps before a restart."""
         self._highest[pod.uid] = max(generation, self._highest.get(pod.uid, 0))
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that is gone."""
         self._highest.pop(uid, None)
 
     def _of(

@@ -71,7 +71,7 @@ class Overfull:
 
 
 class LiveSlices:
-    """By id and by pod. Owned by the agent's loop.
+    """The table of slices, by id and by pod. Owned by the agent's loop.
 
     Nothing is done with two slices of one pod at the same time, nor twice with one slice:
     whoever changes a slice does so in :meth:`in_turn`. ``changed`` is set when one was made or has
@@ -94,7 +94,7 @@ class LiveSlices:
         return self._by_id.get(slice_id)
 
     def put(self, live: LiveSlice) -> None:
-        """New, or in the place of one with this id."""
+        """Add it, or replace the one with this id."""
         self._by_id[live.id] = live
         self._by_pod.setdefault(live.pod_uid, {})[live.id] = live
 
@@ -115,7 +115,7 @@ class LiveSlices:
         return list(self._by_pod)
 
     def complete(self, granted: Granted, vendor: VendorKey) -> bool:
-        """Every container of the pod that has something of this vendor has been prepared."""
+        """Whether every container of the pod that has something of this vendor is prepared."""
         wanted = {
             container.name
             for container in granted.allocation.containers
@@ -136,7 +136,7 @@ class LiveSlices:
         devices: Mapping[DeviceId, Device],
         modes: Mapping[str, ModeRules],
     ) -> Overfull | None:
-        """The first device of this container that cannot bear it beside what lives on it."""
+        """The first device of this container that has no room for it; None if all have."""
         uid = granted.pod.uid
         wanted = _together([*(live.granted for live in self.of_pod(uid)), granted])
         others = [
@@ -151,7 +151,7 @@ class LiveSlices:
     def in_turn(
         self, pod: PodUid, slice_id: str, work: Callable[[], Awaitable[T]]
     ) -> asyncio.Task[T]:
-        """Do it after whatever is under way of the same pod, and of the same slice.
+        """Do ``work`` after whatever is under way for the same pod, and for the same slice.
 
         ``slice_id`` may be empty: it is about no slice of ours.
         """
@@ -163,7 +163,7 @@ class LiveSlices:
         return task
 
     def busy(self, slice_id: str) -> bool:
-        """It is being prepared, or something else is done with it."""
+        """Whether somebody works on this slice now."""
         last = self._last.get(("slice", slice_id))
         return last is not None and not last.done()
 
@@ -199,7 +199,7 @@ def overfull(
     devices: Mapping[DeviceId, Device],
     modes: Mapping[str, ModeRules],
 ) -> Overfull | None:
-    """The first device of ``wanted`` that cannot bear it; ``others`` are other pods'.
+    """The first device of ``wanted`` that has no room for it; ``others`` are other pods'.
 
     ``modes`` are the vendor's rules by device mode; a mode that is not among them has the usual.
     """

@@ -19,7 +19,7 @@ STARTED = "ForeignSlice"
 
 
 async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:
-    """Prepared without any edits of ours, or why it must not start."""
+    """Let the container start as it was answered, or say why it must not."""
     granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
     if isinstance(granted, NoPod):
         return NotGranted(f"container {entry.container}: {granted.problem}", ended=granted.ended)
@@ -41,7 +41,7 @@ async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepare
 
 
 def other_devices(edits: ContainerEdits, granted: Granted, known: Collection[DeviceId]) -> str:
-    """In what an answer of another agent's differs from the grants; empty when in nothing."""
+    """How another agent's answer differs from the grants; empty if it does not."""
     wanted = {grant.device_id for grant in granted.grants}
     named = _named(edits, {*known, *wanted})
     if named == wanted:
@@ -53,7 +53,7 @@ def other_devices(edits: ContainerEdits, granted: Granted, known: Collection[Dev
 
 
 def _named(edits: ContainerEdits, ids: Iterable[DeviceId]) -> set[DeviceId]:
-    """The devices that the answer names, in whatever way."""
+    """The devices that the answer names: by variable, annotation, CDI device or mount."""
     texts = [
         *edits.env.values(),
         *edits.annotations.values(),

@@ -47,15 +47,15 @@ SLICE_ID = re.compile(r"[0-9a-f]{24}")
 
 @dataclass(frozen=True, slots=True)
 class _Renewed:
-    """It is made, and its CDI spec is another one than before."""
+    """The slice is made, and its CDI spec differs from the one before."""
 
 
 MakeRoom = Callable[[Collection[PodUid]], Awaitable[None]]
-"""Releases what these pods no longer use, and answers when that has been tried."""
+"""Releases what these pods no longer use, and returns when it has tried."""
 
 
 class SliceMaker:
-    """Makes ready what kubelet's checkpoint names, in the mode ``kubelet``."""
+    """Prepares slices in the mode ``kubelet``."""
 
     def __init__(self, around: AgentContext, make_room: MakeRoom) -> None:
         self._around = around
@@ -69,7 +69,7 @@ class SliceMaker:
 
 
 async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom) -> Outcome:
-    """Make the slice of a checkpoint entry real. Not to be run twice at once for one slice."""
+    """Make the slice of a checkpoint entry real. Callers take turns: one at a time per slice."""
     slice_id = entry.edits.cdi_device(around.kind)
     if not SLICE_ID.fullmatch(slice_id):
         return NotGranted(f"container {entry.container}: {shortened(slice_id)!r} is no slice id")
@@ -118,7 +118,7 @@ async def resize(
 
 
 async def hold_pages(around: AgentContext) -> None:
-    """Of every slice that lives, as at an agent's start: see :mod:`hami.node.disk.open_pages`."""
+    """Open the limits page of every slice that lives: see :mod:`hami.node.disk.open_pages`."""
 
     async def hold(live: LiveSlice) -> None:
         # What is wrong with it, its next start or resize says to those whom it concerns.
@@ -131,7 +131,7 @@ async def hold_pages(around: AgentContext) -> None:
 async def _made(
     slice_id: str, granted: Granted, known: LiveSlice | None, around: AgentContext
 ) -> Prepared | _Renewed | NotGranted:
-    """Enforce it; the table has it from the first moment, so that nobody else takes its place.
+    """Enforce the slice. It stands in the table first, so that nobody else takes its place.
 
     What it was before stays its record until everything else is done: a resize that does not come
     to its end, because a step fails or the agent is killed, is begun again.
@@ -170,12 +170,12 @@ async def _made(
 
 
 def is_last(granted: Granted, around: AgentContext) -> bool:
-    """Nothing of this vendor is left to prepare in its pod."""
+    """Whether nothing of this vendor is left to prepare in the pod."""
     return around.slices.complete(granted, around.vendor.profile.key)
 
 
 async def _undone(slice_id: str, around: AgentContext, *, ours: bool) -> None:
-    """It could not even be begun: it holds no place. The next start clears up the rest."""
+    """Take a slice that could not be begun off the table; the next start clears up the rest."""
     around.slices.drop(slice_id)
     if ours:
         with suppress(StoreFailed):  # the same disk, and the refusal says what is wrong with it
@@ -183,12 +183,12 @@ async def _undone(slice_id: str, around: AgentContext, *, ours: bool) -> None:
 
 
 def _grows(granted: Granted, known: LiveSlice | None) -> bool:
-    """It takes more of a device than it holds; a start is no other than a resize in that."""
+    """Whether the slice takes more of a device than it holds: at a start, at a resize."""
     return known is None or _either(granted, known) != known.grants
 
 
 def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
-    """Room for what it has and for what it is to have, while it may be held to one or the other."""
+    """The larger of what it has and what it shall have: meanwhile it may use either."""
     new, old = granted.grants, known.grants
     if [grant.device_id for grant in new] != [grant.device_id for grant in old]:
         return (*new, *old)
@@ -203,7 +203,7 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
 
 
 async def enforce(slice: Slice, generation: int, around: AgentContext) -> ContainerEdits:
-    """Have the vendor make it real; what its container needs for it.
+    """Call ``hami_enforce``; what the container needs for its slice.
 
     Raises:
         VendorFailed: the vendor cannot do it.
@@ -219,7 +219,7 @@ async def enforce(slice: Slice, generation: int, around: AgentContext) -> Contai
 
 
 async def _overfull(granted: Granted, around: AgentContext, make_room: MakeRoom) -> Overfull | None:
-    """Looks again after those that hold the device have been asked to make room."""
+    """Which device has no room, also after its holders were asked to make some."""
     full = _look(granted, around)
     if full is not None and full.pods:
         await make_room(full.pods)
@@ -243,7 +243,10 @@ def _crowded(granted: Granted, full: Overfull) -> str:
 
 
 def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
-    """A slice id is one container's for ever; kubelet's record says otherwise, or was forged."""
+    """What is wrong if kubelet's checkpoint names another container for this slice id.
+
+    A slice id belongs to one container for ever.
+    """
     pod = known.record.pod
     if (pod.uid, known.record.container) == (entry.pod_uid, entry.container):
         return ""
@@ -254,7 +257,7 @@ def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
 
 
 async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Prepared | NotGranted:
-    """Nobody can be asked: what was verified and made before still stands, if it is whole."""
+    """Start a slice that was verified and made before, while the API server cannot be asked."""
     if known.record.state == "enforced":
         written = await around.disk.run(around.folders.written)
         if known.id in written:

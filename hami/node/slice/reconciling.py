@@ -27,9 +27,9 @@ RECONCILE = "hami_reconcile"
 
 
 async def reconcile(around: AgentContext, damaged: Sequence[str]) -> None:
-    """Again and again, until cancelled; sooner after a failure.
+    """Call ``hami_reconcile`` every minute until cancelled; sooner after a failure.
 
-    ``damaged`` slices are named too: their containers may run, though nobody knows with what.
+    The vendor is told of ``damaged`` slices too: their containers may run.
     """
     log = structlog.get_logger("hami.reconciling")
     backoff = Backoff(first=FIRST_RETRY, most=300.0)
@@ -44,7 +44,7 @@ async def reconcile(around: AgentContext, damaged: Sequence[str]) -> None:
 
 
 async def _reconciled(around: AgentContext, damaged: Sequence[str]) -> str:
-    """What went wrong; empty when nothing did."""
+    """Call the hook once; what went wrong, or empty."""
     live = [as_slice(one, around.store.state_dir(one.id)) for one in around.slices]
     known = {slice.id for slice in live}
     live += [_unknown(id, around) for id in damaged if id not in known]
@@ -58,7 +58,7 @@ async def _reconciled(around: AgentContext, damaged: Sequence[str]) -> str:
 
 
 def _unknown(slice_id: str, around: AgentContext) -> Slice:
-    """As much as is known of one whose record cannot be read."""
+    """A slice whose record cannot be read: its id, vendor and directory."""
     return Slice(
         id=slice_id,
         vendor=around.vendor.profile.key,

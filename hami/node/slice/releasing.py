@@ -32,7 +32,7 @@ FIRST_RETRY = 1.0
 
 
 class Releasing:
-    """One worker: looks when a pod goes, and every second while one that is gone still runs."""
+    """Releases slices. Looks when a pod goes, and every second while its processes still run."""
 
     def __init__(self, around: AgentContext, *, every: float = LOOK_EVERY) -> None:
         self._mine = around
@@ -80,7 +80,7 @@ class Releasing:
             await asyncio.sleep(min(0.05, self._every))
 
     def _ended(self, uid: PodUid) -> bool:
-        """It has slices, and is gone or has ended."""
+        """Whether the pod has slices, and is gone or has ended."""
         mine = self._mine
         if not mine.slices.of_pod(uid):
             return False
@@ -104,11 +104,11 @@ class Releasing:
         return left
 
     def _in_use(self, slice_id: str) -> bool:
-        """It is being prepared, or the vendor still works on it although nobody waits."""
+        """Whether somebody prepares it, or a hook of the vendor still works on it."""
         return self._mine.slices.busy(slice_id) or self._mine.hooks.under_way(ENFORCE, slice_id)
 
     async def _released(self, live: LiveSlice) -> bool:
-        """Whether it is gone for good; a failure is tried again, later each time."""
+        """Release a slice; False if that failed. Each further try comes later."""
         loop = asyncio.get_running_loop()
         due, backoff = self._retry.get(live.id, (0.0, Backoff(first=FIRST_RETRY, most=60.0)))
         if loop.time() < due:
@@ -128,7 +128,7 @@ class Releasing:
         return True
 
     async def _release(self, live: LiveSlice) -> None:
-        """The spec goes first: nothing can start any more with what is being undone."""
+        """Undo a slice. Its CDI spec goes first, so that no container starts with it any more."""
         mine = self._mine
         if live.record.state != "releasing":
             record = msgspec.structs.replace(live.record, state="releasing")

@@ -25,7 +25,7 @@ FIRST_RETRY, LAST_RETRY = 2.0, 300.0
 
 @dataclass(slots=True)
 class _Refusals:
-    """Of one pod and one signature: what was said last, and how long until the next try."""
+    """The refusals of one pod and signature: the last text, and the pause until the next try."""
 
     signature: str | None
     text: str
@@ -33,7 +33,7 @@ class _Refusals:
 
 
 class Resizing:
-    """One worker. Only an allocation of a higher generation, on the same devices, counts."""
+    """Gives slices the limits of a newer allocation (by its generation) of the same devices."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Resizing:
         self._mine.events.record(pod, RESIZED, about, warning=False)
 
     def _wanted(self, pod: NodePod, live: LiveSlice) -> Granted | NotGranted | None:
-        """None: it has the newest already."""
+        """What the slice shall have, why it may not, or None if it has the newest already."""
         granted = self._mine.granting.granted(pod, live.record.container)
         if isinstance(granted, NotGranted):
             return granted
@@ -143,7 +143,7 @@ class Resizing:
         return granted
 
     def _tell(self, pod: NodePod, text: str) -> None:
-        """Once for each refusal; it is tried again, later each time."""
+        """Say a refusal once, and set the next try."""
         known = self._refusals.get(pod.uid)
         if known is None:
             backoff = Backoff(first=self._first_retry, most=LAST_RETRY)

@@ -32,7 +32,7 @@ def seen_limits(vendor: VendorKey) -> str:
 def with_page(
     vendor: VendorKey, slice_id: str, state_dir: Path, edits: ContainerEdits
 ) -> ContainerEdits:
-    """The vendor's edits, and the limits page and usage region beside them."""
+    """Add the limits page and the usage region to the vendor's edits."""
     folder = f"{SEEN_AT}/{vendor.lower()}"
     pages = (
         Mount(host_path=str(state_dir / "limits"), container_path=f"{folder}/limits"),
@@ -77,7 +77,7 @@ def literal_env(container: Container) -> Mapping[str, str]:
 
 
 def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
-    """As the vendor's hooks know it."""
+    """The slice as the vendor's hooks get it."""
     pod = live.record.pod
     return Slice(
         id=live.id,
@@ -94,7 +94,7 @@ def as_slice(live: LiveSlice, state_dir: Path) -> Slice:
 
 
 def to_enforce(record: SliceRecord, granted: Granted, state_dir: Path) -> Slice:
-    """The same before a start, with what the pod itself says of its container."""
+    """The slice as ``hami_enforce`` gets it, with what the pod says of its container."""
     pod = granted.pod
     container = next(c for c, _ in pod.each_container() if c.name == granted.container)
     return replace(
@@ -112,7 +112,7 @@ def new_record(
     at: float,
     identity: Identity = "kubelet",
 ) -> SliceRecord:
-    """Of a slice that is about to be made; ``at`` in Unix seconds."""
+    """The record of a slice that is about to be made; ``at`` in Unix seconds."""
     return SliceRecord(
         slice_id=slice_id,
         vendor=vendor,
@@ -145,7 +145,7 @@ def recorded_grants(granted: Granted) -> tuple[RecordedGrant, ...]:
 
 
 def recorded_pod(pod: Pod) -> Pod:
-    """What an allocation is read from, and no more: environments may hold secrets."""
+    """The parts of a pod from which its allocation is read. Environments may hold secrets."""
     return Pod(
         metadata=Metadata(
             name=pod.name,

@@ -48,17 +48,17 @@ _STILL = NotGranted("its slice is still being prepared")
 
 
 class SlicePreparer(Protocol):
-    """How the agent's mode of identity makes ready what kubelet's checkpoint names."""
+    """Makes the slices ready that kubelet's checkpoint names; each mode of identity has its own."""
 
     async def prepare(self, entry: CheckpointEntry) -> Outcome:
-        """Of a container whose answer named a slice of ours."""
+        """Make the slice ready that our answer for this container named."""
 
     async def foreign(self, entry: CheckpointEntry) -> Outcome:
-        """Of a container for which another agent answered."""
+        """Judge a container for which another agent answered."""
 
 
 class StartReports(Protocol):
-    """Told of every outcome; must not block."""
+    """Hears of every outcome. Must not block."""
 
     def prepared(self, entry: CheckpointEntry, outcome: Prepared) -> None: ...
 
@@ -99,7 +99,7 @@ class Starts:
         self._log = structlog.get_logger("hami.starting")
 
     def issue(self, ids: frozenset[str], slice_id: str) -> None:
-        """Allocate answered this slice id for these ids."""
+        """Remember that Allocate answered these ids with this slice id."""
         self._issued.pop(ids, None)
         self._issued[ids] = slice_id
         if len(self._issued) > REMEMBERED:
@@ -132,7 +132,7 @@ class Starts:
         raise CallRefused("; ".join(one.text for _, one in refused))
 
     async def _could_start(self, refused: Iterable[CheckpointEntry]) -> bool:
-        """No missing CDI spec would keep one of these from starting."""
+        """Whether one of these has a CDI spec already, so that only our refusal stops it."""
         ids = [entry.edits.cdi_device(self._kind) for entry in refused]
         if not ids:
             return False
@@ -151,7 +151,10 @@ class Starts:
         return task.result()
 
     async def _entries(self, ids: frozenset[str]) -> list[CheckpointEntry]:
-        """Whoever holds exactly these ids; read again while the newest of them is missing."""
+        """The containers that hold exactly these ids.
+
+        kubelet's checkpoint is read again while it lacks the answer that Allocate gave last.
+        """
         loop = asyncio.get_running_loop()
         found = await self._read(ids)
         newest = self._issued.get(ids, "")
@@ -179,7 +182,7 @@ class Starts:
         return entries
 
     def _has(self, entries: list[CheckpointEntry] | Malformed, newest: str) -> bool:
-        """The newest answer is among them; one that nobody knows any more (empty) may be any."""
+        """Whether the newest answer is among them; if none is remembered (empty), any will do."""
         if isinstance(entries, Malformed):
             return False
         if not newest:
@@ -187,7 +190,7 @@ class Starts:
         return any(self._slice_id(entry) == newest for entry in entries)
 
     def _slice_id(self, entry: CheckpointEntry) -> str:
-        """Empty: another agent answered."""
+        """The slice that our answer named; empty if another agent answered."""
         named = entry.edits.cdi_device(self._kind)
         return entry.locked_slice_id(self._kind) if self._locked and not named else named
 
@@ -198,7 +201,7 @@ class Starts:
         return [e for e in entries if e.resource == self._resource and e.ids == ids]
 
     def _task(self, entry: CheckpointEntry) -> asyncio.Task[Outcome]:
-        """One preparation of a container at a time, which kubelet's retries join."""
+        """Prepare a container, or join the preparation that a former call of kubelet's began."""
         slice_id = self._slice_id(entry)
         key = (slice_id, entry.pod_uid, entry.container)
         if (running := self._running.get(key)) is not None:
@@ -228,7 +231,7 @@ class Starts:
 
 
 class KubeletCalls:
-    """Knows nothing when it answers Allocate, and needs to know nothing.
+    """kubelet's calls in the mode ``kubelet``. Allocate is answered without knowing for whom.
 
     The answer carries a fresh slice id as the name of a CDI device. kubelet writes it down beside
     pod and container, and nothing defines that device before PreStartContainer does.
@@ -245,7 +248,7 @@ class KubeletCalls:
     async def prefer(
         self, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> Sequence[str]:
-        """Tokens are alike: the lowest numbers, so that those of a node stay together."""
+        """The lowest free numbers: tokens are alike, and so those in use stay together."""
         chosen = list(dict.fromkeys(must_include))
         free = sorted(set(available) - set(chosen), key=_by_number)
         return [*chosen, *free[: max(0, size - len(chosen))]]

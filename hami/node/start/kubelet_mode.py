@@ -19,7 +19,7 @@ from hami.node.start.container_start import KubeletCalls, StartReports, Starts
 
 
 class ByKubelet:
-    """Knows nothing at Allocate, and everything at PreStartContainer."""
+    """Serves kubelet in the mode ``kubelet``: its checkpoint says at PreStartContainer who asks."""
 
     def __init__(
         self,
@@ -39,7 +39,10 @@ class ByKubelet:
         self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
 
     async def tokens(self) -> Sequence[Token]:
-        """What kubelet may give away; while its record cannot be read, who held what before."""
+        """The ids that kubelet may give away.
+
+        While kubelet's checkpoint cannot be read, the one that was read last counts.
+        """
         found = await self._around.disk.run(self._entries)
         if isinstance(found, Malformed):
             self._log.warning("kubelet's record cannot be read", problem=found.problem)
@@ -54,11 +57,11 @@ class ByKubelet:
         return kubelet_tokens(tuple(devices.values()), held, on_failed)
 
     def slice_ids(self) -> set[str] | Malformed:
-        """Those that kubelet's record names. Blocks."""
+        """The ids of the slices that kubelet's checkpoint names. Blocks."""
         return named_slices(self._folder, self._around.kind)
 
     def _failed(self, entry: CheckpointEntry, devices: Mapping[DeviceId, Device]) -> int:
-        """How many of its slots are on devices that are not healthy; ids do not say which."""
+        """How many of its slots are on devices that are not healthy. Its ids do not tell which."""
         live = self._around.slices.get(entry.edits.cdi_device(self._around.kind))
         grants = live.grants if live is not None else ()
         found = (devices.get(grant.device_id) for grant in grants)
@@ -71,4 +74,4 @@ class ByKubelet:
         return [entry for entry in found if entry.resource == self._resource]
 
     async def close(self) -> None:
-        """Nothing was begun that would be half done."""
+        """Nothing to end: the table of slices gives up what is under way."""

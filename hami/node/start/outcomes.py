@@ -29,7 +29,7 @@ CONFLICTS = 5
 
 @dataclass(slots=True)
 class _Wish:
-    """What one pod is to be annotated with, and when it is tried next."""
+    """The annotations that one pod is to get, and when the next try is due."""
 
     pod: Pod
     annotations: dict[str, str | None]
@@ -99,7 +99,7 @@ class PodWriter:
             del self._wanted[uid]
 
     def _failed(self, uid: PodUid, wish: _Wish, error: ApiError) -> None:
-        """Settled, because the pod is gone or another one has its name; or tried again."""
+        """Try again later; give up if the pod is gone or another one has its name."""
         wish.conflicts += error.status == CONFLICT
         if error.status == NOT_FOUND or wish.conflicts >= CONFLICTS:
             del self._wanted[uid]
@@ -116,7 +116,7 @@ class PodWriter:
 
 
 class Outcomes:
-    """What PreStartContainer came to: the phase in HAMi's word, and an event for each refusal."""
+    """Writes what PreStartContainer came to: HAMi's phase ``success``, and an event per refusal."""
 
     def __init__(self, around: AgentContext, writer: PodWriter) -> None:
         self._around = around
@@ -126,11 +126,11 @@ class Outcomes:
         self._log = structlog.get_logger("hami.starting")
 
     def recovered(self) -> None:
-        """The slices of now are a former agent's, which may have ended before it said so."""
+        """Say ``success`` for the slices of a former agent, which may have ended before it did."""
         self._recovered = set(self._around.slices.pods)
 
     def pod_changed(self, pod: NodePod) -> None:
-        """A pod of a former agent is seen for the first time."""
+        """Say what a former agent may have left unsaid, once per pod."""
         if pod.uid not in self._recovered:
             return
         self._recovered.remove(pod.uid)

@@ -34,7 +34,7 @@ _MOST_REMEMBERED = 1000
 
 
 class NvidiaReports:
-    """Says each thing once, as a warning in the log; again after much else was said."""
+    """Logs each warning once; again after many others."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -49,7 +49,7 @@ class NvidiaReports:
         _log.warning("%s", text)
 
     def stand(self, source: str, texts: Sequence[str]) -> None:
-        """All that ``source`` has to say now: what it did not say the last time is said."""
+        """Log what ``source`` has to say now and did not say the last time."""
         former = self._stand.get(source, frozenset())
         self._stand[source] = frozenset(texts)
         for text in dict.fromkeys(texts):
@@ -58,7 +58,7 @@ class NvidiaReports:
 
 
 class _Opened:
-    """What belongs to one NVML: whoever asks it, and what they remember of it."""
+    """One connection to NVML, and what is remembered of it."""
 
     def __init__(self, nvml: Nvml, settings: NodeSettings, report: NvidiaReports) -> None:
         self.health = HealthWatch(nvml)
@@ -154,7 +154,10 @@ class NvidiaNode:
 
 
 def enforce(slice: Slice, hardware: Hardware) -> ContainerEdits:
-    """In the form of the slice's identity; see :func:`hami_nvidia.handover.enforce.enforce`."""
+    """Make the slice real, in the form that its identity asks for.
+
+    See :func:`hami_nvidia.handover.enforce.enforce`.
+    """
     return handover.enforce(slice, hardware, _answer(slice.identity))
 
 
@@ -164,14 +167,14 @@ def static_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
 
 
 def release(slice: Slice, hardware: Hardware) -> None:
-    """See :func:`hami_nvidia.handover.cleanup.release`."""
+    """Undo what ``enforce`` did for the slice; what is gone already is fine."""
     shared = cleanup.release(slice, hardware)
     if shared is not None:
         remove_shared_directory(shared, hardware.settings)
 
 
 def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
-    """See :func:`hami_nvidia.handover.cleanup.reconcile`."""
+    """Put back what the node must have, and remove what belongs to none of these slices."""
     cleanup.reconcile(live, hardware, _answer(hardware.settings.identity))
 
 
