@@ -8,7 +8,7 @@ from typing import Protocol
 from hami.domain.allocations import PodAllocation
 from hami.domain.requests import PodRequest
 from hami.policy.filter.decision import Placed, Refused, decide, over_quota
-from hami.policy.quota import ElasticLedger
+from hami.policy.quota import QuotaLedger
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.groups import Groups
 from hami.scheduler.bookings.lock_book import Locks
@@ -19,7 +19,7 @@ class TrialBooks(Protocol):
 
     locks: Locks
     table: ClusterTable
-    ledger: ElasticLedger
+    ledger: QuotaLedger
     groups: Groups
 
 
@@ -27,13 +27,10 @@ def decided(
     books: TrialBooks, request: PodRequest, candidates: Sequence[str]
 ) -> PodAllocation | Refused:
     """Charged to the quotas, if it is an allocation."""
-    ledger, elastic = books.ledger, books.ledger.elastic
-    if elastic.leaf_of(request.pod.namespace) is not None:
-        claim = ledger.claim(request)
-        elastic.ask(claim)  # Until it is charged, it waits for its share.
-        # Nobody fits a pod into thousands of nodes to find its quota used up on each.
-        if hopeless := elastic.refusals(claim):
-            return over_quota(candidates, hopeless)
+    ledger = books.ledger
+    # Nobody fits a pod into thousands of nodes to find its quota used up on each.
+    if hopeless := ledger.hopeless(request):
+        return over_quota(candidates, hopeless)
     outcome = _on_a_free_node(books, request, candidates)
     if not isinstance(outcome, Placed):
         return outcome
@@ -74,5 +71,4 @@ def take_off(books: TrialBooks, request: PodRequest) -> None:
     """It waits for its share as before."""
     books.table.release(request.pod.uid)
     books.ledger.release(request.pod.uid)
-    if books.ledger.elastic.leaf_of(request.pod.namespace) is not None:
-        books.ledger.elastic.ask(books.ledger.claim(request))
+    books.ledger.ask(request)

@@ -17,7 +17,7 @@ from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.pods.accounting import Account, account_of
-from hami.policy.quota import ElasticLedger
+from hami.policy.quota import QuotaLedger
 from hami.policy.quota.elastic import Amounts, Options
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.capacity import capacity_of
@@ -51,7 +51,7 @@ class ClusterState:
         self.vendors = vendors
         self._resources = resource_names(vendors)
         self.table = ClusterTable(vendors, alive=around.alive)
-        self.ledger = ElasticLedger(vendors, options, self.table.model_of)
+        self.ledger = QuotaLedger(vendors, options, self.table.model_of)
         self.elastic = ElasticObjects()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodUid, Pod] = {}
@@ -97,7 +97,7 @@ class ClusterState:
         self.vendors = vendors
         self._resources = resource_names(vendors)
         self.table = ClusterTable(vendors, alive=self._around.alive)
-        self.ledger = ElasticLedger(vendors, self.ledger.elastic.options, self.table.model_of)
+        self.ledger = QuotaLedger(vendors, self.ledger.elastic.options, self.table.model_of)
         self.holds.forget()
         for quota in self.quotas.values():
             self._set_quota(quota)
@@ -262,7 +262,7 @@ class ClusterState:
             self.freed.set()  # It had been woken and is gated or on its way out by now.
 
     def _waits_no_more(self, uid: PodUid) -> None:
-        self.ledger.elastic.withdraw(uid)
+        self.ledger.withdraw(uid)
         if self.waiting.left(uid):
             self.freed.set()  # It had been woken; now the next one may be.
 

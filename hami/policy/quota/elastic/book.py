@@ -70,6 +70,10 @@ class ElasticBook:
         self._rules = self._rules_now()
         self._leaves: Sequence[Leaf] = []
         self._waiting: dict[PodUid, Claim] = {}
+        self.waiting: Mapping[PodUid, Claim] = self._waiting
+        """The pods that want in, and what each asks."""
+        self.all_members: Mapping[PodUid, Member] = self._accounts.members
+        """Every pod that is charged, whatever quota counts it or none."""
         self._fresh: dict[LeafKey, set[PodUid]] = {}
         self._asked = 0
         self._over: dict[str, tuple[object, Mapping[LeafKey, int]]] = {}
