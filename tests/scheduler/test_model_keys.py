@@ -59,7 +59,7 @@ def test_a_pod_that_names_no_model_is_charged_to_the_one_it_got() -> None:
     for number in range(4):
         (device,) = given(cluster.reserve(a_pod(f"p{number}", mem=2000)))
         before = of_models(cluster)
-        cluster.state.release(a_pod(f"p{number}").uid)
+        cluster.state.bookings.release(a_pod(f"p{number}").uid)
         model = {"n1-d0": A100, "n1-d1": V100}[device]
         assert before == {A100: 1000, V100: 1000} | {model: 3000}
 

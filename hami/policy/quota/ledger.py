@@ -42,6 +42,11 @@ class QuotaLedger:
         self.elastic = self._elastic_quotas.book
         self.units = self._elastic_quotas.units
 
+    @property
+    def elastic_namespaces(self) -> Collection[str]:
+        """Whose pods elastic quotas count."""
+        return self._elastic_quotas.namespaces
+
     def limits(self, namespace: str) -> bool:
         """Some object that limits anything counts pods of this namespace."""
         return namespace in self._elastic_quotas.namespaces or any(

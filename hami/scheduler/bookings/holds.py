@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Member
+from hami.scheduler.bookings.accounts import Accounts
 
 USUAL_GRACE = 30
 """Seconds, as the API server sets them for a pod that does not say."""
@@ -26,14 +26,6 @@ USUAL_GRACE = 30
 _NOTHING: Amounts = MappingProxyType({})
 _LAST = "~"
 """After every creation time."""
-
-
-class HoldBooks(Protocol):
-    """Where a pod is charged: its devices and its quotas."""
-
-    def charge(self, pod: Pod, allocation: PodAllocation) -> None: ...
-
-    def discharge(self, pod: Pod) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +54,9 @@ class Hold:
 class Holds:
     """One hold per claimant, each victim in one of them."""
 
-    def __init__(self, books: HoldBooks, *, clock: Callable[[], float], patience: float) -> None:
+    def __init__(self, accounts: Accounts, *, clock: Callable[[], float], patience: float) -> None:
         """``patience``: seconds for the claimant to come after the last victim has gone."""
-        self._books = books
+        self._accounts = accounts
         self._clock = clock
         self._patience = patience
         self._holds: dict[PodUid, Hold] = {}
@@ -174,13 +166,13 @@ class Holds:
         hold = self._holds.get(claimant)
         left = list(hold.left.values()) if hold else []
         for each in left:
-            self._books.discharge(each.pod)
+            self._accounts.discharge(each.pod)
         try:
             yield
         finally:
             if self._holds.get(claimant) is hold:
                 for each in left:
-                    self._books.charge(each.pod, each.allocation)
+                    self._accounts.charge(each.pod, each.allocation)
 
     def end(self, claimant: PodUid) -> Sequence[Left]:
         """What was held for it, free from now on. Idempotent."""
@@ -191,11 +183,11 @@ class Holds:
         for uid in (*hold.expected, *hold.left):
             self._of_victim.pop(uid, None)
         for each in hold.left.values():
-            self._books.discharge(each.pod)
+            self._accounts.discharge(each.pod)
         return tuple(hold.left.values())
 
     def forget(self) -> None:
-        """All of them; the books are others now."""
+        """All of them; the accounts are others now."""
         self._holds.clear()
         self._of_victim.clear()
         self._promised.clear()

@@ -6,47 +6,38 @@ for, and only where there is room for it beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from hami.domain.devices import DeviceState
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, at_most_asked
-from hami.policy.quota import QuotaLedger
-from hami.policy.tables.cluster_table import ClusterTable
-from hami.scheduler.bookings.charges import Charge, doubted, noted, set_aside
-from hami.scheduler.bookings.surroundings import Problems, Unjudged
+from hami.scheduler.bookings.accounts import Accounts
+from hami.scheduler.bookings.charges import Charge, Unjudged, doubted, noted, set_aside
+from hami.scheduler.bookings.problems import Problems
 from hami.signing import BadSignature, Signer, Verdict, Verified
-from hami.vendors.registry import Vendors
 from hami.wire import keys
-
-
-class ChargeBooks(Protocol):
-    """The part of :class:`hami.scheduler.bookings.state.ClusterState` that is needed here."""
-
-    @property
-    def vendors(self) -> Vendors: ...
-
-    @property
-    def table(self) -> ClusterTable: ...
-
-    @property
-    def ledger(self) -> QuotaLedger: ...
-
-    @property
-    def charges(self) -> dict[PodUid, Charge]: ...
 
 
 class Strangers:
     """Looks at charges as they are made."""
 
     def __init__(
-        self, books: ChargeBooks, problems: Problems, signer: Callable[[], Signer]
+        self,
+        accounts: Accounts,
+        charges: Mapping[PodUid, Charge],
+        problems: Problems,
+        signer: Callable[[], Signer],
+        *,
+        book: Callable[[Charge], None],
     ) -> None:
-        self._books = books
+        """``charges``: by bound pod. ``book`` charges a pod that is known already otherwise."""
+        self._accounts = accounts
+        self._charges = charges
+        self._book = book
         self._problems = problems
         self._signer = signer
 
@@ -56,28 +47,19 @@ class Strangers:
         return not signed and self._signer().signs and bool(account.allocation.grants)
 
     def at_most_asked(self, pod: Pod, account: Account) -> Account:
-        device_of = partial(self._books.table.device_of, pod.spec.node_name)
-        return at_most_asked(account, pod, self._books.vendors, device_of)
-
-    def book(self, charge: Charge) -> None:
-        """Devices and quota, in place of what the pod was charged before."""
-        books, pod, account = self._books, charge.pod, charge.account
-        books.table.charge(
-            pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
-        )
-        books.ledger.charge(pod, account.running)
-        books.charges[pod.uid] = charge
+        device_of = partial(self._accounts.table.device_of, pod.spec.node_name)
+        return at_most_asked(account, pod, self._accounts.table.vendors, device_of)
 
     def look_at(self, charge: Charge) -> None:
         """What was just charged, or whose node has changed."""
         pod = charge.pod
         unsigned = (_unsigned(pod),) if charge.strange and not charge.account.problems else ()
         self._problems.tell(pod, ("unsigned", pod.uid), "UnsignedAllocation", unsigned)
-        table = self._books.table
+        table = self._accounts.table
         over = table.overfull(pod.uid)
         if over:
             for uid in table.charged_on(pod.spec.node_name):
-                other = self._books.charges.get(uid)
+                other = self._charges.get(uid)
                 if other is not None and other.strange and (too_much := table.overfull(uid)):
                     self._set_aside(other, tuple(_overfull(other.pod, s) for s in too_much))
             over = table.overfull(pod.uid)
@@ -86,8 +68,8 @@ class Strangers:
 
     def look_on(self, node: str) -> None:
         """A node has changed, or has appeared after pods on it."""
-        for uid in self._books.table.charged_on(node):
-            if (charge := self._books.charges.get(uid)) is not None:
+        for uid in self._accounts.table.charged_on(node):
+            if (charge := self._charges.get(uid)) is not None:
                 self.look_at(charge)
 
     def judged(self, known: Charge, about: Unjudged, verdict: Verdict) -> Charge:
@@ -114,14 +96,14 @@ class Strangers:
         if not first:  # What it uses was known before its author edited it.
             return replace(charge, account=noted(charge.account, text))
         account = self.at_most_asked(pod, charge.account)
-        return doubted(replace(charge, account=account), text, self._books.vendors)
+        return doubted(replace(charge, account=account), text, self._accounts.table.vendors)
 
     def forget(self, uid: PodUid) -> None:
         for about in ("unsigned", "overfull", "aside"):
             self._problems.forget((about, uid))
 
     def _set_aside(self, strange: Charge, texts: tuple[str, ...]) -> None:
-        self.book(set_aside(strange, self._books.vendors))
+        self._book(set_aside(strange, self._accounts.table.vendors))
         about = ("aside", strange.pod.uid)
         self._problems.tell(strange.pod, about, "OverAllocated", texts)
 

@@ -13,7 +13,7 @@ def expire(state: ClusterState, age: float) -> Sequence[Reservation]:
     """Give up what was promised longer than ``age`` seconds ago and never came to a bind."""
     expired = state.reservations.overdue(age)
     for reservation in expired:
-        state.release(reservation.pod.uid)
+        state.bookings.release(reservation.pod.uid)
     return expired
 
 
@@ -21,14 +21,14 @@ def expire_holds(state: ClusterState) -> Sequence[Hold]:
     """Give up what was held for claimants that do not come."""
     overdue = state.holds.overdue()
     for hold in overdue:
-        state.end_hold(hold.claimant.uid)
+        state.bookings.end_hold(hold.claimant.uid)
     return overdue
 
 
 def end_promises(state: ClusterState) -> None:
     """Another replica decides from now on; only what may be bound already still counts."""
     for claimant in list(state.holds.holds):
-        state.end_hold(claimant)
+        state.bookings.end_hold(claimant)
     for uid in list(state.reservations):
         if state.reservations.promised(uid) is None:
-            state.release(uid)
+            state.bookings.release(uid)

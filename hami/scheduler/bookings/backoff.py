@@ -30,7 +30,9 @@ class _Rest:
     times: int
 
 
-class Rests:
+class Backoff:
+    """Whom others come before, and for how long."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._rests: dict[Who, _Rest] = {}
