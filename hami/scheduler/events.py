@@ -6,8 +6,9 @@ that are given at construction; none of them may wait or publish back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
@@ -96,15 +97,25 @@ Event = (
     | PodPlaced
 )
 
-Subscriber = Callable[[Event], None]
+E = TypeVar("E", bound=Event)
+
+Subscription = tuple[Callable[[Any], None], tuple[type[Any], ...]]
+
+
+def on(tell: Callable[[E], None], *kinds: type[E]) -> Subscription:
+    """``tell`` is called for events of these kinds, and of no others."""
+    return tell, kinds
 
 
 class Events:
-    """Tells every subscriber of every event, in their order."""
+    """Tells every subscriber of what it asked for, in their order."""
 
-    def __init__(self, subscribers: Sequence[Subscriber]) -> None:
-        self._subscribers = tuple(subscribers)
+    def __init__(self, *subscriptions: Subscription) -> None:
+        self._told: dict[type[Any], list[Callable[[Any], None]]] = {}
+        for tell, kinds in subscriptions:
+            for kind in kinds:
+                self._told.setdefault(kind, []).append(tell)
 
     def publish(self, event: Event) -> None:
-        for subscriber in self._subscribers:
-            subscriber(event)
+        for tell in self._told.get(type(event), ()):
+            tell(event)

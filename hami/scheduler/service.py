@@ -43,7 +43,7 @@ from hami.scheduler.bookings.lock_book import needs_lock
 from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.cluster.agents import Agents
-from hami.scheduler.cluster.endings import end_promises, expire, expire_holds
+from hami.scheduler.cluster.endings import end_overdue, end_promises
 from hami.scheduler.cluster.feeds import (
     ElasticFeed,
     Following,
@@ -57,10 +57,9 @@ from hami.scheduler.cluster.takeover import Takeover
 from hami.scheduler.cluster.verification import verify_signatures
 from hami.scheduler.decide.binding import Binder, BindSettings
 from hami.scheduler.decide.extender import Extender
-from hami.scheduler.decide.giving_way import make_way
 from hami.scheduler.decide.locks import LockSettings, NodeLocks
 from hami.scheduler.decide.wakeup import WakeUp
-from hami.scheduler.events import ElasticQuotasArranged, Event, PodSeen, UsageChanged
+from hami.scheduler.events import ElasticQuotasArranged, PodSeen, Subscription, UsageChanged, on
 from hami.scheduler.exposition.scrape import Scrape
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.publish.elastic_status import ElasticStatus
@@ -127,7 +126,7 @@ class Service:
         self._telling = Telling(self._write_event, metrics.problems_told)
         self._agents = Agents(self._agent_changed)
         self._state = ClusterState(
-            self._load_vendors(config), self._deps(), config.elastic, [self._heard]
+            self._load_vendors(config), self._deps(), config.elastic, self._subscriptions()
         )
         self._budgets = BudgetIndex(self._state.pods.get)
         self._followings = self._informers()
@@ -191,19 +190,25 @@ class Service:
             policy=lambda: self._config.policy,
         )
 
-    def _heard(self, event: Event) -> None:
+    def _subscriptions(self) -> list[Subscription]:
         """What is published follows from what happens to the state."""
-        match event:
-            case UsageChanged(namespace):
-                self._quota_status.touch(namespace)
-                self._elastic_status.touch(namespace)
-            case ElasticQuotasArranged():
-                self._elastic_status.touch_all()
-                self._backing.touch()
-            case PodSeen(pod) if pod.spec.node_name and not pod.finished:
-                self._elastic_status.look_at(pod)
-            case _:
-                pass
+        return [
+            on(self._usage_changed, UsageChanged),
+            on(self._quotas_arranged, ElasticQuotasArranged),
+            on(self._pod_seen, PodSeen),
+        ]
+
+    def _usage_changed(self, event: UsageChanged) -> None:
+        self._quota_status.touch(event.namespace)
+        self._elastic_status.touch(event.namespace)
+
+    def _quotas_arranged(self, _event: ElasticQuotasArranged) -> None:
+        self._elastic_status.touch_all()
+        self._backing.touch()
+
+    def _pod_seen(self, event: PodSeen) -> None:
+        if event.pod.spec.node_name and not event.pod.finished:
+            self._elastic_status.look_at(event.pod)
 
     def _deps(self) -> SchedulerDeps:
         return SchedulerDeps(
@@ -405,24 +410,7 @@ class Service:
             self._metrics.event_dropped(self._events.dropped - dropped)
             dropped = self._events.dropped
             self._state.quota_objects.measure()
-            for hold in expire_holds(self._state):
-                self._log.warning(
-                    "a claimant did not come for what was freed", pod=hold.claimant.full_name
-                )
-            for reservation in make_way(
-                self._state, self._config.reservation_ttl, self._config.policy
-            ):
-                self._log.warning(
-                    "a reservation gives way: the pod asks again and again and is not bound",
-                    pod=reservation.pod.full_name,
-                    node=reservation.allocation.node,
-                )
-            for reservation in expire(self._state, self._config.reservation_ttl):
-                self._log.warning(
-                    "a reservation expired: the pod was not bound in time",
-                    pod=reservation.pod.full_name,
-                    node=reservation.allocation.node,
-                )
+            end_overdue(self._state, self._config.reservation_ttl, self._config.policy)
 
     # Leadership.
 

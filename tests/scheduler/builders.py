@@ -38,7 +38,7 @@ from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.lock_book import needs_lock
 from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.events import Event, Subscriber, UsageChanged
+from hami.scheduler.events import UsageChanged, on
 from hami.signing import Signer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
@@ -180,7 +180,7 @@ class Cluster:
         self.signer = signer or Signer.none()
         self.locked = False
         """Nodes need the locks that their vendors' profiles say."""
-        self.heard: list[Subscriber] = []
+        self._told: list[Callable[[str], None]] = []
         deps = SchedulerDeps(
             clock=self.clock,
             alive=lambda _profile, _node: True,
@@ -190,20 +190,20 @@ class Cluster:
             scheduler_name=lambda: "hami-scheduler",
             needs_lock=lambda node, profile: needs_lock(node, profile) if self.locked else "",
         )
-        self.state = ClusterState(vendors or acme(), deps, options, [self._hear])
+        self.state = ClusterState(
+            vendors or acme(), deps, options, [on(self._usage_changed, UsageChanged)]
+        )
         self.state.pending.following = False
         for node in nodes:
             self.state.node_changed(node)
 
-    def _hear(self, event: Event) -> None:
-        for subscriber in self.heard:
-            subscriber(event)
+    def _usage_changed(self, event: UsageChanged) -> None:
+        for tell in self._told:
+            tell(event.namespace)
 
     def on_usage(self, tell: Callable[[str], None]) -> None:
         """``tell`` is told the namespace whose usage has changed, as the service does it."""
-        self.heard.append(
-            lambda event: tell(event.namespace) if isinstance(event, UsageChanged) else None
-        )
+        self._told.append(tell)
 
     def sees(self, *pods: Pod) -> None:
         for pod in pods:

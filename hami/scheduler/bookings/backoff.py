@@ -30,7 +30,7 @@ class _Rest:
     times: int
 
 
-class Backoff:
+class PodBackoff:
     """Whom others come before, and for how long."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -18,12 +18,12 @@ from hami.domain.units import PodUid
 from hami.policy.filter.decision import Placed, Refused, decide, over_quota
 from hami.policy.pods.accounting import Account
 from hami.policy.quota.elastic import Amounts, Claim, Member
-from hami.scheduler.bookings.accounts import Accounts
-from hami.scheduler.bookings.charges import Charge, known_part
+from hami.scheduler.bookings.charge_book import ChargeBook
+from hami.scheduler.bookings.charges import known_part
 from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.groups import Groups
 from hami.scheduler.bookings.holds import Holds
-from hami.scheduler.bookings.inventory import Inventory
+from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.reservations import Phase, Reservation, Reservations
 from hami.scheduler.events import (
     Event,
@@ -51,8 +51,8 @@ class Bookings:
 
     def __init__(
         self,
-        inventory: Inventory,
-        accounts: Accounts,
+        inventory: ClusterInventory,
+        books: ChargeBook,
         groups: Groups,
         pods: Mapping[PodUid, Pod],
         deps: SchedulerDeps,
@@ -60,14 +60,13 @@ class Bookings:
     ) -> None:
         """``pods``: as the informer shows them."""
         self._inventory = inventory
-        self._accounts = accounts
+        self._books = books
         self._groups = groups
         self._pods = pods
         self._clock = deps.clock
         self._publish = publish
         self.reservations = Reservations(deps.clock)
-        self.charges: dict[PodUid, Charge] = {}
-        self.holds = Holds(accounts, clock=deps.clock, patience=deps.hold)
+        self.holds = Holds(books, clock=deps.clock, patience=deps.hold)
         self.change = 0
         """Counts how often what is in use has changed."""
 
@@ -76,8 +75,8 @@ class Bookings:
         no more.
         """
         for reservation in self.reservations.values():
-            known = known_part(reservation.allocation, self._inventory.vendors)
-            self._accounts.charge(reservation.pod, known)
+            known = known_part(reservation.allocation, self._books.table.vendors)
+            self._books.charge(reservation.pod, known)
             reservation.written = None
 
     # Where a pod goes.
@@ -99,7 +98,7 @@ class Bookings:
 
     def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
         """Charged to the quotas, if it is an allocation."""
-        ledger = self._accounts.ledger
+        ledger = self._books.ledger
         # Nobody fits a pod into thousands of nodes to find its quota used up on each.
         if hopeless := ledger.hopeless(request):
             return over_quota(candidates, hopeless)
@@ -114,7 +113,7 @@ class Bookings:
         keep busy: all of a gang are promised devices before one is bound, and its binds wait for
         each other.
         """
-        table, gate = self._accounts.table, self._accounts.ledger.gate(request.pod)
+        table, gate = self._books.table, self._books.ledger.gate(request.pod)
         busy = self.locked_for(request)
         outcome = decide(table, request, gate, candidates, locked=busy)
         if not busy or isinstance(outcome, Placed):
@@ -142,7 +141,7 @@ class Bookings:
 
     def locked(self) -> Collection[str]:
         """Nodes where a new pod with devices of every vendor would have to wait for a lock."""
-        vendors = list(self._inventory.vendors)
+        vendors = list(self._books.table.vendors)
         return self._inventory.locks.busy(_NOBODY, vendors, self._promises(()))
 
     def _promises(self, coming: Iterable[PodAllocation]) -> Iterator[tuple[PodUid, PodAllocation]]:
@@ -163,7 +162,7 @@ class Bookings:
     def promise(self, pod: Pod, given: PodAllocation, first: float, *, told: bool = True) -> None:
         """What the ledger is charged already. ``first`` as in :class:`Reservation`."""
         self.end_hold(pod.uid)
-        self._accounts.table.charge(pod.uid, given)
+        self._books.table.charge(pod.uid, given)
         self.reservations[pod.uid] = Reservation(pod, given, self._clock(), first, told)
         self.placed(pod.uid)
         self.usage_changed(pod.namespace)
@@ -172,12 +171,12 @@ class Bookings:
         """Take back what a pod was promised; nobody hears of it before :meth:`settle`."""
         reservation = self.reservations.pop(uid, None)
         if reservation is not None:
-            self._accounts.discharge(reservation.pod)
+            self._books.discharge(reservation.pod)
         return reservation
 
     def put_back(self, former: Reservation) -> None:
         """What was lifted is promised as it was."""
-        self._accounts.charge(former.pod, former.allocation)
+        self._books.charge(former.pod, former.allocation)
         self.reservations[former.pod.uid] = former
 
     def move(self, former: Reservation, request: PodRequest) -> bool:
@@ -231,7 +230,7 @@ class Bookings:
 
     def seen_unbound(self, pod: Pod, *, known_before: bool = False) -> None:
         """``known_before``: it may have been refused already."""
-        if pod.uid in self.charges:
+        if pod.uid in self._books.charges:
             return  # A bound pod does not come back; an old event is not believed.
         if (reservation := self.reservations.get(pod.uid)) is not None:
             reservation.pod = pod
@@ -303,22 +302,22 @@ class Bookings:
         """Decide and charge, until :meth:`take_off`."""
         outcome = self._decided(request, candidates)
         if isinstance(outcome, PodAllocation):
-            self._accounts.table.charge(request.pod.uid, outcome)
+            self._books.table.charge(request.pod.uid, outcome)
         return outcome
 
     def take_off(self, request: PodRequest) -> None:
         """It waits for its share of quota as before."""
-        self._accounts.discharge(request.pod)
-        self._accounts.ledger.ask(request)
+        self._books.discharge(request.pod)
+        self._books.ledger.ask(request)
 
     def on_trial(self) -> TrialCharges:
         """``with bookings.on_trial() as trial``: see what would fit beside others."""
-        return TrialCharges(self._accounts)
+        return TrialCharges(self._books)
 
     @contextmanager
     def without(self, uids: Iterable[PodUid]) -> Iterator[None]:
         """Within it, elastic quotas are as if these pods were gone."""
-        with self._accounts.ledger.elastic.trial() as trial:
+        with self._books.ledger.elastic.trial() as trial:
             for uid in uids:
                 trial.drop(uid)
             yield
@@ -326,7 +325,7 @@ class Bookings:
     @contextmanager
     def beside(self, members: Iterable[Member]) -> Iterator[None]:
         """Within it, elastic quotas are as if these were charged."""
-        with self._accounts.ledger.elastic.trial() as trial:
+        with self._books.ledger.elastic.trial() as trial:
             for member in members:
                 trial.put(member)
             yield
@@ -334,12 +333,12 @@ class Bookings:
     # What others want to know.
 
     def placed(self, uid: PodUid) -> None:
-        self._accounts.ledger.withdraw(uid)
+        self._books.ledger.withdraw(uid)
         self._publish(PodPlaced(uid))
 
     def discharge(self, pod: Pod, node: str) -> None:
         """What the pod had is free."""
-        self._accounts.discharge(pod)
+        self._books.discharge(pod)
         self.freed(pod, node)
 
     def freed(self, pod: Pod, node: str) -> None:
@@ -349,7 +348,7 @@ class Bookings:
         self.usage_changed(pod.namespace)
 
     def freed_in(self, namespace: str) -> None:
-        ledger = self._accounts.ledger
+        ledger = self._books.ledger
         if namespace in ledger.elastic_namespaces:
             self._publish(RoomInElasticQuotas(ledger.elastic_namespaces))
         elif ledger.limits(namespace):
@@ -357,15 +356,15 @@ class Bookings:
 
     def usage_changed(self, namespace: str) -> None:
         self.change += 1
-        if self._accounts.ledger.limits(namespace):
+        if self._books.ledger.limits(namespace):
             self._publish(UsageChanged(namespace))
 
 
 class TrialCharges:
     """For one turn of the loop alone, some pods have what they might be given."""
 
-    def __init__(self, accounts: Accounts) -> None:
-        self._accounts = accounts
+    def __init__(self, books: ChargeBook) -> None:
+        self._books = books
         self._charged: dict[PodUid, tuple[Pod, Claim | None]] = {}
         """With what each waits for of elastic quotas, which a charge ends."""
 
@@ -379,9 +378,9 @@ class TrialCharges:
         trace: TracebackType | None,
     ) -> None:
         for pod, claim in self._charged.values():
-            self._accounts.discharge(pod)
+            self._books.discharge(pod)
             if claim is not None:
-                self._accounts.ledger.elastic.ask(claim)
+                self._books.ledger.elastic.ask(claim)
 
     @property
     def pods(self) -> Collection[PodUid]:
@@ -389,5 +388,5 @@ class TrialCharges:
 
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         if pod.uid not in self._charged:
-            self._charged[pod.uid] = pod, self._accounts.ledger.elastic.asked(pod.uid)
-            self._accounts.charge(pod, allocation)
+            self._charged[pod.uid] = pod, self._books.ledger.elastic.asked(pod.uid)
+            self._books.charge(pod, allocation)

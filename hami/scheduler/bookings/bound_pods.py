@@ -12,8 +12,8 @@ from dataclasses import replace
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, account_of
-from hami.scheduler.bookings.accounts import Accounts
 from hami.scheduler.bookings.bookings import Bookings
+from hami.scheduler.bookings.charge_book import ChargeBook
 from hami.scheduler.bookings.charges import Charge, Unjudged
 from hami.scheduler.bookings.decision import FIRST_GENERATION
 from hami.scheduler.bookings.deps import SchedulerDeps
@@ -21,42 +21,38 @@ from hami.scheduler.bookings.groups import Groups
 from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.bookings.reservations import Reservation
 from hami.scheduler.bookings.strangers import Strangers
-from hami.scheduler.events import Event, NodeReread, PodSeen, RoomInQuota, RoomOnNode
+from hami.scheduler.events import Event, PodSeen, RoomInQuota, RoomOnNode
 from hami.signing import Verdict
 from hami.wire import keys
 
 
 class BoundPods:
-    """The only writer of ``pods`` and of the bookings' ``charges``."""
+    """The only writer of ``pods`` and of who is charged as a bound pod."""
 
     def __init__(
         self,
         pods: dict[PodUid, Pod],
-        accounts: Accounts,
+        books: ChargeBook,
         bookings: Bookings,
+        strangers: Strangers,
         groups: Groups,
         problems: Problems,
         deps: SchedulerDeps,
         publish: Callable[[Event], None],
     ) -> None:
-        self._accounts = accounts
+        self._books = books
         self._bookings = bookings
         self._groups = groups
         self._problems = problems
         self._deps = deps
         self._publish = publish
         self._pods = pods
-        self._charges = bookings.charges
-        self._strangers = Strangers(accounts, self._charges, problems, deps.signer, book=self._book)
+        self._charges = books.charges
+        self._strangers = strangers
         self.leaving: set[PodUid] = set()
         """Those that are being deleted, and hold what they have until they are gone."""
         self.unjudged: dict[PodUid, Unjudged] = {}
         self.to_judge = asyncio.Event()
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, NodeReread):
-            self._accounts.ledger.look_again(self._accounts.table.charged_on(event.node))
-            self._strangers.look_on(event.node)
 
     def reread(self) -> None:
         """Nobody is charged any more: read every pod anew."""
@@ -90,7 +86,7 @@ class BoundPods:
     def _runs(self, pod: Pod) -> None:
         self._bookings.placed(pod.uid)
         self._is_charged(pod)
-        if self._accounts.ledger.seen(pod):
+        if self._books.ledger.seen(pod):
             self._bookings.usage_changed(pod.namespace)
 
     def _is_charged(self, pod: Pod) -> None:
@@ -100,7 +96,7 @@ class BoundPods:
         reservation = self._bookings.reservations.get(pod.uid)
         account = reservation.account_of(pod) if reservation else None
         if account is None:
-            account = account_of(pod, self._accounts.table.vendors)
+            account = account_of(pod, self._books.table.vendors)
         if account is None:
             self._bookings.drop(pod.uid)
             return
@@ -138,15 +134,10 @@ class BoundPods:
 
     def _apply(self, charge: Charge) -> None:
         pod = charge.pod
-        self._book(charge)
+        self._books.charge_bound(charge)
         self._bookings.usage_changed(pod.namespace)
         self._problems.tell(pod, ("Pod", pod.uid), "UnknownUsage", charge.account.problems)
         self._strangers.look_at(charge)
-
-    def _book(self, charge: Charge) -> None:
-        """Devices and quota, in place of what the pod was charged before."""
-        self._accounts.charge_bound(charge.pod, charge.account)
-        self._charges[charge.pod.uid] = charge
 
     # Those that have ended or are gone.
 
@@ -156,7 +147,7 @@ class BoundPods:
         self._bookings.placed(uid)
         self._bookings.drop(uid)
         self._bookings.end_hold(uid)
-        ledger = self._accounts.ledger
+        ledger = self._books.ledger
         if (charge := self._charges.pop(uid, None)) is not None:
             self._has_left(charge)
         elif self._bookings.holds.lets_go(uid) and (member := ledger.elastic.member(uid)):
@@ -181,7 +172,7 @@ class BoundPods:
             text = charge.pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
             if not text or text == charge.signature or uid in self.unjudged:
                 continue
-            if (account := account_of(charge.pod, self._accounts.table.vendors)) is not None:
+            if (account := account_of(charge.pod, self._books.table.vendors)) is not None:
                 self._is_to_judge(charge.pod, account, text, first=not charge.generation)
         self.to_judge.set()
 

@@ -17,7 +17,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Member
-from hami.scheduler.bookings.accounts import Accounts
+from hami.scheduler.bookings.charge_book import ChargeBook
 
 USUAL_GRACE = 30
 """Seconds, as the API server sets them for a pod that does not say."""
@@ -54,9 +54,9 @@ class Hold:
 class Holds:
     """One hold per claimant, each victim in one of them."""
 
-    def __init__(self, accounts: Accounts, *, clock: Callable[[], float], patience: float) -> None:
+    def __init__(self, books: ChargeBook, *, clock: Callable[[], float], patience: float) -> None:
         """``patience``: seconds for the claimant to come after the last victim has gone."""
-        self._accounts = accounts
+        self._books = books
         self._clock = clock
         self._patience = patience
         self._holds: dict[PodUid, Hold] = {}
@@ -166,13 +166,13 @@ class Holds:
         hold = self._holds.get(claimant)
         left = list(hold.left.values()) if hold else []
         for each in left:
-            self._accounts.discharge(each.pod)
+            self._books.discharge(each.pod)
         try:
             yield
         finally:
             if self._holds.get(claimant) is hold:
                 for each in left:
-                    self._accounts.charge(each.pod, each.allocation)
+                    self._books.charge(each.pod, each.allocation)
 
     def end(self, claimant: PodUid) -> Sequence[Left]:
         """What was held for it, free from now on. Idempotent."""
@@ -183,7 +183,7 @@ class Holds:
         for uid in (*hold.expected, *hold.left):
             self._of_victim.pop(uid, None)
         for each in hold.left.values():
-            self._accounts.discharge(each.pod)
+            self._books.discharge(each.pod)
         return tuple(hold.left.values())
 
     def forget(self) -> None:

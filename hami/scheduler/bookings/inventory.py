@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hami.domain.objects import Node
-from hami.domain.profile import VendorProfile
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.device_room import Room, alike, grew, room_on
 from hami.scheduler.bookings.lock_book import LockBook
 from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.events import Event, NodeReread, RoomOnNode
-from hami.vendors.registry import Vendors
 
 
-class Inventory:
+class ClusterInventory:
     """The only writer of ``nodes``, and of what ``table`` and ``locks`` know of nodes.
 
     What is in use of the devices, :class:`Bookings` writes into the same table.
@@ -22,8 +20,7 @@ class Inventory:
 
     def __init__(
         self,
-        vendors: Vendors,
-        alive: Callable[[VendorProfile, Node], bool],
+        table: ClusterTable,
         locks: LockBook,
         problems: Problems,
         *,
@@ -31,19 +28,16 @@ class Inventory:
         publish: Callable[[Event], None],
     ) -> None:
         """``watched``: somebody waits for room, so it is worth finding out where it has grown."""
-        self._alive = alive
         self._problems = problems
         self._watched = watched
         self._publish = publish
-        self.vendors = vendors
-        self.table = ClusterTable(vendors, alive=alive)
+        self.table = table
         self.locks = locks
         self.nodes: dict[str, Node] = {}
 
-    def use(self, vendors: Vendors) -> None:
-        """Other profiles: an empty table, until every node is reread."""
-        self.vendors = vendors
-        self.table = ClusterTable(vendors, alive=self._alive)
+    def use(self, table: ClusterTable) -> None:
+        """Another one, of other profiles; empty until every node is reread."""
+        self.table = table
 
     def node_changed(self, node: Node) -> None:
         known = self.nodes.get(node.name)
@@ -54,8 +48,9 @@ class Inventory:
 
     def look_at_locks(self, name: str) -> None:
         """The node shows other locks, or its agents need others than before."""
-        node = self.nodes.get(name)
-        if node is not None and self.locks.node_seen(node, self.vendors.profiles):
+        node, vendors = self.nodes.get(name), self.table.vendors
+        profiles = (vendors[key].profile for key in vendors)
+        if node is not None and self.locks.node_seen(node, profiles):
             self._publish(RoomOnNode(name))
 
     def reread(self, name: str) -> None:
@@ -71,7 +66,7 @@ class Inventory:
         """None at all where nobody waits for it."""
         if not self._watched() or name not in self.table.node_names:
             return {}
-        return room_on(self.table.devices(name), self.vendors)
+        return room_on(self.table.devices(name), self.table.vendors)
 
     def node_gone(self, node: Node) -> None:
         self.nodes.pop(node.name, None)

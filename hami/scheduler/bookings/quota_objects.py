@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from hami.domain.objects import Pod, ResourceQuota
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts
-from hami.scheduler.bookings.accounts import Accounts
 from hami.scheduler.bookings.capacity import capacity_of
+from hami.scheduler.bookings.charge_book import ChargeBook
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
-from hami.scheduler.bookings.inventory import Inventory
+from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.events import (
     ElasticQuotasArranged,
@@ -27,15 +27,15 @@ class QuotaObjects:
 
     def __init__(
         self,
-        inventory: Inventory,
-        accounts: Accounts,
+        inventory: ClusterInventory,
+        books: ChargeBook,
         pods: Mapping[PodUid, Pod],
         problems: Problems,
         publish: Callable[[Event], None],
     ) -> None:
         """``pods``: as the informer shows them."""
         self._inventory = inventory
-        self._accounts = accounts
+        self._books = books
         self._pods = pods
         self._problems = problems
         self._publish = publish
@@ -65,13 +65,13 @@ class QuotaObjects:
 
     def _set(self, quota: ResourceQuota) -> None:
         key = ("ResourceQuota", f"{quota.namespace}/{quota.name}")
-        problems = tuple(str(problem) for problem in self._accounts.ledger.set_quota(quota))
+        problems = tuple(str(problem) for problem in self._books.ledger.set_quota(quota))
         self._problems.tell(quota, key, "MalformedQuota", problems)
 
     def gone(self, quota: ResourceQuota) -> None:
         self.objects.pop((quota.namespace, quota.name), None)
         self._problems.forget(("ResourceQuota", f"{quota.namespace}/{quota.name}"))
-        self._accounts.ledger.remove_quota(quota.namespace, quota.name)
+        self._books.ledger.remove_quota(quota.namespace, quota.name)
         self._other_rules()
         self._publish(RoomInQuota(quota.namespace))
 
@@ -79,7 +79,7 @@ class QuotaObjects:
 
     def arrange(self) -> None:
         """The elastic quotas have changed: what runs counts against the new ones at once."""
-        ledger = self._accounts.ledger
+        ledger = self._books.ledger
         leaves, nodes, problems = self.elastic.read(ledger.units)
         problems += ledger.set_elastic(leaves, nodes, self._capacity(), self._bound_in)
         for key, quota in self.elastic.objects.items():
@@ -96,18 +96,18 @@ class QuotaObjects:
 
     def _capacity(self) -> Amounts | None:
         """What the cluster has, where quotas may use all of it."""
-        ledger, inventory = self._accounts.ledger, self._inventory
+        ledger, inventory = self._books.ledger, self._inventory
         if ledger.elastic.options.pool != "capacity":
             return None
         return capacity_of(inventory.table, inventory.nodes.values(), ledger.units)
 
     def measure(self) -> None:
         """Nodes come and go: now and then the pool follows."""
-        self._accounts.ledger.elastic.set_capacity(self._capacity())
+        self._books.ledger.elastic.set_capacity(self._capacity())
 
     def tell_unbacked(self, unbacked: Mapping[str, object]) -> None:
         """By resource: what the cluster has too little of for all guarantees together."""
-        for leaf in self._accounts.ledger.elastic.leaves:
+        for leaf in self._books.ledger.elastic.leaves:
             if (quota := self.elastic.quota(leaf.key)) is not None:
                 told = tuple(str(unbacked[r]) for r in sorted(unbacked) if leaf.min.get(r, 0) > 0)
                 self._problems.tell(quota, ("backing", leaf.key), "GuaranteeNotBacked", told)

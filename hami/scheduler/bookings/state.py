@@ -8,6 +8,7 @@ rebuilds it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod, ResourceQuota
@@ -15,23 +16,22 @@ from hami.domain.units import PodUid
 from hami.policy.quota import QuotaLedger
 from hami.policy.quota.elastic import Options
 from hami.policy.tables.cluster_table import ClusterTable
-from hami.scheduler.bookings.accounts import Accounts
-from hami.scheduler.bookings.backoff import Backoff
+from hami.scheduler.bookings.backoff import PodBackoff
 from hami.scheduler.bookings.bookings import Bookings
 from hami.scheduler.bookings.bound_pods import BoundPods
+from hami.scheduler.bookings.charge_book import ChargeBook
 from hami.scheduler.bookings.charges import Charge
 from hami.scheduler.bookings.deps import SchedulerDeps
-from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.scheduler.bookings.groups import Groups
-from hami.scheduler.bookings.holds import Holds
-from hami.scheduler.bookings.inventory import Inventory
+from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.lock_book import LockBook
 from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.bookings.quota_objects import QuotaObjects
-from hami.scheduler.bookings.reservations import Phase, Reservations
-from hami.scheduler.events import Event, Events, Subscriber
+from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.bookings.strangers import Strangers
+from hami.scheduler.events import Events, NodeReread, PodSeen, Subscription, on
 from hami.scheduler.pending.expected_pods import ExpectedPods
-from hami.scheduler.pending.pending_pods import PendingPods
+from hami.scheduler.pending.pending_pods import Heard, PendingPods
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import NodeLock
 
@@ -46,36 +46,55 @@ class ClusterState:
         vendors: Vendors,
         deps: SchedulerDeps,
         options: Options | None = None,
-        subscribers: Sequence[Subscriber] = (),
+        subscriptions: Sequence[Subscription] = (),
     ) -> None:
-        """``options`` are about elastic quotas. ``subscribers`` are told events after the parts."""
+        """``options`` are about elastic quotas. ``subscriptions``: who beside the parts
+        is told of events; after them.
+        """
         pods: dict[PodUid, Pod] = {}
         problems = Problems(deps.report)
+        table = ClusterTable(vendors, alive=deps.alive)
+        books = ChargeBook(table, QuotaLedger(vendors, options, table.model_of))
+        strangers = Strangers(books, problems, deps.signer)
         self.pods: Mapping[PodUid, Pod] = pods
         self.groups = Groups()
-        self.backoff = Backoff(deps.clock)
+        self.backoff = PodBackoff(deps.clock)
         self.pending = PendingPods(vendors, deps.scheduler_name)
         self.expected = ExpectedPods(pods)
-        heard = (self._heard, self.pending.hear, self.expected.hear, *subscribers)
-        publish = Events(heard).publish
-        self.inventory = Inventory(
-            vendors,
-            deps.alive,
+        publish = Events(
+            on(strangers.node_reread, NodeReread),
+            on(self.pending.hear, *get_args(Heard)),
+            on(self.expected.seen, PodSeen),
+            *subscriptions,
+        ).publish
+        self.inventory = ClusterInventory(
+            table,
             LockBook(deps.needs_lock, deps.lock_expiry, self._pod_on),
             problems,
             watched=lambda: bool(self.pending.pods),
             publish=publish,
         )
-        table = self.inventory.table
-        self._accounts = Accounts(table, QuotaLedger(vendors, options, table.model_of))
-        self.bookings = Bookings(self.inventory, self._accounts, self.groups, pods, deps, publish)
+        self.bookings = Bookings(self.inventory, books, self.groups, pods, deps, publish)
         self.bound = BoundPods(
-            pods, self._accounts, self.bookings, self.groups, problems, deps, publish
+            pods, books, self.bookings, strangers, self.groups, problems, deps, publish
         )
-        self.quota_objects = QuotaObjects(self.inventory, self._accounts, pods, problems, publish)
+        self.quota_objects = QuotaObjects(self.inventory, books, pods, problems, publish)
+        self._alive = deps.alive
+        self._books = books
+        # To be read.
+        self.nodes: Mapping[str, Node] = self.inventory.nodes
+        self.reservations = self.bookings.reservations
+        self.charges: Mapping[PodUid, Charge] = books.charges
+        self.holds = self.bookings.holds
+        self.quotas: Mapping[tuple[str, str], ResourceQuota] = self.quota_objects.objects
+        self.elastic = self.quota_objects.elastic
+        self._read(vendors)
 
-    def _heard(self, event: Event) -> None:
-        self.bound.hear(event)
+    def _read(self, vendors: Vendors) -> None:
+        """What a reload makes anew."""
+        self.vendors = vendors
+        self.table = self._books.table
+        self.ledger = self._books.ledger
 
     def _pod_on(self, node: str, lock: NodeLock) -> PodUid | None:
         """By what the lock says: after a restart nobody else knows who took it."""
@@ -90,9 +109,10 @@ class ClusterState:
 
         Takes as long as a start: some seconds on 5000 nodes.
         """
-        self.inventory.use(vendors)
-        options = self.ledger.elastic.options
-        self._accounts.use(self.table, QuotaLedger(vendors, options, self.table.model_of))
+        table = ClusterTable(vendors, alive=self._alive)
+        self.inventory.use(table)
+        self._books.use(table, QuotaLedger(vendors, self.ledger.elastic.options, table.model_of))
+        self._read(vendors)
         self.bookings.holds.forget()
         self.quota_objects.reread()
         for name in self.nodes:
@@ -128,44 +148,6 @@ class ClusterState:
 
     def arrange_quotas(self) -> None:
         self.quota_objects.arrange()
-
-    # What there is, to be read.
-
-    @property
-    def vendors(self) -> Vendors:
-        return self.inventory.vendors
-
-    @property
-    def nodes(self) -> Mapping[str, Node]:
-        return self.inventory.nodes
-
-    @property
-    def table(self) -> ClusterTable:
-        return self.inventory.table
-
-    @property
-    def ledger(self) -> QuotaLedger:
-        return self._accounts.ledger
-
-    @property
-    def reservations(self) -> Reservations:
-        return self.bookings.reservations
-
-    @property
-    def charges(self) -> Mapping[PodUid, Charge]:
-        return self.bookings.charges
-
-    @property
-    def holds(self) -> Holds:
-        return self.bookings.holds
-
-    @property
-    def quotas(self) -> Mapping[tuple[str, str], ResourceQuota]:
-        return self.quota_objects.objects
-
-    @property
-    def elastic(self) -> ElasticObjects:
-        return self.quota_objects.elastic
 
     @property
     def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:

@@ -6,7 +6,7 @@ for, and only where there is room for it beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
@@ -15,9 +15,10 @@ from hami.domain.devices import DeviceState
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, at_most_asked
-from hami.scheduler.bookings.accounts import Accounts
+from hami.scheduler.bookings.charge_book import ChargeBook
 from hami.scheduler.bookings.charges import Charge, Unjudged, doubted, noted, set_aside
 from hami.scheduler.bookings.problems import Problems
+from hami.scheduler.events import NodeReread
 from hami.signing import BadSignature, Signer, Verdict, Verified
 from hami.wire import keys
 
@@ -25,21 +26,15 @@ from hami.wire import keys
 class Strangers:
     """Looks at charges as they are made."""
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        charges: Mapping[PodUid, Charge],
-        problems: Problems,
-        signer: Callable[[], Signer],
-        *,
-        book: Callable[[Charge], None],
-    ) -> None:
-        """``charges``: by bound pod. ``book`` charges a pod that is known already otherwise."""
-        self._accounts = accounts
-        self._charges = charges
-        self._book = book
+    def __init__(self, books: ChargeBook, problems: Problems, signer: Callable[[], Signer]) -> None:
+        self._books = books
         self._problems = problems
         self._signer = signer
+
+    def node_reread(self, event: NodeReread) -> None:
+        """A node has changed, or has appeared after pods on it."""
+        self._books.ledger.look_again(self._books.table.charged_on(event.node))
+        self._look_on(event.node)
 
     def is_strange(self, pod: Pod, account: Account) -> bool:
         """There are keys, and this scheduler would have signed it."""
@@ -47,29 +42,28 @@ class Strangers:
         return not signed and self._signer().signs and bool(account.allocation.grants)
 
     def at_most_asked(self, pod: Pod, account: Account) -> Account:
-        device_of = partial(self._accounts.table.device_of, pod.spec.node_name)
-        return at_most_asked(account, pod, self._accounts.table.vendors, device_of)
+        device_of = partial(self._books.table.device_of, pod.spec.node_name)
+        return at_most_asked(account, pod, self._books.table.vendors, device_of)
 
     def look_at(self, charge: Charge) -> None:
         """What was just charged, or whose node has changed."""
         pod = charge.pod
         unsigned = (_unsigned(pod),) if charge.strange and not charge.account.problems else ()
         self._problems.tell(pod, ("unsigned", pod.uid), "UnsignedAllocation", unsigned)
-        table = self._accounts.table
+        table = self._books.table
         over = table.overfull(pod.uid)
         if over:
             for uid in table.charged_on(pod.spec.node_name):
-                other = self._charges.get(uid)
+                other = self._books.charges.get(uid)
                 if other is not None and other.strange and (too_much := table.overfull(uid)):
                     self._set_aside(other, tuple(_overfull(other.pod, s) for s in too_much))
             over = table.overfull(pod.uid)
         texts = tuple(_overfull(pod, state) for state in over)
         self._problems.tell(pod, ("overfull", pod.uid), "OverAllocated", texts)
 
-    def look_on(self, node: str) -> None:
-        """A node has changed, or has appeared after pods on it."""
-        for uid in self._accounts.table.charged_on(node):
-            if (charge := self._charges.get(uid)) is not None:
+    def _look_on(self, node: str) -> None:
+        for uid in self._books.table.charged_on(node):
+            if (charge := self._books.charges.get(uid)) is not None:
                 self.look_at(charge)
 
     def judged(self, known: Charge, about: Unjudged, verdict: Verdict) -> Charge:
@@ -96,14 +90,14 @@ class Strangers:
         if not first:  # What it uses was known before its author edited it.
             return replace(charge, account=noted(charge.account, text))
         account = self.at_most_asked(pod, charge.account)
-        return doubted(replace(charge, account=account), text, self._accounts.table.vendors)
+        return doubted(replace(charge, account=account), text, self._books.table.vendors)
 
     def forget(self, uid: PodUid) -> None:
         for about in ("unsigned", "overfull", "aside"):
             self._problems.forget((about, uid))
 
     def _set_aside(self, strange: Charge, texts: tuple[str, ...]) -> None:
-        self._book(set_aside(strange, self._accounts.table.vendors))
+        self._books.charge_bound(set_aside(strange, self._books.table.vendors))
         about = ("aside", strange.pod.uid)
         self._problems.tell(strange.pod, about, "OverAllocated", texts)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
-from hami.scheduler.events import Event, PodSeen
+from hami.scheduler.events import PodSeen
 
 
 class ExpectedPods:
@@ -18,11 +18,10 @@ class ExpectedPods:
         self._pods = pods
         self._expected: dict[PodUid, list[asyncio.Future[None]]] = {}
 
-    def hear(self, event: Event) -> None:
-        if isinstance(event, PodSeen):
-            for future in self._expected.pop(event.pod.uid, ()):
-                if not future.done():
-                    future.set_result(None)
+    def seen(self, event: PodSeen) -> None:
+        for future in self._expected.pop(event.pod.uid, ()):
+            if not future.done():
+                future.set_result(None)
 
     async def pod(self, uid: PodUid, patience: float) -> Pod | None:
         """The pod, waiting up to ``patience`` seconds for the informer to show it."""

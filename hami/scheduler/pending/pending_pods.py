@@ -16,17 +16,12 @@ from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.ports import VendorRegistry
 from hami.scheduler.events import (
-    ElasticQuotasArranged,
-    Event,
-    NodeReread,
     PodPlaced,
-    PodSeen,
     PodUnplaced,
     QuotaRulesChanged,
     RoomInElasticQuotas,
     RoomInQuota,
     RoomOnNode,
-    UsageChanged,
 )
 from hami.scheduler.pending.answers import Explained, explained
 from hami.scheduler.pending.equivalence import (
@@ -54,6 +49,10 @@ class Refusal:
     at: float
     outcome: Refused | None = None
     text: str = ""
+
+
+Heard = RoomOnNode | RoomInQuota | RoomInElasticQuotas | QuotaRulesChanged | PodUnplaced | PodPlaced
+"""The events that concern who waits."""
 
 
 class PendingPods:
@@ -91,8 +90,7 @@ class PendingPods:
         self._keys = KindKeys(vendors)
         self._resources = resource_names(vendors)
 
-    def hear(self, event: Event) -> None:
-        """What the books and the inventory tell."""
+    def hear(self, event: Heard) -> None:
         match event:
             case RoomOnNode(node):
                 self.freed_on(node)
@@ -109,8 +107,6 @@ class PendingPods:
                     self.arrived(pod, known_before=known_before or self.following)
             case PodPlaced(uid):
                 self.left(uid)
-            case NodeReread() | UsageChanged() | ElasticQuotasArranged() | PodSeen():
-                pass
             case never:
                 assert_never(never)
 

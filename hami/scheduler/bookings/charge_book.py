@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
-from hami.policy.pods.accounting import Account
+from hami.domain.units import PodUid
 from hami.policy.quota import QuotaLedger
 from hami.policy.tables.cluster_table import ClusterTable
+from hami.scheduler.bookings.charges import Charge
 
 
-class Accounts:
-    """``table`` knows what is in use of each device, ``ledger`` of each quota."""
+class ChargeBook:
+    """``table`` knows what is in use of each device, ``ledger`` of each quota, ``charges`` why, of
+    bound pods.
+    """
 
     def __init__(self, table: ClusterTable, ledger: QuotaLedger) -> None:
         self.table = table
         self.ledger = ledger
+        self.charges: dict[PodUid, Charge] = {}
 
     def use(self, table: ClusterTable, ledger: QuotaLedger) -> None:
-        """Other, empty ones."""
+        """Other, empty ones; ``charges`` are as they were, until the pods are read anew."""
         self.table = table
         self.ledger = ledger
 
@@ -26,8 +30,10 @@ class Accounts:
         self.table.charge(pod.uid, allocation)
         self.ledger.charge(pod, allocation)
 
-    def charge_bound(self, pod: Pod, account: Account) -> None:
+    def charge_bound(self, charge: Charge) -> None:
         """A bound pod: with what nobody can read of it, and less once init containers ended."""
+        pod, account = charge.pod, charge.account
+        self.charges[pod.uid] = charge
         self.table.charge(
             pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
         )
