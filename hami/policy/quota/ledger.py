@@ -82,13 +82,10 @@ class QuotaLedger:
 
         Returns the refusals, and then nothing has changed.
         """
-        entry, gone = self._entry(pod, allocation), self._gone(pod, ())
-        refusals = [
-            refusal
-            for kind in self._kinds
-            if pod.namespace in kind.namespaces
-            for refusal in kind.refusals(entry, gone)
-        ]
+        kinds = [kind for kind in self._kinds if pod.namespace in kind.namespaces]
+        entry = self._entry(pod, allocation, self.amount(allocation.containers) if kinds else None)
+        gone = self._gone(pod, ())
+        refusals = [refusal for kind in kinds for refusal in kind.refusals(entry, gone)]
         if not refusals:
             self._charge(entry)
         return tuple(refusals)
@@ -97,8 +94,11 @@ class QuotaLedger:
         """Charge without asking: the pod runs, whatever the limits say now."""
         self._charge(self._entry(pod, allocation))
 
-    def _entry(self, pod: Pod, allocation: PodAllocation) -> QuotaEntry:
-        return QuotaEntry(pod, pod, allocation.containers, self._profiles, allocation.node)
+    def _entry(
+        self, pod: Pod, allocation: PodAllocation, amount: Mapping[str, int] | None = None
+    ) -> QuotaEntry:
+        containers, node = allocation.containers, allocation.node
+        return QuotaEntry(pod, pod, containers, self._profiles, node, amount)
 
     def _charge(self, entry: QuotaEntry) -> None:
         uid, namespace = entry.pod.uid, entry.pod.namespace

@@ -12,6 +12,7 @@ from hami.scheduler.bookings.reservations import Reservation
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide.giving_way import make_way
 
+
 def end_overdue(state: ClusterState, age: float, policy: SchedulingPolicy) -> None:
     """Everything whose time is over, each with a line in the log. ``age``: seconds for which a
     reservation stands without a bind.

@@ -222,7 +222,10 @@ class Binder:
 
     def _capacity_label(self, pod: Pod) -> dict[str, str]:
         """Where elastic quotas count it, whether it is over quota, from its first moment on."""
-        capacity = self._state.ledger.elastic.capacity(pod.uid)
+        ledger = self._state.ledger
+        if pod.namespace not in ledger.elastic_namespaces:
+            return {}
+        capacity = ledger.elastic.capacity(pod.uid)
         return {CAPACITY_LABEL: capacity} if capacity else {}
 
     async def _post(self, pod: Pod, binding: PodBinding) -> Bound:

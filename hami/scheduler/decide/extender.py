@@ -20,6 +20,7 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.leadership import Leadership
+from hami.policy.filter.decision import Refused
 from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import giving_way, veto
@@ -204,7 +205,12 @@ class Extender:
         return self._reserve(request, candidates)
 
     def _reserve(self, request: PodRequest, candidates: Sequence[str]) -> Filtered:
-        outcome = giving_way.reserve(self._state, request, candidates, self._policy())
+        state, uid = self._state, request.pod.uid
+        outcome: PodAllocation | Refused
+        if not state.backoff and state.groups.gang_of(uid) is None:
+            outcome = state.bookings.reserve(request, candidates)
+        else:
+            outcome = giving_way.reserve(state, request, candidates, self._policy())
         if isinstance(outcome, PodAllocation):
             return _on([outcome.node], "placed")
         pod = request.pod
