@@ -30,7 +30,7 @@ from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, adm
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.liveness import alive
 from hami.policy.quota import QuotaLedger, Refusal
-from hami.policy.quota.elastic.validation import QuotaObject
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.simulate.kube_filter import KubeFilter

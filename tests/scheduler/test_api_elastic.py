@@ -8,7 +8,7 @@ import pytest
 from hami.domain.objects import Metadata, PodStatus, QuotaTree, QuotaTreeNode, QuotaTreeSpec
 from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Claim
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted

@@ -26,7 +26,7 @@ from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.cluster.endings import expire
 from hami.scheduler.cluster.feeds import PodFeed
 from hami.scheduler.decide import gangs
-from hami.scheduler.decide.giving_way import make_way, reserve, rest_of
+from hami.scheduler.decide.overstayed import make_way, reserve, rest_of
 from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted

@@ -17,8 +17,8 @@ from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
 from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Member
-from hami.policy.quota.elastic.ground import NoBudgets
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.ground import NoBudgets
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.reclaim.evictions import AT_ONCE
 from hami.scheduler.reclaim.preemption import Preemption

@@ -21,7 +21,7 @@ from hami.cli.app import app
 from hami.cli.quota_tables import amount
 from hami.domain.errors import ConfigError
 from hami.policy.quota.elastic import Claim
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.web.tls import self_signed
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted

@@ -16,8 +16,7 @@ from hami.domain.objects import Pod
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.policy.ports import VendorRegistry
-from hami.policy.quota.elastic.arrangement import ElasticProblem
-from hami.policy.quota.elastic.book import ElasticBook
+from hami.policy.quota.elastic.book.book import ElasticBook
 from hami.policy.quota.elastic.model import (
     GPU_MEMORY,
     Amounts,
@@ -28,8 +27,9 @@ from hami.policy.quota.elastic.model import (
     Options,
     TreeNode,
 )
-from hami.policy.quota.elastic.models import ModelKeys, ModelOf
-from hami.policy.quota.elastic.objects import preemptible
+from hami.policy.quota.elastic.model_keys import ModelKeys, ModelOf
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
+from hami.policy.quota.elastic.objects.reading import preemptible
 from hami.policy.quota.elastic.units import Units
 from hami.policy.quota.elastic.vector import PodVector, pod_vector
 from hami.policy.quota.entries import QuotaEntry

@@ -14,9 +14,9 @@ from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.constraint import Constraint, QuotaProblem
-from hami.policy.quota.elastic.arrangement import ElasticProblem
 from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member, Options, TreeNode
-from hami.policy.quota.elastic.models import ModelOf, unknown
+from hami.policy.quota.elastic.model_keys import ModelOf, unknown
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
 from hami.policy.quota.elastic_quotas import ElasticQuotas
 from hami.policy.quota.entries import PodGate, QuotaEntry, QuotaKind, Refusal
 from hami.policy.quota.resource_quotas import ResourceQuotas

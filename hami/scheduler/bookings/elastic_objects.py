@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
-from hami.policy.quota.elastic.arrangement import ElasticProblem
 from hami.policy.quota.elastic.model import Leaf, LeafKey, TreeNode
-from hami.policy.quota.elastic.objects import (
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
+from hami.policy.quota.elastic.objects.reading import (
     BORROW_ANNOTATION,
     LEND_ANNOTATION,
     key_of,

@@ -10,7 +10,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.scheduler.bookings.holds import Hold
 from hami.scheduler.bookings.reservations import Reservation
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.decide.giving_way import make_way
+from hami.scheduler.decide.overstayed import make_way
 
 
 def end_overdue(state: ClusterState, age: float, policy: SchedulingPolicy) -> None:

@@ -23,7 +23,7 @@ from hami.kube.leadership import Leadership
 from hami.policy.filter.decision import Refused
 from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.decide import giving_way, veto
+from hami.scheduler.decide import overstayed, veto
 from hami.scheduler.decide.binding import Binder
 from hami.scheduler.decide.simulation import Simulator
 from hami.scheduler.metrics import Metrics
@@ -210,13 +210,13 @@ class Extender:
         if not state.backoff and state.groups.gang_of(uid) is None:
             outcome = state.bookings.reserve(request, candidates)
         else:
-            outcome = giving_way.reserve(state, request, candidates, self._policy())
+            outcome = overstayed.reserve(state, request, candidates, self._policy())
         if isinstance(outcome, PodAllocation):
             return _on([outcome.node], "placed")
         pod = request.pod
         words = dict(answers.words_of(outcome))
         self._note(pod, candidates, Refusal(at=time.time(), outcome=outcome), "")
-        giving_way.rest_of(self._state, pod)
+        overstayed.rest_of(self._state, pod)
         if details := answers.details_of(outcome):
             self._refused(pod, "; ".join(details))
         if rule := answers.rule_of(outcome):

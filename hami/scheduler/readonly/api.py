@@ -20,7 +20,7 @@ from hami.domain.devices import Device, Usage
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.readonly.elastic import add_elastic, elastic_why
 from hami.scheduler.readonly.models import (

@@ -13,8 +13,8 @@ from hami.domain.taints import CORDON, untolerated
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
 from hami.kube.leadership import Leadership
-from hami.policy.quota.elastic.ground import DisruptionBudgets
-from hami.policy.quota.elastic.plan import Plan
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets
+from hami.policy.quota.elastic.plans.plan import Plan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.metrics import Metrics
 

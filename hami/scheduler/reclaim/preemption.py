@@ -29,17 +29,17 @@ from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import LeafKey
-from hami.policy.quota.elastic.ground import DisruptionBudgets
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide.gangs import beside_the_others
-from hami.scheduler.decide.giving_way import who_is
+from hami.scheduler.decide.overstayed import who_is
 from hami.scheduler.decide.wakeup import FORGOTTEN, touch
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.pending.equivalence import EquivalenceClass, PendingPod, may_come
+from hami.scheduler.reclaim.cluster_ground import ClusterGround
 from hami.scheduler.reclaim.eviction_rounds import EvictionRounds
 from hami.scheduler.reclaim.evictions import Evictions, Recorder, kept_out
-from hami.scheduler.reclaim.state_ground import StateGround
 
 COALESCING = 0.02
 """Seconds in which refusals and changes are gathered before anybody looks for victims."""
@@ -236,7 +236,7 @@ class Preemption:
             state.holds.lifted(pod.uid),
             beside_the_others(state, request, candidates, self._policy()),
             self._as_promised(pod) as spoken_for,
-            StateGround(state, request, candidates) as ground,
+            ClusterGround(state, request, candidates) as ground,
         ):
             book = state.ledger.elastic
             outcome = plan(

@@ -16,7 +16,7 @@ from hami.policy.usage import asked_at_least
 from hami.scheduler.bookings.state import ClusterState
 
 
-class StateGround:
+class ClusterGround:
     """Within ``with``, for one plan: pods on their way out that nobody waits for count as gone.
 
     So nobody is evicted for room that is about to be free.
