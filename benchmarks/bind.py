@@ -96,7 +96,7 @@ def _bound(extender: Connection, pod: Json, node: str) -> float:
 
 
 async def _bare(client: KubeClient, pod: Json, node: str, annotations: dict[str, Any]) -> float:
-    """The same write, of a pod that asks for the same, by nobody but the client."""
+    """The same write for another pod, by the client alone, without the service."""
     about = pod["metadata"]
     binding = PodBinding(
         namespace=NAMESPACE,

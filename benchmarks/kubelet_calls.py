@@ -23,7 +23,7 @@ from tests.node.fake_kubelet import CHANNEL, Plugin
 
 
 class Order(msgspec.Struct, kw_only=True):
-    """``ids`` are those of each call, which an ``at once`` makes together, ``rounds`` times."""
+    """One order: the ids of each call; ``at once`` calls go together, ``rounds`` times."""
 
     call: Literal["Allocate", "PreStartContainer", "Allocate at once"]
     socket: str
@@ -32,7 +32,7 @@ class Order(msgspec.Struct, kw_only=True):
 
 
 class Times(msgspec.Struct, kw_only=True):
-    """Seconds of each call; ``echo`` those of an empty one after it; what was refused, and why."""
+    """Seconds of each call, and of an empty ``echo`` call after it; what was refused, and why."""
 
     taken: list[float] = []
     echo: list[float] = []

@@ -238,14 +238,14 @@ def ways() -> dict[str, Way]:
     return asyncio.run(run())
 
 
-def listed(walk: str) -> tuple[list[str], list[str]]:
-    """What the page says of one walk: its numbered items, and what is asked on the way."""
-    text = PAGE.read_text().partition(f"\n## Walk: {walk}\n")[2].partition("\n## ")[0]
+def listed(heading: str) -> tuple[list[str], list[str]]:
+    """What the page says below a heading: its numbered items, and what is asked on the way."""
+    text = re.split(r"\n#+ ", PAGE.read_text().partition(f"\n{heading}\n")[2])[0]
     numbered = re.findall(r"^\d+\. `([^`]+)`", text, re.MULTILINE)
     return numbered, re.findall(r"^- `([^`]+)`", text, re.MULTILINE)
 
 
-WALKS = {"filter": "a pod is filtered", "bind": "a pod is bound"}
+WALKS = {"filter": "## Walk: a pod, from filter to bind", "bind": "### The bind"}
 each_walk = pytest.mark.parametrize("walk", WALKS)
 
 

@@ -14,12 +14,12 @@ STDIN = Path("-")
 
 
 def shown(path: Path) -> str:
-    """The file's name in messages."""
+    """The file's name for messages."""
     return "<stdin>" if path == STDIN else str(path)
 
 
 def check_one_stdin(paths: Iterable[Path | None]) -> None:
-    """Standard input can be read once.
+    """Refuse to read standard input twice.
 
     Raises:
         ConfigError: two of the paths are ``-``.
@@ -29,7 +29,7 @@ def check_one_stdin(paths: Iterable[Path | None]) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The whole file; ``-`` is standard input.
+    """The text of the whole file; ``-`` is standard input.
 
     Raises:
         ConfigError: it cannot be opened, or is not UTF-8.
@@ -58,7 +58,7 @@ def read_device_config(path: Path) -> dict[str, Any]:
     """The device configuration: one YAML mapping of sections.
 
     Raises:
-        ConfigError: the file cannot be read, or is no such mapping.
+        ConfigError: the file cannot be read, or is no YAML mapping.
     """
     documents = read_documents(shown(path), read_text(path))
     match [document.value for document in documents]:

@@ -1,6 +1,6 @@
 """Where the process begins and ends: streams, Ctrl-C, and the last resort for a bug of ours.
 
-Little is imported here, so that what can be interrupted or fail is under guard.
+This module imports little, so that whatever is slow or may fail runs under its guard.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def print_simulation(console: Console, simulation: Simulation) -> None:
 
 
 _WIDEST = 70
-"""What is easily read, where the lines may be as long as they like."""
+"""The widest that is easily read, for output whose lines may be of any length."""
 
 
 def print_plugins(console: Console, vendors: Vendors) -> None:

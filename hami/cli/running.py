@@ -1,4 +1,4 @@
-"""A service in the foreground: it runs until a signal, and ends in order."""
+"""Runs a service in the foreground until a signal, and lets it finish."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
+    """Run a service; the first SIGTERM or SIGINT cancels it, the second ends the process at once.
 
     Raises:
-        HamiError: something must be changed, also where it came out of a task group.
+        HamiError: something must be changed; taken out of a task group too.
     """
     # One that comes before the loop can take it waits: a loop left half made tells of itself.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -33,7 +33,7 @@ def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
-    """The first error that somebody can mend, where there is nothing else in the group."""
+    """The first error that a person can mend, if the group has no other errors."""
     ours, others = group.split(HamiError)
     if ours is None or others is not None:
         return None

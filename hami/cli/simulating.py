@@ -23,7 +23,7 @@ from hami.simulate.simulation import Settings, simulate
 def simulated(
     files: Sequence[Path], policy: str | None, device_config: Path | None, profiles: Path | None
 ) -> Simulation:
-    """Read, simulate, and say what was not understood.
+    """Read the files, simulate, and warn of what was not understood.
 
     Raises:
         HamiError: a file, the policy or a plugin cannot be used.
@@ -40,5 +40,5 @@ def simulated(
 
 
 def show(result: Simulation) -> None:
-    """For people."""
+    """Show the result to people."""
     print_simulation(output_console(), result)

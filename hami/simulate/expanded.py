@@ -1,4 +1,4 @@
-"""The pods of the files: those that are written, and those that workloads would run now."""
+"""The pods of the files: those that are written there, and those that workloads would run now."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _MAKERS: Mapping[str, str] = MappingProxyType(
         "jobset.sigs.k8s.io/jobset-name": "JobSet",
     }
 )
-"""Labels of pods that name what made them, where owners between the two may be missing."""
+"""Labels of pods that name what made them, for pods whose owners are not in the files."""
 _NOW = datetime.max.replace(tzinfo=UTC)
-"""A pod without a creation time is created now: after all that have one."""
+"""A pod without a creation time counts as created now, after all that have one."""
 _EVERYWHERE = tuple(
     Toleration(key=f"node.kubernetes.io/{condition}", operator="Exists", effect=effect)
     for condition, effect in (
@@ -71,9 +71,7 @@ _EVERYWHERE = tuple(
     )
 )
 """What the DaemonSet controller lets its pods tolerate.
-
-https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations
-"""
+https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations"""
 
 Objects = Mapping[tuple[str, str, str], FileObject]
 
@@ -83,7 +81,7 @@ def pods_of(
 ) -> list[tuple[Pod, FileObject]]:
     """The pods, each with the object that gives it, in scheduling order.
 
-    ``warnings`` is told of what is left out.
+    ``warnings`` receives a sentence for each thing left out.
 
     Raises:
         ConfigError: names file, object, field and value, and what to write instead.
@@ -113,7 +111,7 @@ def pods_of(
 
 
 def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
-    """The objects that other objects of the files name as what made them."""
+    """The objects of the files that other objects name as their makers."""
     made: set[tuple[str, str, str]] = set()
     for one in objects.values():
         for owner in one.metadata.owner_references or ():
@@ -177,7 +175,7 @@ def _made(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterat
 
 
 def _on_each_node(one: FileObject, part: Part, nodes: Sequence[Node]) -> Iterator[Pod]:
-    """A DaemonSet's pods, each for the node that its controller made it for.
+    """A DaemonSet's pods, each pinned to its node as the controller does it.
 
     https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#how-daemon-pods-are-scheduled
     """
@@ -191,14 +189,14 @@ def _on_each_node(one: FileObject, part: Part, nodes: Sequence[Node]) -> Iterato
 
 
 def _pinned(spec: PodSpec, node: str) -> PodSpec:
-    """The node affinity of the specification was obeyed: its place takes the node's name."""
+    """The specification with the node's name in place of its node affinity, which was obeyed."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return msgspec.structs.replace(spec, affinity={"nodeAffinity": required})
 
 
 def _gated(one: FileObject, path: Path, warnings: list[str]) -> bool:
-    """No scheduler looks at a pod that something holds back."""
+    """Whether the pod has a scheduling gate, so that no scheduler looks at it."""
     if gates := read_life(one.document, one.title, *path).gates:
         named = ", ".join(gates)
         warnings.append(

@@ -18,7 +18,7 @@ def _figures(machine: Machine, slice_: Slice | None, batches: int) -> dict[str, 
 
 
 def check(machine: Machine, memory: int, *, rounds: int, batches: int) -> Iterator[Result]:
-    """Under a compute limit the kernels ask for far less than their share."""
+    """Time launches; under a compute limit the kernels use far less than their share."""
     kinds = {
         "without the library": None,
         "memory limit": machine.slice(memory),

@@ -1,4 +1,4 @@
-/* Processes that race for one limit and are killed. links: src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
+/* Processes that race for one limit and are killed. links: lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* Charging, giving back, and what the monitor saw. links: src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
+/* Charging, giving back, and what the monitor saw. links: lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <pthread.h>
 #include <sys/wait.h>
 

@@ -1,4 +1,4 @@
-/* links: tests/model_card.c tests/model_tenant.c src/bucket.c src/estimate.c src/correction.c src/compute.c src/compute_streams.c src/compute_settle.c src/samples.c */
+/* links: tests/model_card.c tests/model_tenant.c lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c lib/compute/samples.c */
 /* Does the compute share hold? The library's own code for estimates, horizon, bucket, correction
  * and measurements, in several processes at once, on a card in virtual time: hours of it in
  * seconds, and the same each time. The truth is the card's count of who had it for how long.

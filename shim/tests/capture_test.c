@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/capture.c" /* for its lock */
+#include "../lib/program/capture.c" /* for its lock */
 
 #include "expect.h"
 

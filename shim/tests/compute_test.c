@@ -1,10 +1,10 @@
-/* links: src/bucket.c src/estimate.c src/correction.c src/compute.c src/compute_streams.c src/compute_settle.c */
+/* links: lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c */
 /* The parts of the compute share one by one; bucket_model_test.c has them all at work. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute.h"
+#include "compute/compute.h"
 #include "expect.h"
 
 #define US HAMI_MICROSECOND

@@ -1,10 +1,10 @@
-/* Which ordinal is which row. links: src/devices.c src/env.c src/log.c */
+/* Which ordinal is which row. links: lib/slice/devices.c lib/slice/env.c lib/base/log.c */
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/devices.h"
-#include "../src/real.h"
-#include "../src/slice.h"
+#include "../lib/slice/devices.h"
+#include "../lib/driver/real.h"
+#include "../lib/slice/slice.h"
 #include "expect.h"
 
 #define GPU(digit) "GPU-" digit "0000000-0000-4000-8000-00000000000" digit

@@ -1,8 +1,8 @@
-/* What the environment may say, and how it is understood. links: src/env.c */
+/* What the environment may say, and how it is understood. links: lib/slice/env.c */
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/env.h"
+#include "../lib/slice/env.h"
 #include "expect.h"
 
 #define KIB (UINT64_C(1) << 10)

@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "account.h"
-#include "async.h"
-#include "context.h"
+#include "memory/account.h"
+#include "hooks/allocations/async.h"
+#include "hooks/contexts/context.h"
 #include "expect.h"
-#include "graphs.h"
-#include "launch.h"
-#include "real.h"
-#include "slice.h"
+#include "memory/graphs.h"
+#include "hooks/work/launch.h"
+#include "driver/real.h"
+#include "slice/slice.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define FAKE_DEVICES 2

@@ -11,10 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "account.h"
+#include "memory/account.h"
 #include "expect.h"
-#include "log.h"
-#include "slice.h"
+#include "base/log.h"
+#include "slice/slice.h"
 
 #define MIB (UINT64_C(1) << 20)
 

@@ -1,4 +1,4 @@
-/* What is taken for a page or a region, and how a region is made. links: src/files.c src/log.c */
+/* What is taken for a page or a region, and how a region is made. links: lib/slice/files.c lib/base/log.c */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/files.h"
+#include "../lib/slice/files.h"
 #include "expect.h"
 #include "sample.h"
 

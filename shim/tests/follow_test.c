@@ -1,11 +1,11 @@
-/* Limits that change under a process, and a monitor's heartbeat. links: src/follow.c src/log.c */
+/* Limits that change under a process, and a monitor's heartbeat. links: lib/slice/follow.c lib/base/log.c */
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "../src/follow.h"
-#include "../src/slice.h"
+#include "../lib/slice/follow.h"
+#include "../lib/slice/slice.h"
 #include "expect.h"
 #include "sample.h"
 

@@ -1,7 +1,7 @@
 /* A fuzzer that needs no engine: mutates its seeds from a fixed start, so that a failure is found
  * again. With -DHAMI_LIBFUZZER there is no main, and libFuzzer drives LLVMFuzzerTestOneInput:
  * clang -fsanitize=fuzzer,address -DHAMI_LIBFUZZER -D_GNU_SOURCE -Iinclude -Isrc tests/fuzz_env.c \
- *     src/env.c */
+ *     lib/slice/env.c */
 #ifndef HAMI_TESTS_FUZZ_H
 #define HAMI_TESTS_FUZZ_H
 

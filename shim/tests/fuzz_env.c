@@ -1,5 +1,5 @@
-/* Any text in the environment is read as what it says or refused. links: src/env.c */
-#include "../src/env.h"
+/* Any text in the environment is read as what it says or refused. links: lib/slice/env.c */
+#include "../lib/slice/env.h"
 #include "fuzz.h"
 
 /* What a size means, worked out in another way: by 128 bits. */

@@ -1,7 +1,7 @@
-/* Any bytes in the place of a limits page are taken as limits in range or refused. links: src/devices.c src/env.c src/log.c */
-#include "../src/devices.h"
-#include "../src/real.h"
-#include "../src/slice.h"
+/* Any bytes in the place of a limits page are taken as limits in range or refused. links: lib/slice/devices.c lib/slice/env.c lib/base/log.c */
+#include "../lib/slice/devices.h"
+#include "../lib/driver/real.h"
+#include "../lib/slice/slice.h"
 #include "fuzz.h"
 #include "sample.h"
 

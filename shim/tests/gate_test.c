@@ -1,4 +1,4 @@
-/* links: src/gate.c src/capture.c src/launch.c src/launch_old.c src/streams.c src/samples.c src/bucket.c src/estimate.c src/correction.c src/compute.c src/compute_streams.c src/compute_settle.c src/clock.c */
+/* links: lib/compute/gate.c lib/program/capture.c lib/hooks/work/launch.c lib/hooks/work/launch_old.c lib/hooks/work/streams.c lib/compute/samples.c lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c lib/base/clock.c */
 /* Launches on their way to the driver: what is asked of it around them, and when they wait. */
 #include <errno.h>
 #include <pthread.h>
@@ -7,14 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "account.h"
-#include "clock.h"
+#include "memory/account.h"
+#include "base/clock.h"
 #include "expect.h"
-#include "gate.h"
-#include "graphs.h"
-#include "launch.h"
-#include "log.h"
-#include "real.h"
+#include "compute/gate.h"
+#include "memory/graphs.h"
+#include "hooks/work/launch.h"
+#include "base/log.h"
+#include "driver/real.h"
 
 #define MS HAMI_MILLISECOND
 #define FUNCTION ((CUfunction)0x1110)

@@ -1,5 +1,5 @@
-/* The ordered map of mappings, against an array. links: src/intervals.c */
-#include "intervals.h"
+/* The ordered map of mappings, against an array. links: lib/hooks/allocations/intervals.c */
+#include "hooks/allocations/intervals.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,12 +1,12 @@
-/* The map against a model that is too simple to be wrong. links: src/map.c */
+/* The map against a model that is too simple to be wrong. links: lib/memory/map.c */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "account.h"
+#include "memory/account.h"
 #include "expect.h"
-#include "map.h"
+#include "memory/map.h"
 
 struct hami_process hami_process[1];
 

@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "clock.h"
-#include "real.h"
+#include "base/clock.h"
+#include "driver/real.h"
 
 /* What calls of the driver cost the launching thread, as on a real machine. */
 #define LAUNCH_COST (2 * US)

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "compute.h"
+#include "compute/compute.h"
 #include "model_card.h"
-#include "samples.h"
+#include "compute/samples.h"
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)

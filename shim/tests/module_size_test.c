@@ -1,5 +1,5 @@
-/* What images say of their size. links: src/module_size.c src/module_text.c src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c */
-#include "module_size.h"
+/* What images say of their size. links: lib/code/module_size.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
+#include "code/module_size.h"
 
 #include <elf.h>
 #include <stdio.h>

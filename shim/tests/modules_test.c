@@ -1,4 +1,4 @@
-/* Unloading code. links: src/modules.c src/module_size.c src/module_text.c src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c src/settle.c src/late.c src/pools.c src/pool_table.c src/graphs.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Unloading code. links: lib/hooks/contexts/modules.c lib/code/module_size.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c lib/memory/reclaim.c lib/memory/late.c lib/memory/pools.c lib/memory/pool_table.c lib/memory/graphs.c lib/memory/graph_need.c lib/memory/physical.c lib/memory/imports.c lib/memory/exports.c lib/hooks/allocations/vmm.c lib/hooks/allocations/multicast.c lib/hooks/allocations/tiles.c lib/hooks/allocations/intervals.c lib/base/slab.c lib/memory/map.c */
 #include "fake_driver.h"
 
 static CUresult unloading;

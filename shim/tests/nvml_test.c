@@ -1,11 +1,11 @@
-/* What NVML shows of a slice. links: src/nvml.c src/nvml_processes.c src/nvml_utilisation.c src/alive.c */
+/* What NVML shows of a slice. links: lib/nvml/memory.c lib/nvml/processes.c lib/nvml/utilisation.c lib/slice/alive.c */
 #include "fake_slice.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "alive.h"
-#include "real.h"
+#include "slice/alive.h"
+#include "driver/real.h"
 
 #define CARD ((nvmlDevice_t)0x10)
 #define OTHER_CARD ((nvmlDevice_t)0x20) /* NVML shows it, the slice has it not */

@@ -1,4 +1,4 @@
-/* Stream-ordered memory. links: src/async.c src/pools.c src/pool_table.c src/pool_hooks.c src/settle.c src/late.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/physical.c src/imports.c src/exports.c src/vmm.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c */
+/* Stream-ordered memory. links: lib/hooks/allocations/async.c lib/memory/pools.c lib/memory/pool_table.c lib/hooks/allocations/pool_hooks.c lib/memory/reclaim.c lib/memory/late.c lib/memory/graphs.c lib/hooks/work/graph_instantiate.c lib/memory/graph_need.c lib/memory/physical.c lib/memory/imports.c lib/memory/exports.c lib/hooks/allocations/vmm.c lib/hooks/allocations/multicast.c lib/hooks/allocations/tiles.c lib/hooks/allocations/intervals.c lib/base/slab.c lib/memory/map.c */
 #include "fake_driver.h"
 
 #define SLOW ((CUstream)0x5109) /* frees in it are pending until the device is waited for */

@@ -1,4 +1,4 @@
-/* Requests that the driver granted and that then cannot be kept. links: src/request.c src/linear.c src/arrays.c src/array_size.c src/modules.c src/module_size.c src/module_text.c src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
+/* Requests that the driver granted and that then cannot be kept. links: lib/memory/request.c lib/hooks/allocations/linear.c lib/hooks/allocations/arrays.c lib/hooks/allocations/array_size.c lib/hooks/contexts/modules.c lib/code/module_size.c lib/code/module_text.c lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <stdbool.h>
 #include <sys/mman.h>
 
@@ -10,16 +10,16 @@ static void *mmap_if_possible(void *at, size_t bytes, int access, int kind, int 
 }
 
 #define mmap mmap_if_possible
-#include "../src/map.c" /* for a map that may find no memory */
+#include "../lib/memory/map.c" /* for a map that may find no memory */
 #undef mmap
 
-#include "async.h"
-#include "context.h"
+#include "hooks/allocations/async.h"
+#include "hooks/contexts/context.h"
 #include "fake_slice.h"
-#include "graphs.h"
-#include "launch.h"
-#include "real.h"
-#include "tiles.h"
+#include "memory/graphs.h"
+#include "hooks/work/launch.h"
+#include "driver/real.h"
+#include "hooks/allocations/tiles.h"
 
 /* ---- What the rest of the library would do ---- */
 

@@ -1,4 +1,4 @@
-/* links: sim/daemon/schedule.c sim/daemon/unit.c sim/daemon/rings.c */
+/* links: simgpu/daemon/schedule.c simgpu/daemon/unit.c simgpu/daemon/rings.c */
 /* The simulated clock by itself. Random work is played again and again: looked at often, seldom and
  * once, which must change nothing; and by a plain reference that goes through time microsecond by
  * microsecond, which must agree to the nanosecond. schedule_test FROM TO plays those seeds. */

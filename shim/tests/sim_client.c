@@ -1,4 +1,4 @@
-/* links: sim/client.c sim/queue.c sim/cuda_ledger.c sim/cuda_visible.c */
+/* links: simgpu/client.c simgpu/queue.c simgpu/cuda_ledger.c simgpu/cuda_visible.c */
 /* sim_client: the client half of the simulator by itself, driven by lines on its standard input, so
  * that tests can say exactly what which process does when. One line of answer each: "0" and
  * results, or the number of the error. */

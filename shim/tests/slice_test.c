@@ -1,4 +1,4 @@
-/* How a process comes to its slice. links: src/slice.c src/follow.c src/files.c src/devices.c src/env.c src/log.c */
+/* How a process comes to its slice. links: lib/slice/slice.c lib/slice/follow.c lib/slice/files.c lib/slice/devices.c lib/slice/env.c lib/base/log.c */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../src/account.h"
-#include "../src/async.h"
-#include "../src/launch.h"
-#include "../src/map.h"
-#include "../src/real.h"
-#include "../src/slice.h"
+#include "../lib/memory/account.h"
+#include "../lib/hooks/allocations/async.h"
+#include "../lib/hooks/work/launch.h"
+#include "../lib/memory/map.h"
+#include "../lib/driver/real.h"
+#include "../lib/slice/slice.h"
 #include "expect.h"
 #include "sample.h"
 

@@ -1,11 +1,11 @@
-/* Who gets a slot, and when it is free again. links: src/account.c src/witness.c src/blocks.c src/observed.c src/slots.c src/slot_words.c src/alive.c */
+/* Who gets a slot, and when it is free again. links: lib/memory/account.c lib/memory/witness.c lib/memory/blocks.c lib/memory/observed.c lib/slice/slots.c lib/slice/slot_words.c lib/slice/alive.c */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 
-#include "alive.h"
+#include "slice/alive.h"
 #include "fake_slice.h"
 
 void hami_context_reset(void)

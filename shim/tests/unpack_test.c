@@ -1,5 +1,5 @@
-/* Packed images. links: src/unpack_lz4.c src/unpack_zstd.c src/unpack_bits.c */
-#include "unpack.h"
+/* Packed images. links: lib/code/unpack_lz4.c lib/code/unpack_zstd.c lib/code/unpack_bits.c */
+#include "code/unpack.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Physical allocations. links: src/vmm.c src/physical.c src/imports.c src/exports.c src/multicast.c src/tiles.c src/intervals.c src/slab.c src/map.c src/pools.c src/pool_table.c src/settle.c src/late.c src/graphs.c src/graph_instantiate.c src/graph_need.c src/arrays.c src/array_size.c src/request.c */
+/* Physical allocations. links: lib/hooks/allocations/vmm.c lib/memory/physical.c lib/memory/imports.c lib/memory/exports.c lib/hooks/allocations/multicast.c lib/hooks/allocations/tiles.c lib/hooks/allocations/intervals.c lib/base/slab.c lib/memory/map.c lib/memory/pools.c lib/memory/pool_table.c lib/memory/reclaim.c lib/memory/late.c lib/memory/graphs.c lib/hooks/work/graph_instantiate.c lib/memory/graph_need.c lib/hooks/allocations/arrays.c lib/hooks/allocations/array_size.c lib/memory/request.c */
 #include "fake_vmm.h"
 
 static bool charged_is_given(void)

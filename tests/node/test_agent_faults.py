@@ -7,6 +7,8 @@ import json
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+from hami_lab.api import Fault
+from hami_lab.live import LIVE_PODS
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.client import KubeClient
@@ -16,8 +18,6 @@ from hami.node.kubelet.checkpoint import CHECKPOINT
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.tokens import Token
 from hami.node.settings.source import AgentSource
-from hami.sim.api import Fault
-from hami.sim.live import LIVE_PODS
 from hami.wire import keys
 
 from .test_agent import all_started, events, nothing_left, refusal

@@ -12,8 +12,8 @@ from hami.domain.objects import Metadata, Node, NodeStatus
 from hami.kube.errors import ApiError
 from hami.node.kubelet import displacement as displaced
 from hami.node.kubelet.displacement import Displacement
+from lab.tests.fake_plugin import FakePlugin
 
-from ..sim.fake_plugin import FakePlugin
 from .parts import Events, until
 from .test_agent import events
 from .world import RESOURCE, Wish, World

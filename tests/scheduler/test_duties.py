@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hami_lab.api import ApiServer
 
 from hami.kube.client import KubeClient
 from hami.kube.informer import Informer
@@ -29,7 +30,6 @@ from hami.scheduler.publish.key_secret import KeySecret
 from hami.scheduler.publish.quota_status import QuotaStatus
 from hami.scheduler.publish.roles import RoleLabel
 from hami.signing import Signer, SigningKeys
-from hami.sim.api import ApiServer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import Requesting, decode_handshake
 

@@ -1,4 +1,4 @@
-"""One scrape: what is shown is gathered on the loop in short turns, the text made in a thread."""
+"""One scrape: the state is read on the loop in short turns, the text is made in a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hami.scheduler.metrics import Levels, Metrics
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 REST = 2.0
-"""How long a scrape rests after each piece, in times of how long that took."""
+"""How long a scrape rests after each piece, as a multiple of the time that the piece took."""
 
 
 async def take_snapshot(state: ClusterState, unbacked: Mapping[str, int] = NOTHING) -> Snapshot:

@@ -1,6 +1,6 @@
 """The signing keys' home in the cluster: a Secret that all replicas share.
 
-What keys are and do is :mod:`hami.signing`'s business.
+Not here: what keys are and do (:mod:`hami.signing`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SecretClient(Protocol):
 
 
 class KeySecret:
-    """The Secret that all replicas share; whoever finds it missing or empty fills it."""
+    """The Secret that all replicas share; a replica that finds it missing or empty fills it."""
 
     every = 10.0
 
@@ -48,7 +48,7 @@ class KeySecret:
         return f"Secret {self._namespace}/{self._name}"
 
     async def read(self) -> bytes:
-        """The keys, made by whichever replica comes first.
+        """Read the keys; the first replica makes them.
 
         Raises:
             ConfigError: forbidden, or the Secret's content is no base64.

@@ -1,6 +1,7 @@
 """The node register in HAMi's text form: ``id,count,devmem,devcore,type,numa,health,index,mode:``.
 
-DCU, Iluvatar, Vastai and Biren nodes carry it. The form of seven fields lacks index and mode.
+DCU, Iluvatar, Vastai and Biren nodes carry this form. The form of seven fields lacks index and
+mode.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _device(segment: str, where: str, annotation: str, vendor: VendorKey) -> Dev
 
 
 def encode_register_csv(devices: Sequence[Device]) -> str:
-    """All nine fields of every device; ``:`` for none. Vendor and extras are not in this form.
+    """All nine fields of every device; ``:`` for no device. The vendor and extras are not written.
 
     Raises:
         ValueError: a device that could not be read back; names the device and the field.

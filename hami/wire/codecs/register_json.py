@@ -1,6 +1,6 @@
 """The node register in HAMi's JSON form, read and written as Go's encoding/json does it.
 
-NVIDIA (since HAMi 2.8), XPU, AMD and Ascend nodes carry it. Vendors add keys of their own.
+NVIDIA (since HAMi 2.8), XPU, AMD and Ascend nodes carry this form. Vendors add keys of their own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True):
-    """A device as HAMi writes nearly all: its own keys in its own spelling, of the right kind."""
+    """A device as HAMi nearly always writes it: its keys in its spelling, all of the right type."""
 
     id: str = ""
     index: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] = 0
@@ -105,7 +105,7 @@ def _plain_device(
 def _decode_any(
     text: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
 ) -> tuple[Device, ...] | Malformed:
-    """Whatever Go would take, or what is wrong with it."""
+    """Whatever Go's parser would accept, or what is wrong with it."""
     try:
         items = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -185,7 +185,7 @@ def _device(
 
 
 def _shown(value: Any) -> str:
-    """A JSON value for a message; what is nested may be too deep to print."""
+    """A JSON value for a message; a nested value may be too deep to print."""
     match value:
         case dict():
             return "{…}"
@@ -198,13 +198,13 @@ def _shown(value: Any) -> str:
 def encode_register_json(
     devices: Sequence[Device], *, write_extra: WriteExtra | None = None
 ) -> str:
-    """Compact JSON in HAMi's order of keys, zero, empty and false values left out.
+    """Compact JSON with the keys in HAMi's order; zero, empty and false values are left out.
 
-    ``write_extra`` gives a device's further keys, written between ``mode`` and ``health`` as they
-    are. The vendor is not in this form.
+    ``write_extra`` gives a device's further keys, written unchanged between ``mode`` and
+    ``health``. The vendor is not in this form.
 
     Raises:
-        ValueError: a device that could not be read back, or an extra under a key of the core's;
+        ValueError: a device that could not be read back, or an extra under one of the core's keys;
             names the device and the field.
     """
     require_registrable(devices)

@@ -82,7 +82,7 @@ def test_the_spellings_tried_are_all_that_the_memory_half_exports(built):
     exported = [
         name
         for area in ("memory", "async", "pool", "vmm", "array", "ipc", "external", "info")
-        for file in (SHIM / "sim").glob(f"cuda_{area}*.c")
+        for file in (SHIM / "simgpu").glob(f"cuda_{area}*.c")
         for name in re.findall(r"^SIM_EXPORT CUresult (\w+)\(", file.read_text(), re.MULTILINE)
     ]
     assert sorted(tried) == sorted(exported)
