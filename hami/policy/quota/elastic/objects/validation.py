@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
-from hami.policy.quota.elastic.arrangement import circle_of
 from hami.policy.quota.elastic.model import Amounts, Leaf, TreeNode
-from hami.policy.quota.elastic.objects import namespaces_of, read_leaf, read_tree
+from hami.policy.quota.elastic.objects.arrangement import circle_of
+from hami.policy.quota.elastic.objects.reading import namespaces_of, read_leaf, read_tree
 from hami.policy.quota.elastic.units import Units
 
 QuotaObject = ElasticQuota | CompositeElasticQuota | QuotaTree

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
-from hami.policy.quota.elastic.fair import filled_shares, floor_shares
+from hami.policy.quota.elastic.book.fair import filled_shares, floor_shares
+from hami.policy.quota.elastic.book.tree import QuotaNode, Tree, lent
 from hami.policy.quota.elastic.model import Amounts, LeafKey
-from hami.policy.quota.elastic.tree import QuotaNode, Tree, lent
 
 FairShare = Literal["floor", "hamilton", "waterfill"]
 

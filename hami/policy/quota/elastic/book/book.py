@@ -13,9 +13,12 @@ from fractions import Fraction
 from typing import Literal
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic import sharing
-from hami.policy.quota.elastic.accounts import Accounts, QuotaAccount
-from hami.policy.quota.elastic.arrangement import ElasticProblem
+from hami.policy.quota.elastic.book import sharing
+from hami.policy.quota.elastic.book.accounts import Accounts, QuotaAccount
+from hami.policy.quota.elastic.book.room import room
+from hami.policy.quota.elastic.book.rules import Rules
+from hami.policy.quota.elastic.book.tree import QuotaNode
+from hami.policy.quota.elastic.book.trial import Trial
 from hami.policy.quota.elastic.model import (
     Amounts,
     Claim,
@@ -26,10 +29,7 @@ from hami.policy.quota.elastic.model import (
     Options,
     TreeNode,
 )
-from hami.policy.quota.elastic.room import room
-from hami.policy.quota.elastic.rules import Rules
-from hami.policy.quota.elastic.tree import QuotaNode
-from hami.policy.quota.elastic.trial import Trial
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
 from hami.policy.quota.elastic.units import Units
 
 CAPACITY_LABEL = "nos.nebuly.com/capacity"
@@ -70,6 +70,10 @@ class ElasticBook:
         self._rules = self._rules_now()
         self._leaves: Sequence[Leaf] = []
         self._waiting: dict[PodUid, Claim] = {}
+        self.waiting: Mapping[PodUid, Claim] = self._waiting
+        """The pods that want in, and what each asks."""
+        self.all_members: Mapping[PodUid, Member] = self._accounts.members
+        """Every pod that is charged, whatever quota counts it or none."""
         self._fresh: dict[LeafKey, set[PodUid]] = {}
         self._asked = 0
         self._over: dict[str, tuple[object, Mapping[LeafKey, int]]] = {}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from hami.domain.units import PodUid
+from hami.policy.quota.elastic.book.order import sort_key
 from hami.policy.quota.elastic.model import Member
-from hami.policy.quota.elastic.order import sort_key
 
 Debt = tuple[float, int]
 """How much a quota borrows: for its ``min``, and as a number."""

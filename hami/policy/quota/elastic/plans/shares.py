@@ -24,10 +24,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
+from hami.policy.quota.elastic.book.tree import QuotaNode, lent
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Member
-from hami.policy.quota.elastic.plan_rights import Asking, Kind, amount, below_min
-from hami.policy.quota.elastic.tree import QuotaNode, lent
-from hami.policy.quota.elastic.victims import Debt, Source, least_important_first, newest_first
+from hami.policy.quota.elastic.plans.rights import Asking, Kind, amount, below_min
+from hami.policy.quota.elastic.plans.victims import (
+    Debt,
+    Source,
+    least_important_first,
+    newest_first,
+)
 
 
 class _Foreign(ABC):

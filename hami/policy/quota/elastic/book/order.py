@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from hami.domain.units import PodUid
+from hami.policy.quota.elastic.book.ranks import Ranks, place_of
 from hami.policy.quota.elastic.model import Amounts, Member
-from hami.policy.quota.elastic.ranks import Ranks, place_of
 
 SortKey = tuple[bool, str, int, tuple[tuple[str, int], ...], str, str, str]
 

@@ -16,7 +16,7 @@ from hami.policy.usage import asked_at_least
 from hami.scheduler.bookings.state import ClusterState
 
 
-class StateGround:
+class ClusterGround:
     """Within ``with``, for one plan: pods on their way out that nobody waits for count as gone.
 
     So nobody is evicted for room that is about to be free.
@@ -28,7 +28,7 @@ class StateGround:
         self._candidates = candidates
         self._open: Sequence[str] | None = None
         self._short: bool | None = None
-        self._leaving = state.leaving.difference(state.holds.spoken_for)
+        self._leaving = state.bound.leaving.difference(state.holds.spoken_for)
         self._leaving_by_node: dict[str, set[PodUid]] = {}
         self._leaving_here: set[PodUid] = set()
         """Of the claimant's namespace: those that its ResourceQuotas count."""
@@ -38,9 +38,8 @@ class StateGround:
                 self._leaving_here.add(pod.uid)
 
     def __enter__(self) -> Self:
-        self._trial = self._state.ledger.elastic.trial().__enter__()
-        for uid in self._leaving:
-            self._trial.drop(uid)
+        self._trial = self._state.bookings.without(self._leaving)
+        self._trial.__enter__()
         return self
 
     def __exit__(

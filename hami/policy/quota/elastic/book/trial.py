@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.accounts import Accounts
+from hami.policy.quota.elastic.book.accounts import Accounts
 from hami.policy.quota.elastic.model import Member
 
 

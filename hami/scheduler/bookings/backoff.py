@@ -30,35 +30,34 @@ class _Rest:
     times: int
 
 
-class Rests:
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._rests: dict[Who, _Rest] = {}
+class PodBackoff(dict[Who, _Rest]):
+    """Whom others come before, and for how long. Empty where nobody had to rest lately."""
 
-    def __bool__(self) -> bool:
-        """Somebody rests, or did so not long ago."""
-        return bool(self._rests)
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
 
     def begin(self, who: Who) -> None:
-        rest = self._rests.setdefault(who, _Rest(0.0, 0))
+        rest = self.setdefault(who, _Rest(0.0, 0))
         rest.until = self._clock() + min(FIRST * 2.0 ** min(rest.times, 16), LONGEST)
         rest.times += 1
 
     def pause(self, who: Who) -> None:
         """Others still come first; all its pods need not be told so one by one."""
-        self._rests[who].until = self._clock() + PAUSE
+        self[who].until = self._clock() + PAUSE
 
     def left(self, who: Who) -> float:
         """Seconds; 0 for whoever does not rest."""
-        rest = self._rests.get(who)
+        rest = self.get(who)
         return max(0.0, rest.until - self._clock()) if rest is not None else 0.0
 
     def times(self, who: Who) -> int:
         """How often it had to leave devices to others, as far as that is remembered."""
-        rest = self._rests.get(who)
+        rest = self.get(who)
         return rest.times if rest is not None else 0
 
     def forget(self, age: float) -> None:
         """Those whose rest was over so many seconds ago, and the longest rest on top of it."""
         oldest = self._clock() - age - LONGEST
-        self._rests = {who: rest for who, rest in self._rests.items() if rest.until > oldest}
+        for who in [who for who, rest in self.items() if rest.until <= oldest]:
+            del self[who]

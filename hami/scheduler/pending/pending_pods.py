@@ -1,26 +1,36 @@
 """Pods that wait for devices, and where capacity has come free since each was last refused.
 
-kube-scheduler does not know that our state changed: a pod that we refused waits until something
+kube-scheduler does not know that our books changed: a pod that we refused waits until something
 touches it. What is kept here says which pods to touch, and no more than once per change.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.ports import VendorRegistry
+from hami.scheduler.events import (
+    PodPlaced,
+    PodUnplaced,
+    QuotaRulesChanged,
+    RoomInElasticQuotas,
+    RoomInQuota,
+    RoomOnNode,
+)
 from hami.scheduler.pending.answers import Explained, explained
-from hami.scheduler.pending.kinds import (
+from hami.scheduler.pending.equivalence import (
     EquivalenceClass,
     KindKeys,
     PendingPod,
-    Urgency,
+    asks_for,
     may_come,
+    resource_names,
     urgency_of,
 )
 from hami.scheduler.pending.node_sets import ANYWHERE, Changes, NodeSets
@@ -41,19 +51,77 @@ class Refusal:
     text: str = ""
 
 
-class WaitingPods:
-    """The waiting pods, and the changes of capacity they have not been tried with."""
+Heard = RoomOnNode | RoomInQuota | RoomInElasticQuotas | QuotaRulesChanged | PodUnplaced | PodPlaced
+"""The events that concern who waits."""
 
-    def __init__(self, vendors: VendorRegistry) -> None:
+
+class PendingPods:
+    """The pending pods, and the changes of capacity they have not been tried with.
+
+    ``freed`` is set when a pending pod may be placed that could not be before; ``claims`` when one
+    was refused or the rules of quota are others, so that room may be made for somebody.
+    """
+
+    def __init__(self, vendors: VendorRegistry, scheduler_name: Callable[[], str] = str) -> None:
+        """``scheduler_name``: of the kube-scheduler that asks us; empty for any."""
         self._pods: dict[PodUid, PendingPod] = {}
         self._kinds: dict[bytes, EquivalenceClass] = {}
-        self._keys = KindKeys(vendors)
+        self._called: dict[PodUid, Pod] = {}
+        self._scheduler_name = scheduler_name
         self._change = 0
         self.frees = 0
         """Counts what has come free alone, and not that somebody is to be tried anew."""
-        self.called: dict[PodUid, Pod] = {}
-        """Pods that wait no more, which kube-scheduler must be made to ask for all the same."""
+        self.following = True
+        """Another replica answers, so nobody here knows which pods were refused."""
+        self.freed = asyncio.Event()
+        self.claims = asyncio.Event()
+        self._read(vendors)
         self._begin_numbering()
+
+    def use(self, vendors: VendorRegistry) -> None:
+        """Other vendors: nobody is pending until told anew."""
+        self._pods.clear()
+        self._kinds.clear()
+        self._called.clear()
+        self._read(vendors)
+        self._begin_numbering()
+
+    def _read(self, vendors: VendorRegistry) -> None:
+        self._keys = KindKeys(vendors)
+        self._resources = resource_names(vendors)
+
+    def hear(self, event: Heard) -> None:
+        match event:
+            case RoomOnNode(node):
+                self.freed_on(node)
+            case RoomInQuota(namespace):
+                self.freed_in(namespace)
+            case RoomInElasticQuotas(namespaces):
+                for namespace in {kind.namespace for kind in self._kinds.values()}:
+                    if namespace in namespaces:
+                        self.freed_in(namespace)
+            case QuotaRulesChanged():
+                self.claims.set()  # For whom nobody goes, others may go now.
+            case PodUnplaced(pod, known_before):
+                if self.is_ours(pod) and self.asks(pod):
+                    self.arrived(pod, known_before=known_before or self.following)
+            case PodPlaced(uid):
+                self.left(uid)
+            case never:
+                assert_never(never)
+
+    @property
+    def scheduler_name(self) -> str:
+        """Of the kube-scheduler that asks us; empty for any."""
+        return self._scheduler_name()
+
+    def is_ours(self, pod: Pod) -> bool:
+        """It waits for a kube-scheduler that asks us."""
+        return self._scheduler_name() in ("", pod.spec.scheduler_name)
+
+    def asks(self, pod: Pod) -> bool:
+        """Some container names a resource of a vendor."""
+        return asks_for(pod, self._resources)
 
     def _begin_numbering(self) -> None:
         self._sets = NodeSets()
@@ -104,6 +172,7 @@ class WaitingPods:
         woken = waiting.woken_at is not None and not may_come(pod)
         if woken:
             self._rests(waiting)
+            self.freed.set()  # What it was woken for may do for the next one.
         self._sort_in(waiting)
         return woken
 
@@ -119,6 +188,8 @@ class WaitingPods:
         waiting.woken_at = None
         if not self._pods:
             self._begin_numbering()
+        if woken:
+            self.freed.set()  # Now the next one may be.
         return woken
 
     def refused(self, pod: Pod, offered: Sequence[str], refusal: Refusal) -> bool:
@@ -141,6 +212,9 @@ class WaitingPods:
         if waiting.kind is not None:
             waiting.kind.offered |= waiting.offered
             waiting.kind.absent = False
+        self.claims.set()
+        if woken:
+            self.freed.set()  # What it was woken for may do for the next one.
         return woken
 
     def forget_offers(self) -> None:
@@ -183,6 +257,36 @@ class WaitingPods:
         kind.remove(waiting)
         if not kind.queue:
             del self._kinds[kind.key]
+
+    def look_again(self) -> None:
+        """Somebody may be woken, now or after a while, who could not be before."""
+        self.freed.set()
+
+    def begin_leading(self) -> None:
+        """From now on it is this replica that answers."""
+        self.following = False
+        self.forget_offers()
+        self.claims.set()
+
+    def end_leading(self) -> None:
+        self.following = True
+
+    # Who is called: made to ask, whatever there is room for.
+
+    def call(self, pod: Pod) -> None:
+        """It waits no more, and kube-scheduler must be made to ask for it all the same."""
+        self._called[pod.uid] = pod
+        self.freed.set()
+
+    def take_called(self) -> Sequence[Pod]:
+        """Those of :meth:`call`, each once."""
+        called = list(self._called.values())
+        self._called.clear()
+        return called
+
+    def called_at(self, waiting: PendingPod, at: float | None) -> None:
+        """It is woken so that it is filtered here (monotonic seconds); None: it was not."""
+        waiting.called_at = at
 
     # Who is woken.
 
@@ -231,6 +335,7 @@ class WaitingPods:
 
     def freed_on(self, node: str) -> None:
         self.frees += 1
+        self.freed.set()
         if self._pods:
             self._change += 1
             self._freed.nodes.note(self._sets.number(node), self._change)
@@ -238,12 +343,14 @@ class WaitingPods:
     def freed_in(self, namespace: str) -> None:
         """Quota of a namespace."""
         self.frees += 1
+        self.freed.set()
         if self._pods:
             self._change += 1
             self._freed.namespaces[namespace] = self._change
 
     def freed_everywhere(self) -> None:
         self.frees += 1
+        self.freed.set()
         self._change += 1
         self._freed.everywhere = self._change
 
@@ -287,82 +394,3 @@ class _Log:
         if max(self.everywhere, self.namespaces.get(namespace, 0)) > change:
             return ANYWHERE
         return self.nodes.since(change)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A pod to be tried on these nodes; ``alone``: that says nothing of others of its kind."""
-
-    waiting: PendingPod
-    kind: EquivalenceClass
-    nodes: int
-    alone: bool = False
-
-
-class Round:
-    """One look at every pod that there is something new for, the most urgent first.
-
-    It goes on where it stopped, whatever has changed meanwhile.
-    """
-
-    def __init__(self, pods: WaitingPods, now: float, first: Iterable[PodUid] = ()) -> None:
-        """``now``: monotonic seconds. ``first``: for whom something is held, so that they may fit
-        where others of their kind do not.
-        """
-        self._first = first
-        self._pods = pods
-        self._now = now
-        self._left: dict[EquivalenceClass, int] = {}
-        self.again: float | None = None
-        """When the first of those may be woken who are left alone for now."""
-
-    def refuse(self, attempt: Attempt) -> None:
-        """No pod of this kind is tried on these nodes any more."""
-        if not attempt.alone:
-            self._left[attempt.kind] &= ~attempt.nodes
-
-    def steps(self) -> Iterator[Attempt | None]:
-        """None for a step that found nobody: every step is short."""
-        pods, change = self._pods, self._pods.change
-        for uid in self._first:
-            waiting = pods.pods.get(uid)
-            if waiting is not None and waiting.kind is not None and waiting.woken_at is None:
-                nodes = waiting.offered & pods.freed_for(waiting)
-                if waiting.not_before > self._now:
-                    nodes &= ~waiting.vain
-                yield Attempt(waiting, waiting.kind, nodes, alone=True) if nodes else None
-        heap: list[tuple[Urgency, int, EquivalenceClass]] = []
-        for order, kind in enumerate(pods.kinds):
-            if kind.queue and (nodes := pods.new_for(kind)):
-                self._left[kind] = nodes
-                heap.append((kind.queue[0].urgency, order, kind))
-            else:
-                kind.tried = max(kind.tried, change)
-            yield None
-        heapq.heapify(heap)
-        waits: set[EquivalenceClass] = set()
-        while heap:
-            least, order, kind = heapq.heappop(heap)
-            if kind.absent and kind.coming:
-                continue  # One at a time, until one of them comes.
-            waiting, behind = kind.first(least)
-            nodes = self._nodes_for(waiting, kind, waits) if waiting is not None else 0
-            yield Attempt(waiting, kind, nodes) if waiting is not None and nodes else None
-            if behind is not None and self._left[kind]:
-                heapq.heappush(heap, (behind, order, kind))
-            elif kind not in waits:
-                kind.tried = max(kind.tried, change)
-
-    def _nodes_for(
-        self, waiting: PendingPod, kind: EquivalenceClass, waits: set[EquivalenceClass]
-    ) -> int:
-        if waiting.woken_at is not None:
-            return 0
-        nodes = self._left[kind] & waiting.offered
-        if nodes:
-            nodes &= self._pods.freed_for(waiting)
-        if nodes & waiting.vain and waiting.not_before > self._now:
-            waits.add(kind)
-            self.again = min(self.again or waiting.not_before, waiting.not_before)
-            nodes &= ~waiting.vain
-        return nodes

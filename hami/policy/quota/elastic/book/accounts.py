@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.arrangement import ElasticProblem, arranged
+from hami.policy.quota.elastic.book.order import Order
+from hami.policy.quota.elastic.book.tree import QuotaNode, Tree, grown
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Member, Options, TreeNode
-from hami.policy.quota.elastic.order import Order
-from hami.policy.quota.elastic.tree import QuotaNode, Tree, grown
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem, arranged
 
 
 @dataclass(slots=True, eq=False)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hami.policy.quota.elastic.accounts import QuotaAccount
+from hami.policy.quota.elastic.book.accounts import QuotaAccount
+from hami.policy.quota.elastic.book.tree import QuotaNode, Tree, lent
 from hami.policy.quota.elastic.model import Amounts, Claim, ElasticRefusal, Member, Options, Rule
-from hami.policy.quota.elastic.tree import QuotaNode, Tree, lent
 from hami.policy.quota.elastic.units import Units
 
 Found = list[ElasticRefusal]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.ground import DisruptionBudgets
 from hami.policy.quota.elastic.model import Member
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets
 
 
 class Tally:

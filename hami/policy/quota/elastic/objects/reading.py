@@ -17,8 +17,8 @@ from hami.domain.objects import (
     Written,
 )
 from hami.domain.quantity import BadQuantity, whole_number
-from hami.policy.quota.elastic.arrangement import ElasticProblem
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, TreeNode
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
 from hami.policy.quota.elastic.units import Units
 
 PARENT_LABEL = "quota.hami.io/parent"

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Literal, Protocol
 
 from hami.domain.units import with_unit
-from hami.policy.quota.elastic.book import ElasticBook
+from hami.policy.quota.elastic.book.book import ElasticBook
 from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member
-from hami.policy.quota.elastic.victims import Source, least_important_first, newest_first
+from hami.policy.quota.elastic.plans.victims import Source, least_important_first, newest_first
 
 Kind = Literal["reclaim", "fair", "own", "priority"]
 

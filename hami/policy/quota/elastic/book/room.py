@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hami.policy.quota.elastic.accounts import QuotaAccount
+from hami.policy.quota.elastic.book.accounts import QuotaAccount
+from hami.policy.quota.elastic.book.tree import Tree, lent
 from hami.policy.quota.elastic.model import Claim, Member, Options
-from hami.policy.quota.elastic.tree import Tree, lent
 
 
 def room(

@@ -21,13 +21,11 @@ from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.filter.gangs import GroupName, giving_way
 from hami.policy.pods.pod_request import parse_pod
-from hami.policy.quota.elastic import Claim
-from hami.scheduler.bookings.deciding import try_on
+from hami.scheduler.bookings.backoff import Who
 from hami.scheduler.bookings.reservations import Reservation
-from hami.scheduler.bookings.rests import Who
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
-from hami.scheduler.pending.kinds import PendingPod, may_come
+from hami.scheduler.pending.equivalence import PendingPod, may_come
 
 MOST_TRIED = 32
 """Waiting pods that are tried each time: a few are enough to see that somebody needs the room."""
@@ -40,37 +38,37 @@ def reserve(
     policy: SchedulingPolicy,
 ) -> PodAllocation | Refused:
     """As :func:`gangs.reserve`, for one who may have had its turn already."""
-    if not state.rests:
+    if not state.backoff:
         return gangs.reserve(state, request, candidates, policy)
     who = who_is(state, request.pod.uid)
-    if seconds := state.rests.left(who):
-        state.release(request.pod.uid)
+    if seconds := state.backoff.left(who):
+        state.bookings.release(request.pod.uid)
         return _resting(candidates, seconds)
-    if not state.rests.times(who) or who in _holders(state):
+    if not state.backoff.times(who) or who in _holders(state):
         return gangs.reserve(state, request, candidates, policy)
     with _Others(state, policy, frozenset({who})) as others:
-        anybody = others.take(fewer_times=state.rests.times(who))
+        anybody = others.take(fewer_times=state.backoff.times(who))
         outcome = gangs.reserve(state, request, candidates, policy)
     if anybody and not isinstance(outcome, PodAllocation):
-        state.rests.pause(who)
+        state.backoff.pause(who)
         if isinstance(who, GroupName):
-            state.groups.refusals.pop(who, None)  # It is about room that others have first.
+            state.groups.forget(who)  # It is about room that others have first.
     return outcome
 
 
 def make_way(state: ClusterState, age: float, policy: SchedulingPolicy) -> Sequence[Reservation]:
     """Take from whoever has held devices for more than ``age`` seconds what others need."""
-    state.rests.forget(age)
+    state.backoff.forget(age)
     held = _held_by_whom(state, age)
-    if not held or not state.waiting.pods:
+    if not held or not state.pending.pods:
         return ()
     with _Others(state, policy, held.keys()) as others:
         going = giving_way(_Holdings(state, held, others, policy), list(held))
     gone = [former for who in going for former in held[who]]
     for who in going:
-        state.rests.begin(who)
+        state.backoff.begin(who)
     for former in gone:
-        state.settle(former)
+        state.bookings.settle(former)
         rest_of(state, former.pod)
     return gone
 
@@ -81,12 +79,12 @@ def who_is(state: ClusterState, uid: PodUid) -> Who:
 
 def rest_of(state: ClusterState, pod: Pod) -> None:
     """A pod that was refused because others come first is woken later, and not before."""
-    if not state.rests:
+    if not state.backoff:
         return
-    who, waiting = who_is(state, pod.uid), state.waiting.pods.get(pod.uid)
-    if state.rests.times(who) and waiting is not None:
-        state.waiting.not_woken(waiting, 0, state.reservations.now(), state.rests.left(who))
-        state.freed.set()
+    who, waiting = who_is(state, pod.uid), state.pending.pods.get(pod.uid)
+    if state.backoff.times(who) and waiting is not None:
+        state.pending.not_woken(waiting, 0, state.reservations.now(), state.backoff.left(who))
+        state.pending.look_again()
 
 
 def _holders(state: ClusterState) -> Collection[Who]:
@@ -114,9 +112,9 @@ class _Others:
         self._state = state
         self._policy = policy
         self._holders = holders
-        self._taken: dict[PodUid, tuple[Pod, Claim | None]] = {}
 
     def __enter__(self) -> Self:
+        self._trial = self._state.bookings.on_trial().__enter__()
         return self
 
     def __exit__(
@@ -125,16 +123,13 @@ class _Others:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for pod, claim in self._taken.values():
-            self._state.discharge(pod)
-            if claim is not None:
-                self._state.ledger.elastic.ask(claim)
+        self._trial.__exit__(kind, error, trace)
 
     def take(self, *, fewer_times: int | None = None) -> bool:
         """Whether there is anybody. ``fewer_times``: only those who had to leave devices to others
         less often than that.
         """
-        kinds = [kind for kind in self._state.waiting.kinds if kind.queue]
+        kinds = [kind for kind in self._state.pending.kinds if kind.queue]
         tried = 0
         for kind in sorted(kinds, key=lambda kind: kind.queue[0].urgency):
             for waiting in list(kind.queue):
@@ -143,7 +138,7 @@ class _Others:
                 tried += 1
                 if tried > MOST_TRIED or not self._takes(waiting):
                     break  # Nor does any other of the kind.
-        return bool(self._taken)
+        return bool(self._trial.pods)
 
     def _waits(self, waiting: PendingPod, fewer_times: int | None) -> bool:
         """It was refused, and not because it rests, and it has come when it was woken."""
@@ -152,10 +147,10 @@ class _Others:
             waiting.why is not None
             and not waiting.in_vain
             and may_come(waiting.pod)
-            and waiting.pod.uid not in self._taken
+            and waiting.pod.uid not in self._trial.pods
             and who not in self._holders
-            and not state.rests.left(who)
-            and (fewer_times is None or state.rests.times(who) < fewer_times)
+            and not state.backoff.left(who)
+            and (fewer_times is None or state.backoff.times(who) < fewer_times)
         )
 
     def _takes(self, waiting: PendingPod) -> bool:
@@ -163,12 +158,10 @@ class _Others:
         request = parse_pod(waiting.pod, state.vendors, self._policy)
         if not isinstance(request, PodRequest) or not request.vendors:
             return False
-        offered = state.waiting.names(waiting.offered, state.nodes)
-        given = gangs.fits(state, request, offered, self._policy, self._taken)
+        offered = state.pending.names(waiting.offered, state.nodes)
+        given = gangs.fits(state, request, offered, self._policy, self._trial.pods)
         for uid, allocation in (given or {}).items():
-            pod = state.pods[uid]
-            self._taken[uid] = pod, state.ledger.elastic.asked(uid)
-            state.charge(pod, allocation)
+            self._trial.charge(state.pods[uid], allocation)
         return given is not None
 
 
@@ -189,7 +182,7 @@ class _Holdings:
 
     def lift(self, holder: Who) -> None:
         for former in self._held[holder]:
-            self._state.lift(former.pod.uid)
+            self._state.bookings.lift(former.pod.uid)
 
     def others_take(self) -> bool:
         return self._others.take()
@@ -198,26 +191,17 @@ class _Holdings:
         held = self._held[holder]
         if as_it_was:
             for former in held:
-                gangs.put_back(self._state, former)
+                self._state.bookings.put_back(former)
             return True
         if all(map(self._again, held)):
             return True
         for former in held:
-            self._state.lift(former.pod.uid)
+            self._state.bookings.lift(former.pod.uid)
         return False
 
     def _again(self, former: Reservation) -> bool:
-        """On the same node; on another of its devices, if that does as well."""
         request = parse_pod(former.pod, self._state.vendors, self._policy)
-        if not isinstance(request, PodRequest):
-            return False
-        outcome = try_on(self._state, request, [former.allocation.node])
-        if not isinstance(outcome, PodAllocation):
-            return False
-        self._state.reservations[former.pod.uid] = Reservation(
-            former.pod, outcome, former.since, former.first, former.told
-        )
-        return True
+        return isinstance(request, PodRequest) and self._state.bookings.move(former, request)
 
 
 def _resting(candidates: Sequence[str], seconds: float) -> Refused:

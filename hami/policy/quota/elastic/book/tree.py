@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
-from hami.policy.quota.elastic.arrangement import Arrangement
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, Options, TreeNode
+from hami.policy.quota.elastic.objects.arrangement import Arrangement
 
 CORE = ("cpu", "memory")
 """Always limited by nos."""

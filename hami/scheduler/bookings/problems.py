@@ -1,4 +1,4 @@
-"""What the state needs from outside, and what it has to say: to whom, about what."""
+"""What is wrong with an object, told to its owner once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hami.domain.objects import Node, Pod, ResourceQuota
-from hami.domain.profile import VendorProfile
-from hami.domain.units import PodUid
-from hami.policy.pods.accounting import Account
 from hami.scheduler.bookings.elastic_objects import QuotaObject
-from hami.signing import Signer
 
 Subject = Pod | Node | ResourceQuota | QuotaObject
 
@@ -22,35 +18,6 @@ class Problem:
     about: Subject
     reason: str
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerDeps:
-    """What the state needs from outside. ``clock`` gives monotonic seconds.
-
-    ``bind_seen`` is told the seconds from a bind until the informer showed it. ``hold``: seconds
-    for which what a preemption freed waits for its claimant.
-    """
-
-    clock: Callable[[], float]
-    alive: Callable[[VendorProfile, Node], bool]
-    signer: Callable[[], Signer]
-    report: Callable[[Problem], None]
-    bind_seen: Callable[[float], None]
-    hold: float = 60.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unjudged:
-    """A pod's signature that is to be verified, which takes too long for the loop.
-
-    ``first``: nothing else was ever known of what the pod uses.
-    """
-
-    uid: PodUid
-    account: Account
-    text: str
-    first: bool
 
 
 class Problems:
@@ -72,7 +39,3 @@ class Problems:
 
     def forget(self, key: tuple[str, str]) -> None:
         self._told.pop(key, None)
-
-
-def nobody(*_: object) -> None:
-    """Nobody wants to know."""

@@ -14,13 +14,13 @@ from itertools import islice
 from msgspec.structs import replace
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.book import ElasticBook
-from hami.policy.quota.elastic.ground import DisruptionBudgets, Ground
+from hami.policy.quota.elastic.book.book import ElasticBook
 from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member, Options
-from hami.policy.quota.elastic.plan_rights import Asking, Kind, Own, Priority, Right
-from hami.policy.quota.elastic.plan_search import Found, InVain, SearchContext, search
-from hami.policy.quota.elastic.plan_shares import Fair, Reclaim
-from hami.policy.quota.elastic.victims import Exempt, in_order
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets, Ground
+from hami.policy.quota.elastic.plans.rights import Asking, Kind, Own, Priority, Right
+from hami.policy.quota.elastic.plans.search import Found, InVain, SearchContext, search
+from hami.policy.quota.elastic.plans.shares import Fair, Reclaim
+from hami.policy.quota.elastic.plans.victims import Exempt, in_order
 
 LOOKED_AT = 100
 """Feasible nodes of which the best is chosen, as kube-scheduler does."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.book import ElasticBook
-from hami.policy.quota.elastic.disruption import Tally, violations
-from hami.policy.quota.elastic.ground import DisruptionBudgets, Ground
+from hami.policy.quota.elastic.book.book import ElasticBook
+from hami.policy.quota.elastic.book.trial import Trial
 from hami.policy.quota.elastic.model import Amounts, Claim, Member
-from hami.policy.quota.elastic.plan_rights import Right
-from hami.policy.quota.elastic.trial import Trial
-from hami.policy.quota.elastic.victims import Exempt, Source, in_order
+from hami.policy.quota.elastic.plans.disruption import Tally, violations
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets, Ground
+from hami.policy.quota.elastic.plans.rights import Right
+from hami.policy.quota.elastic.plans.victims import Exempt, Source, in_order
 
 Lack = Mapping[tuple[str, str, str], int]
 """By rule, quota and resource: how much too much the claimant's charge would be."""
