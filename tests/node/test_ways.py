@@ -69,6 +69,7 @@ LEFT_OUT = {
     "hami/node/device/threads.py": "calls a function in a worker thread",
     "hami/node/device/daemon_threads.py": "the worker threads",
     "hami/vendors/": "calls a hook, and checks what it answers",
+    "hami/hookspecs/": "the table of hooks, by which it is called and checked",
     # What the standard library could have.
     "hami/node/disk/files.py": "writes a file whole or not at all",
     "hami/node/disk/open_pages.py": "keeps a file open",
