@@ -22,7 +22,7 @@ from hami.domain.objects import (
     ResourceQuota,
 )
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.validation import QuotaObject
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.simulate.decode import check_quantities, decode
 from hami.simulate.documents import Document, read_documents
 from hami.simulate.expanded import WORKLOADS, pods_of
@@ -62,7 +62,7 @@ class _Head(msgspec.Struct):
 
 
 def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
-    """From (file name, text) pairs.
+    """Read (file name, text) pairs.
 
     Pods are in the order in which a scheduler would see them: creation time, then priority, then
     place in the files.

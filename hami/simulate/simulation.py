@@ -29,9 +29,8 @@ from hami.policy.pods.accounting import account_of
 from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.liveness import alive
-from hami.policy.quota import ElasticLedger
-from hami.policy.quota.elastic.validation import QuotaObject
-from hami.policy.quota.ledger import Refusal
+from hami.policy.quota import QuotaLedger, Refusal
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.simulate.kube_filter import KubeFilter
@@ -101,7 +100,7 @@ class _Cluster:
         self._vendors = vendors
         self._settings = settings
         self._table = ClusterTable(vendors, alive=_alive)
-        self._ledger = ElasticLedger(vendors)
+        self._ledger = QuotaLedger(vendors)
         self._placed: list[PlacedPod] = []
         self._running: list[PlacedPod] = []
         self._pending: list[UnplacedPod] = []
@@ -165,8 +164,8 @@ class _Cluster:
         if not request.vendors:
             self._without_devices += 1
             return
-        # Replicas ask alike, and nothing is freed here: without a placement in between, the
-        # answer is the former one, and a full cluster costs one look per kind of pod.
+        # Replicas ask alike, and nothing is freed here. So without a placement in between the last
+        # answer still holds, and a full cluster costs one look per kind of pod.
         about = pod.metadata
         alike = msgspec.json.encode((pod.namespace, about.labels, about.annotations, pod.spec))
         placements, former = self._refusals.get(alike, (-1, None))
