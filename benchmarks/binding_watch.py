@@ -91,7 +91,7 @@ class BindingWatch:
                 raise
             now = time.monotonic()
             if not data and not self._ended:
-                # kube-apiserver ends a watch that reads too slowly: go on where it ended.
+                # kube-apiserver ends a watch whose client reads too slowly: go on where it ended.
                 self._connection.close()
                 self._answer, rest = self._asked(), b""
                 continue

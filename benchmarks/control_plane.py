@@ -136,7 +136,7 @@ def arriving(cluster: Cluster, asks: Mapping[str, Any]) -> Seen:
 
 
 def woken(cluster: Cluster) -> Seen:
-    """Milliseconds from a pod's end to the binding of one that waits for its device."""
+    """Milliseconds from a pod's end to the binding of a pod that waits for its device."""
     asks = a_container(gpu=1, mem=15000)
     on_one_node = {"nodeSelector": {"name": "wake"}}
     names = [f"waits-{number:02}" for number in range(WAITING + 1)]
@@ -229,8 +229,8 @@ def measure() -> list[Row]:
     Raises:
         Missing: a binary is missing.
     """
-    kinds = (alone, with_hami, with_a_bare_extender)
-    turns: dict[str, list[Seen]] = {kind.__name__: [] for kind in kinds}
+    ways = (alone, with_hami, with_a_bare_extender)
+    turns: dict[str, list[Seen]] = {way.__name__: [] for way in ways}
     with (
         tempfile.TemporaryDirectory() as state,
         ControlPlane(binaries(build=False), Path(state), audit=False) as plane,
@@ -238,8 +238,8 @@ def measure() -> list[Row]:
     ):
         cluster.add_nodes(*(f"node-{number:03}" for number in range(NODES)), devices=DEVICES)
         for _ in range(TURNS):
-            for kind in kinds:
-                turns[kind.__name__].append(turn(cluster, kind))
+            for way in ways:
+                turns[way.__name__].append(turn(cluster, way))
     return _rows(*(best(seen) for seen in turns.values()))
 
 
@@ -293,9 +293,9 @@ def _rows(alone: Seen, hami: Seen, bare: Seen) -> list[Row]:
 def best(turns: list[Seen]) -> Seen:
     """The best of each figure, because disturbances only ever make it worse."""
     fastest = max(turns, key=lambda seen: seen["pods_per_s"])
-    least = ("p50_ms", "p99_ms", "wake_p50_ms", "wake_worst_ms")
+    lowest = ("p50_ms", "p99_ms", "wake_p50_ms", "wake_worst_ms")
     return {
-        **{key: min(seen[key] for seen in turns) for key in least if key in turns[0]},
+        **{key: min(seen[key] for seen in turns) for key in lowest if key in turns[0]},
         "pods_per_s": fastest["pods_per_s"],
         "cpu_ms_per_pod": fastest["cpu_ms_per_pod"],
         "writes_per_pod": round(max(sum(seen["writes"].values()) for seen in turns), 2),

@@ -42,7 +42,7 @@ PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 1
 def measure() -> list[Row]:
     with Stage(LARGE) as large, Stage(SMALL) as small, ExitStack() as stack:
         service = large.service()
-        _come_to_rest(service)  # Signatures are verified beside the work.
+        _come_to_rest(service)  # It verifies signatures in the background.
         url = large.echo()
         at = _Asked(
             echo=stack.enter_context(Connection(url)),

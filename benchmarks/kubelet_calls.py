@@ -62,7 +62,7 @@ class _Caller:
             times.taken.append(time.perf_counter() - begin)
             return
         for ids in order.ids:
-            # By turns: both have the same share of whatever else the machine does.
+            # By turns, so that other work of the machine slows both alike.
             times.taken.append(await _timed(self._allowed(ids)))
             times.echo.append(await _timed(self._echo(b"x" * 20)))
 

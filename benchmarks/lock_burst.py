@@ -102,7 +102,7 @@ def _announce(cluster: Cluster, identity: str) -> None:
         said = {"hami.io/node-identity": f"NVIDIA={identity}", "hami.io/mutex.lock": None}
         path = node_path(node["metadata"]["name"])
         cluster.admin.merge(path, {"metadata": {"annotations": said}})
-    time.sleep(1)  # Whoever watches has seen it.
+    time.sleep(1)  # By now every watcher has seen it.
 
 
 def measure() -> list[Row]:

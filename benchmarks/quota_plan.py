@@ -36,10 +36,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.book = ElasticBook(self.options)
-        least = {GPU_MEMORY: GB * self.pods // self.quotas}
+        guarantee = {GPU_MEMORY: GB * self.pods // self.quotas}
         self.book.set_quotas(
             [
-                Leaf(namespace=f"ns{i}", name="q", namespaces=(f"ns{i}",), min=least)
+                Leaf(namespace=f"ns{i}", name="q", namespaces=(f"ns{i}",), min=guarantee)
                 for i in range(self.quotas)
             ]
         )

@@ -179,7 +179,7 @@ def measured(
 
 
 def beside(found: Sequence[Measured]) -> Mapping[Measured, float]:
-    """For tenants with streams: the work done, in percent of the cap of the uncapped work."""
+    """Work of tenants with streams, in percent of the uncapped work that their cap allows."""
     whole = {one.load.ns: one.work for one in found if not one.load.library}
     return {
         one: 100 * 100 * one.work / (one.load.cap * whole[one.load.ns])
@@ -199,7 +199,7 @@ def rows(found: Sequence[Measured]) -> list[Row]:
     worst = max(judged, key=lambda one: abs(one.error) / one.allowed)
     mean = sum(abs(one.error) for one in judged) / len(judged)
     used, streams = sums(found), beside(found)
-    least = min(used, key=lambda case: used[case])
+    emptiest = min(used, key=lambda case: used[case])
     slowest = min(streams, key=lambda one: streams[one])
     return [
         Row(
@@ -212,10 +212,10 @@ def rows(found: Sequence[Measured]) -> list[Row]:
         ),
         Row(
             what="A card whose tenants may use all of it, least used",
-            value=round(used[least], 1),
+            value=round(used[emptiest], 1),
             unit="%",
             least=95,
-            seen=f"{least.name}; mean of {len(used)} {sum(used.values()) / len(used):.1f} %",
+            seen=f"{emptiest.name}; mean of {len(used)} {sum(used.values()) / len(used):.1f} %",
         ),
         Row(
             what="Work in 8 streams under a cap, of cap x uncapped, least",

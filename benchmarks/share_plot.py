@@ -87,8 +87,8 @@ def _errors(points: Sequence[Point], window: float) -> Iterable[str]:
     longest = 10.0 ** (SHORTEST + DECADES)
     kink = POINTS / 200 * window * 1e9
     edge = [(10.0**SHORTEST, POINTS), (kink, POINTS), (longest, 200 * longest / 1e9 / window)]
-    around = [*edge, *((ns, -error) for ns, error in reversed(edge))]
-    band = " ".join(f"{x(ns):.1f},{y(error):.1f}" for ns, error in around)
+    outline = [*edge, *((ns, -error) for ns, error in reversed(edge))]
+    band = " ".join(f"{x(ns):.1f},{y(error):.1f}" for ns, error in outline)
     yield f'<polygon points="{band}" fill="#ddd"/>'
     yield _line(left, y(0), left + SIDE, y(0), 'stroke="#888"')
     names = ("10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s")

@@ -29,7 +29,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
         structlog.processors.JSONRenderer(serializer=_json)
         if form == "json"
         else structlog.dev.ConsoleRenderer(
-            # Not the pretty one that shows local variables, which may hold tokens.
+            # Not the pretty tracebacks, which show local variables: those may hold tokens.
             colors=stream.isatty(),
             exception_formatter=structlog.dev.plain_traceback,
         )

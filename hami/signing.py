@@ -188,7 +188,7 @@ def _read_block(block: re.Match[bytes], where: str) -> Ed25519PrivateKey | Ed255
     try:
         key = read(block[0])
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        # The library's text may quote the key: it is not repeated.
+        # The library's text may quote the key, so we do not repeat it.
         raise ConfigError(f"{where} is no readable {label}; {_REMEDY}") from error
     if not isinstance(key, Ed25519PrivateKey | Ed25519PublicKey):
         raise ConfigError(f"{where} is a {label} of another kind than Ed25519; {_REMEDY}")
@@ -244,7 +244,7 @@ _NEVER = 3600.0
 """Seconds between two looks when there is no source to look at."""
 
 
-def _nothing() -> None:
+def _ignore_change() -> None:
     """Do nothing when the keys have changed."""
 
 
@@ -288,7 +288,7 @@ class SigningKeys:
         self,
         report: Callable[[str], None],
         *,
-        changed: Callable[[], None] = _nothing,
+        changed: Callable[[], None] = _ignore_change,
         every: float | None = None,
     ) -> None:
         """Reload every ``every`` seconds, the source's by default, until cancelled.

@@ -7,10 +7,10 @@ function of ``hami`` is followed, from the extender's entry to its answer and to
 What counts. A *file of the walk* is a file of ``hami/`` in which a call goes on into another file:
 to follow the decision one must read it. A file *asked on the way* returns a value and calls nothing
 else; one may believe its name. Both are on the page, each file once, in the order in which they are
-entered first, and the page is compared exactly. Left out are three packages alone: ``hami.domain``
+entered first, and the page is compared exactly. Left out are four packages alone: ``hami.domain``
 and ``hami.wire`` (values, and how they are spelled), below which the import contracts allow nothing
-of the walk; and ``hami.vendors``, which carries any question to any plugin alike. What a plugin
-calls in turn counts as called by whoever asked it.
+of the walk; and ``hami.vendors`` with ``hami.hookspecs``, which carry any question to any plugin
+alike. What a plugin calls in turn counts as called by whoever asked it.
 
 A *return* is an arrow from one file of the walk to another in which the walk has been before; an
 arrow that is gone again, in a loop or by another function, is the same arrow.
@@ -54,7 +54,7 @@ from hami.wire.extender import ExtenderBindingArgs
 
 ROOT = Path(hami.__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-LEFT_OUT = ("hami/domain/", "hami/wire/", "hami/vendors/")
+LEFT_OUT = ("hami/domain/", "hami/wire/", "hami/vendors/", "hami/hookspecs/")
 MOST_FILES, MOST_RETURNS = 12, 6
 NVIDIA = VendorKey("NVIDIA")
 

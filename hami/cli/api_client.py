@@ -41,7 +41,7 @@ class Api:
                 f"--server or HAMI_SERVER is {server!r}, which is no address; write "
                 f"http://HOST:PORT"
             )
-        # A proxy of the environment cannot know a forwarded port on this machine.
+        # No proxy from the environment: it could not reach a forwarded port on this machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, shape: type[Answer], *path: str, **query: str) -> Answer | None:

@@ -13,7 +13,7 @@ from hami.simulate.documents import read_documents
 STDIN = Path("-")
 
 
-def shown(path: Path) -> str:
+def file_name(path: Path) -> str:
     """The file's name for messages."""
     return "<stdin>" if path == STDIN else str(path)
 
@@ -38,12 +38,12 @@ def read_text(path: Path) -> str:
         return _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8"
+            f"{file_name(path)}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from error
     except (OSError, ValueError) as error:
         # ValueError: a path with a NUL byte in it.
         cause = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{shown(path)}: {cause}; name a readable file") from error
+        raise ConfigError(f"{file_name(path)}: {cause}; name a readable file") from error
 
 
 def _read(path: Path) -> bytes:
@@ -60,7 +60,7 @@ def read_device_config(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read, or is no YAML mapping.
     """
-    documents = read_documents(shown(path), read_text(path))
+    documents = read_documents(file_name(path), read_text(path))
     match [document.value for document in documents]:
         case []:
             return {}
@@ -70,4 +70,4 @@ def read_device_config(path: Path) -> dict[str, Any]:
             problem = "is no mapping; write sections such as nvidia:"
         case _:
             problem = f"holds {len(documents)} documents; write one"
-    raise ConfigError(f"{shown(path)}: the device configuration {problem}")
+    raise ConfigError(f"{file_name(path)}: the device configuration {problem}")

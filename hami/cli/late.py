@@ -47,7 +47,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in LATE and args[0] not in self.commands:
-            # Perhaps misspelt: the answer names those that are spelt alike.
+            # Perhaps misspelt: load all commands, so that the error can suggest similar names.
             for name in LATE:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
@@ -66,7 +66,7 @@ def _app_of(name: str) -> typer.Typer:
 
 
 def _not_installed(name: str) -> typer.Typer:
-    """In the place of a command of hami-lab: it names the remedy, whatever it is called with."""
+    """Stands in for a command of hami-lab that is not installed; it names the remedy."""
     app = typer.Typer(add_completion=False)
 
     @app.command(

@@ -70,7 +70,7 @@ def ask(api: Api, question: QuotaQuestion) -> ElasticQuotaPage | WhyView:
     query["pods"] = "true" if question.pods else "false"
     whole = _page(api, query)
     while whole.more:
-        # The pool is of all quotas: the last one is as good as the first.
+        # Every page has the pool of all quotas: the last page's is as good as the first's.
         following = _page(api, query | {"continue": whole.more})
         whole = following.model_copy(update={"items": [*whole.items, *following.items]})
     return whole

@@ -59,7 +59,7 @@ def _parts(console: Console, simulation: Simulation) -> Iterator[RenderableType]
 
 def _pending(pending: Sequence[UnplacedPod]) -> RenderableType:
     lines: list[RenderableType] = [Text("Pending", style="bold yellow")]
-    # Replicas that wait for the same reasons are one paragraph.
+    # Replicas that wait for the same reasons share one paragraph.
     for (message, reasons), pods in _grouped(pending).items():
         lines.append(Text(visible(f"{_names(pods)}: {message}")))
         by_text: dict[str, list[str]] = {}

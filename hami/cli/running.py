@@ -21,18 +21,18 @@ def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     Raises:
         HamiError: something must be changed; taken out of a task group too.
     """
-    # One that comes before the loop can take it waits: a loop left half made tells of itself.
+    # A signal that comes before the loop can handle it waits: a half-made loop prints warnings.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         # asyncio's own loop: uvloop answered no faster here when measured.
         asyncio.run(_cancelled_by_signals(serve, before))
     except BaseExceptionGroup as group:
-        raise _to_be_mended(group) or group from None
+        raise _first_hami_error(group) or group from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
+def _first_hami_error(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
     """The first error that a person can mend, if the group has no other errors."""
     ours, others = group.split(HamiError)
     if ours is None or others is not None:

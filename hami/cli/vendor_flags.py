@@ -54,14 +54,14 @@ class DevicePluginCommand(GoFlags):
             vendors = load_vendors(on_broken=broken.append)
         words = list(rewritten(args, own))
         name = _vendor_of(words, own)
-        vendor = _named(vendors, name, broken) if name else None
+        vendor = _vendor_named(vendors, name, broken) if name else None
         options = _options(vendor, own) if vendor else []
         flags = {flag: option for option in options for flag in option.flags}
         words = list(rewritten(args, [*own, *map(_as_flag, flags, flags.values())]))
-        rest, given = taken(words, own, flags)
+        rest, given = split_options(words, own, flags)
         for other in vendors.values():
             if other is not vendor:
-                _refuse(rest, other, [*own, *map(_as_flag, flags, flags.values())])
+                _refuse_foreign(rest, other, [*own, *map(_as_flag, flags, flags.values())])
         return rest, VendorFlags(vendor=vendor, options=options, given=given)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -77,7 +77,7 @@ class DevicePluginCommand(GoFlags):
                 formatter.write_dl(rows)
 
 
-def _named(vendors: Vendors, name: str, broken: Sequence[PluginRejected]) -> Vendor:
+def _vendor_named(vendors: Vendors, name: str, broken: Sequence[PluginRejected]) -> Vendor:
     """The vendor of this name.
 
     Raises:
@@ -107,7 +107,7 @@ def _options(vendor: Vendor, own: Iterable[Flag]) -> Sequence[NodeOption]:
 
 def _vendor_of(words: Sequence[str], own: Iterable[Flag]) -> str:
     """The vendor's name, read before everything else: flag, variable or file; or empty."""
-    _, given = taken(words, own, dict.fromkeys(("--vendor", "--config"), _TEXT))
+    _, given = split_options(words, own, dict.fromkeys(("--vendor", "--config"), _TEXT))
     config = given.get("--config")
     if name := given.get("--vendor"):
         return name
@@ -119,7 +119,7 @@ def _vendor_of(words: Sequence[str], own: Iterable[Flag]) -> str:
 _TEXT = NodeOption(section="", key="", help="")
 
 
-def taken(
+def split_options(
     words: Sequence[str], own: Iterable[Flag], options: Mapping[str, NodeOption]
 ) -> tuple[list[str], dict[str, str]]:
     """A command line without these options, and their values by each option's first flag.
@@ -161,7 +161,7 @@ def _key(option: NodeOption, flag: str) -> str:
     return option.flags[0] if option.flags else flag
 
 
-def _refuse(words: Sequence[str], other: Vendor, known: Iterable[Flag]) -> None:
+def _refuse_foreign(words: Sequence[str], other: Vendor, known: Iterable[Flag]) -> None:
     """Refuse options of another vendor.
 
     Raises:
@@ -171,7 +171,7 @@ def _refuse(words: Sequence[str], other: Vendor, known: Iterable[Flag]) -> None:
     for flag in {f"--{flag.name}" for flag in known} & theirs.keys():
         del theirs[flag]
     foreign = list(rewritten(words, map(_as_flag, theirs, theirs.values())))
-    _, given = taken(foreign, known, theirs)
+    _, given = split_options(foreign, known, theirs)
     for flag in given:
         raise ConfigError(
             f"{flag} is an option of vendor {other.profile.key} ({other.distribution}); leave it "

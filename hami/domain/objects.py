@@ -278,7 +278,7 @@ class PodGroup(Lean, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
 
     @property
-    def least(self) -> int | None:
+    def min_count(self) -> int | None:
         """How many of the group's pods run together or not at all; None when it is not set."""
         policy = self.spec.scheduling_policy
         if policy is not None and policy.gang is not None:

@@ -142,7 +142,7 @@ def _did_you_mean(text: str, factor: int) -> str:
         counted, remedy, bytes_ = text, f"{text}i", "bytes"
     else:
         counted, remedy, bytes_ = "it", f"{quantity.value // MIB}Mi", "that many bytes"
-    # What is absurd in bytes too was no slip of the unit; 0Mi would be no request.
+    # A number that is absurd in bytes too is no slip of the unit; 0Mi would be no request.
     if not isinstance(requested_memory(remedy), int) or quantity.value < MIB:
         return ""
     return f" ({counted} counts {unit}; write {remedy} for {bytes_})"

@@ -49,7 +49,7 @@ def object_selector(selector: Mapping[str, Any] | None) -> Selector:
         for key, value in (selector.get("matchLabels") or {}).items()
     ]
     rest = [
-        Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
-        for each in selector.get("matchExpressions") or ()
+        Requirement(term["key"], term["operator"], frozenset(term.get("values") or ()))
+        for term in selector.get("matchExpressions") or ()
     ]
     return (*equal, *rest)

@@ -27,7 +27,7 @@ def untolerated(spec: PodSpec, node: Node) -> Taint | None:
     """The first taint that keeps this pod out, or None."""
     tolerations = spec.tolerations or ()
     return next(
-        (t for t in keeping_out(node) if not any(_tolerates(each, t) for each in tolerations)), None
+        (t for t in keeping_out(node) if not any(_tolerates(one, t) for one in tolerations)), None
     )
 
 

@@ -240,7 +240,7 @@ class EventRecorder:
                 EVENTS, self._event(series), namespace=_namespace(series.about)
             )
         except ApiError as error:
-            # An earlier try, whose answer was lost, has written it.
+            # An earlier try, whose answer was lost, has written the event.
             if error.status != CONFLICT:
                 raise
         series.stored = True

@@ -154,7 +154,7 @@ class Informer(Generic[T]):
             return ABSENT
         delay = max(self._backoff.delay(), error.retry_after or 0.0)
         if error.status == GONE:
-            # A page too old to go on from: pages are too slow here, ask for everything at once.
+            # The next page has expired: pages are too slow here, ask for everything at once.
             self._whole_lists = not self._version
             self._version = ""
             return delay
@@ -212,7 +212,7 @@ class Informer(Generic[T]):
         for key in [key for key in self._objects if key not in seen]:
             await turns.pause()
             self._remove(key)
-        # What the list does not show was deleted before it, whatever late events may say.
+        # An object that is not in the list was deleted before it, whatever late events may say.
         self._deleted.clear()
         self._oldest = version
         self._whole_lists = False

@@ -138,7 +138,7 @@ class ObservedLease:
         self.holder = new.spec.holder_identity or ""
         self.term = new.spec.lease_transitions or 0
         if not self.holder:
-            # Released: whoever held it last may not know yet.
+            # Released: the last holder may not know yet.
             self.leading_until = NEVER
             return
         before, seen = self._last, self._clock()

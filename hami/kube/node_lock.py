@@ -215,7 +215,7 @@ async def free_if_over(client: KubeClient, node: str, value: str) -> bool:
         return False
     if not await _is_over(client, held, node):
         return False
-    # Guarded by the version that was read before the pod was: a lock that was taken since stays.
+    # Guarded by the version that was read before the pod: a lock that was taken since then stays.
     await _write(client, found, keys.NODE_LOCK, None)
     return True
 

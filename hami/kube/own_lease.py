@@ -140,7 +140,7 @@ class OwnLease:
         self.holder = lease.spec.holder_identity or ""
 
     def _expiry(self) -> float:
-        """When the Lease last seen runs out, if another process holds it and does not renew it."""
+        """When the Lease runs out unless its holder, another process, renews it."""
         if self._seen is None or self._seen.holder_identity in (None, "", self._identity):
             return LONG_AGO
         return self._seen_at + (self._seen.lease_duration_seconds or self._times.duration)

@@ -196,7 +196,7 @@ class Transport:
             if error.status != UNAUTHORIZED or not await self._credentials.renew():
                 raise
         if self._certificate != self._credentials.certificate:
-            # Whoever follows a watch over the old connections may go on doing so.
+            # Watches over the old connections may go on.
             former, self._pool = self._pool, self._open()
             self._certificate = self._credentials.certificate
             self._replaced.add(former)

@@ -162,7 +162,7 @@ def quota_charge(
 ) -> Mapping[str, int]:
     """What one pod is charged per resource name; see :class:`ChargeMeter`."""
     granted = [container for container in containers if container.grants]
-    if len(granted) == 1:  # Of nearly all pods: its own amounts are the peak.
+    if len(granted) == 1:  # So are nearly all pods: its own amounts are the peak.
         amounts = _amounts(granted[0].grants, profiles)
         return {name: amount for name, amount in amounts.items() if name and amount}
     meter = ChargeMeter(profiles)

@@ -140,7 +140,7 @@ class SettingsSource(Generic[C]):
         for name in self.command.flag_fields:
             others = self.command.setting_of(name).environment
             for variable in (self.command.variable_of(name), *others):
-                # An empty variable is how a manifest says that there is nothing.
+                # A manifest says with an empty variable that there is no value.
                 if text := self.environment.get(variable):
                     written[name] = Written(text, variable)
                     break

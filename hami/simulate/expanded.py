@@ -120,7 +120,7 @@ def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
             key = (owner.kind, one.namespace, owner.name)
             made.add(key)
             if owner.kind == "ReplicaSet" and key not in objects:
-                # A dump of pods and Deployments lacks what stands between them.
+                # A dump of pods and Deployments lacks the ReplicaSets between them.
                 made.add(("Deployment", one.namespace, deployment_of(owner.name, one.metadata)))
             if owner.kind == "Job" and key not in objects:
                 made.add(("CronJob", one.namespace, cron_job_of(owner.name)))
@@ -133,22 +133,22 @@ def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
 
 def _pods_of(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
     if one.kind == "Pod":
-        yield from _written(one, warnings)
+        yield from _written_pod(one, warnings)
     elif one.kind in WORKLOADS:
-        yield from _made(one, nodes, warnings)
+        yield from _workload_pods(one, nodes, warnings)
 
 
-def _written(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
+def _written_pod(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
     pod = decode(one.document, one.title, Pod)
     _check_spec(one, pod.spec, "spec")
-    # No scheduler looks at a pod that is going away, or that something holds back.
+    # No scheduler looks at a pod that is being deleted or has scheduling gates.
     waits = not pod.spec.node_name
     if waits and (pod.metadata.deletion_timestamp or _gated(one, (), warnings)):
         return
     yield identified(pod)
 
 
-def _made(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
+def _workload_pods(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
     api_version = one.document.value.get("apiVersion")
     volcano = one.kind == "Job" and str(api_version).startswith(VOLCANO)
     workload = decode(one.document, one.title, VolcanoJob if volcano else WORKLOADS[one.kind])

@@ -121,7 +121,7 @@ class KubeFilter:
             return self._all
         terms = _terms(spec)
         if (named := _named(terms)) is not None:
-            # A DaemonSet's pods have a node each: to remember each one's answer fills the memory.
+            # Each pod of a DaemonSet has its own node: all their answers would fill the memory.
             return self._decide(spec, terms, named)
         key = (
             frozenset((spec.node_selector or {}).items()),

@@ -62,7 +62,7 @@ class _Head(msgspec.Struct):
 
 
 def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
-    """From (file name, text) pairs.
+    """Read (file name, text) pairs.
 
     Pods are in the order in which a scheduler would see them: creation time, then priority, then
     place in the files.

@@ -82,8 +82,8 @@ class RayClusterSpec(Lean, frozen=True):
         yield Part(stem=f"{stem}-head", path=(*path, "headGroupSpec", "template"), template=head)
         for index, group in enumerate(self.worker_group_specs):
             at: Path = (*path, "workerGroupSpecs", index)
-            least = count(group.min_replicas, (*at, "minReplicas"), 0)
-            workers = max(least, count(group.replicas, (*at, "replicas"), least))
+            minimum = count(group.min_replicas, (*at, "minReplicas"), 0)
+            workers = max(minimum, count(group.replicas, (*at, "replicas"), minimum))
             hosts = count(group.num_of_hosts, (*at, "numOfHosts"))
             yield Part(
                 stem=f"{stem}-{group.group_name}-worker",

@@ -164,8 +164,8 @@ class _Cluster:
         if not request.vendors:
             self._without_devices += 1
             return
-        # Replicas ask alike, and nothing is freed here: without a placement in between, the
-        # answer is the former one, and a full cluster costs one look per kind of pod.
+        # Replicas ask alike, and nothing is freed here. So without a placement in between the last
+        # answer still holds, and a full cluster costs one look per kind of pod.
         about = pod.metadata
         alike = msgspec.json.encode((pod.namespace, about.labels, about.annotations, pod.spec))
         placements, former = self._refusals.get(alike, (-1, None))

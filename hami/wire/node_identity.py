@@ -17,7 +17,8 @@ from hami.domain.units import VendorKey
 from hami.wire import keys
 
 MOST_NAME: Final = 253
-"""The most characters that an object's name may have."""
+"""The most characters in an object's name
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/names/)."""
 
 
 SIMULATED: Final = "simulated"
@@ -40,8 +41,8 @@ def lock_of(
 ) -> Literal["mutex", "private", "none"]:
     """Which lock a pod needs on the node before it is bound with this vendor's devices.
 
-    An agent that says ``kubelet`` counts for nothing while it is ``silent``, or when another writer
-    has published the node's devices since.
+    An agent that says ``kubelet`` is not trusted while it is ``silent``, or when another writer has
+    published the node's devices since.
     """
     for entry in node.annotations.get(keys.NODE_IDENTITY, "").split(","):
         vendor, _, identity = (part.strip() for part in entry.partition("="))

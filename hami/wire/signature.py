@@ -77,7 +77,7 @@ def _grant(grant: Grant) -> dict[str, Any]:
         "id": grant.device_id,
         "mem": grant.memory_mib,
         "cores": grant.cores,
-        # As values and not as ``Extra.encode`` gives them, so that sets within are sorted too.
+        # As values and not as ``Extra.encode`` gives them, so that sets inside are sorted too.
         "extra": {key.name: value for key, value in grant.extra.items()},
     }
 

@@ -53,7 +53,7 @@ def _granted(part: str, line: str, slice_: Slice, spare: int) -> Iterator[Result
 
 def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
     slice_ = machine.slice(limit, reserve=context)
-    # The reserve, a last part of a chunk, and what arrays and pools round up to.
+    # The reserve, part of a last chunk, and the rounding of arrays and pools.
     spare = context + 3 * CHUNK * MIB
     with machine.watched() as watch:
         before = int(watch.next()["used"])

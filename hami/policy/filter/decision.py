@@ -67,8 +67,8 @@ class Refused:
     @property
     def reasons(self) -> Mapping[str, Rejected]:
         """The answer of each candidate by name; a new mapping at every call."""
-        each = map(self.answers.__getitem__, self.answer.tolist())
-        return dict(zip(self.candidates, each, strict=True))
+        answers = map(self.answers.__getitem__, self.answer.tolist())
+        return dict(zip(self.candidates, answers, strict=True))
 
 
 def over_quota(candidates: Sequence[str], why: Iterable[Refusal]) -> Refused:

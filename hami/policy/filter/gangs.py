@@ -46,16 +46,16 @@ def group_of(pod: Pod) -> GroupName | None:
     return None
 
 
-def needed(least: int | None, *, bound: int, others: int, waiting: int) -> int:
+def needed(minimum: int | None, *, bound: int, others: int, waiting: int) -> int:
     """How many of a group's ``waiting`` pods must be given devices together before one may be.
 
-    ``least`` is the group's own minimum. ``bound`` of its pods are bound already, and ``others``
+    ``minimum`` is the group's own minimum. ``bound`` of its pods are bound already, and ``others``
     wait for no devices of ours. Without a known minimum all waiting pods are needed until one is
     bound; by then the gang's scheduler has let the gang go.
     """
-    if least is None:
+    if minimum is None:
         return 0 if bound else waiting
-    return max(0, min(least - bound - others, waiting))
+    return max(0, min(minimum - bound - others, waiting))
 
 
 class Places(Protocol[M_contra]):

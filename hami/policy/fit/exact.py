@@ -68,7 +68,7 @@ class NodeDevices:
 def place(
     vendor: VendorCalls, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
 ) -> Placement | Rejected:
-    """``request.count`` grants on these devices, or what each device was refused for.
+    """Place ``request.count`` grants on these devices, or say why each device was refused.
 
     The checks of a device, of which the first that fails counts, are health, unknown usage, cordon,
     model and mode, (NUMA), uuid, slots, exclusive use, quota, memory, cores, exclusive cores,
@@ -236,7 +236,7 @@ class _Walk:
 class _Candidates(Sequence[tuple[DeviceState, Grant]]):
     """Every slice that a vendor may choose, and why other devices give none.
 
-    Computed when somebody looks: most vendors choose for few pods, and say so without looking.
+    Computed on first use: most vendors choose for few pods, and decide that without looking.
     """
 
     def __init__(self, walk: _Walk, group: Sequence[DeviceState]) -> None:
@@ -339,7 +339,7 @@ class _Attempt:
             )
             outcome = vendor.fit(wanted, states, ctx)
             if isinstance(outcome, Placement) and vendor.fits:
-                outcome = _sound(vendor, wanted, states, outcome, ctx)
+                outcome = _validated(vendor, wanted, states, outcome, ctx)
             if isinstance(outcome, Rejected):
                 details = (*outcome.details, *quota.refused)
                 rules = frozenset(quota.refused.values())
@@ -395,7 +395,7 @@ class _Quota:
         return not found
 
 
-def _sound(
+def _validated(
     vendor: VendorCalls,
     wanted: DeviceRequest,
     states: Sequence[DeviceState],
@@ -404,7 +404,7 @@ def _sound(
 ) -> Placement | Rejected:
     """Check the placement of a vendor that replaced the loop: every device exists and has room."""
     cordoned = cordoned_ids(vendor.profile, ctx.node.annotations)
-    if problem := _unsound(vendor, wanted, states, placement, cordoned):
+    if problem := _placement_problem(vendor, wanted, states, placement, cordoned):
         failed = {reasons.VENDOR_ERROR: len(states)}
         return Rejected.of(failed, len(states), [f"hami_fit {problem}"])
     if not ctx.allowed(placement.grants):
@@ -412,7 +412,7 @@ def _sound(
     return placement
 
 
-def _unsound(
+def _placement_problem(
     vendor: VendorCalls,
     wanted: DeviceRequest,
     states: Sequence[DeviceState],

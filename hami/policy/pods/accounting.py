@@ -134,7 +134,7 @@ def at_most_asked(
                     for grant in theirs[: request.count]
                 ]
             grants += [] if request is None else theirs
-        # Most ask for what they have: nothing is made anew for those.
+        # Most containers ask for what they have: reuse their allocation.
         same = held.grants == tuple(grants)
         containers.append(held if same else replace(held, grants=tuple(grants)))
     if tuple(containers) == account.allocation.containers:

@@ -85,6 +85,6 @@ def _containers(pod: Pod) -> Sequence[Container]:
 def _paths(container: Container) -> Sequence[str]:
     mounts, devices = container.volume_mounts, container.volume_devices
     if not (mounts or devices):
-        return ()  # As nearly every pod is kept in memory.
+        return ()  # The informer's pods have hardly any mounts left.
     paths = [mount.mount_path for mount in mounts or ()]
     return paths + [device.device_path for device in devices or ()]

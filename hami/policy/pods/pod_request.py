@@ -1,4 +1,4 @@
-"""What a pod asks for, of which vendors.
+"""What a pod asks of which vendors.
 
 Needs no device table, so that nodes can do without one.
 """

@@ -146,7 +146,7 @@ class ClusterTable:
         return device.model if device else None
 
     def overfull(self, uid: PodUid) -> Sequence[DeviceState]:
-        """The devices a pod is charged on of which more is in use than there is."""
+        """The devices that a pod is charged on and that have less than is in use."""
         charge = self._charges.get(uid)
         entry = self._nodes.get(charge.node) if charge else None
         if charge is None or entry is None:

@@ -214,10 +214,10 @@ class DeviceTable:
             dear = layout.charged_memory(request, view) > ask.left_memory
             yield reasons.QUOTA, where(Column.MEMORY, np.broadcast_to(dear, self._size))
         if ask.left_cores is not None:
-            each: Numbers | int = view.cores
+            cores: Numbers | int = view.cores
             if not request.exclusive:
-                each = min(request.cores, WHOLE_DEVICE)
-            dear = np.asarray(each) * request.count > ask.left_cores
+                cores = min(request.cores, WHOLE_DEVICE)
+            dear = np.asarray(cores) * request.count > ask.left_cores
             yield reasons.QUOTA, where(Column.CORES, np.broadcast_to(dear, self._size))
 
     def _current_layout(self) -> _Layout:

@@ -41,8 +41,8 @@ async def elastic_rows(book: ElasticBook, turns: Turns) -> Sequence[ElasticRows]
         await turns.pause()
         here = next((one for one in map(book.leaf_of, leaf.namespaces) if one), None)
         if here is None or here.key != leaf.key:
-            continue  # It went while others were read.
-        # Members never change: what is read of one moment can be added up in any later one.
+            continue  # The quota went while others were read.
+        # Members never change, so a list of them can be added up at any later moment.
         booked, shown = book.used(here), levels.get(here.key, ())
         members = [member for name in here.namespaces for member in book.in_namespace(name)]
         held = await _sums(members, turns)

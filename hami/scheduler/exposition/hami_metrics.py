@@ -295,5 +295,5 @@ def _in_pieces(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 def _encoded(lines: Sequence[str]) -> bytes:
-    # Labels come from annotations: whatever cannot be encoded must not stop a scrape.
+    # Labels come from annotations: a character that cannot be encoded must not stop a scrape.
     return "".join(lines).encode("utf-8", "replace")

@@ -189,10 +189,10 @@ class ElasticStatus:
                     self._labels.setdefault(uid, 0.0)
         turn = due[:QUOTAS_A_TURN]
         for key in turn:
-            del self._due[key]  # Whoever is touched from here on is due once more.
+            del self._due[key]  # A quota that is touched from here on is due once more.
         shares = await self._shares() if len(turn) > 1 else None
         for key in turn:
-            # While others are written, quotas come and go.
+            # Quotas come and go while others are written.
             if (leaf := self._leaves().get(key)) is not None and self._leading():
                 await self._publish(leaf, shares)
         await self._label(now)
@@ -219,13 +219,13 @@ class ElasticStatus:
     async def _label_pod(self, uid: PodUid, permits: asyncio.Semaphore) -> None:
         async with permits:
             pod = self._state.pods.get(uid)
-            # A reserved pod is given its label when it is bound.
+            # The binding gives a reserved pod its label.
             wrong = pod is not None and pod.spec.node_name and not pod.finished
             wanted = self._book.capacity(uid)
             if pod is None or not wrong or pod.labels.get(CAPACITY_LABEL) == wanted:
                 self._labels.pop(uid, None)
                 return
-            # Until the informer shows it, nobody writes it again.
+            # Do not write it again until the informer shows it.
             self._labels[uid] = self._clock() + self._rest
             patch = {"metadata": {"uid": uid, "labels": {CAPACITY_LABEL: wanted}}}
             try:

@@ -81,8 +81,8 @@ class KeySecret:
             return await self._client.create(SECRETS, body, namespace=self._namespace)
         if (secret.data or {}).get(SECRET_KEY):
             return secret
-        # Made by a chart, for a role that may not create Secrets. The resource version is a
-        # precondition: of two replicas one gets a conflict.
+        # A chart has made the Secret, for a role that may not create one. The resource version is a
+        # precondition: one of two replicas gets a conflict.
         version = {"resourceVersion": secret.metadata.resource_version}
         patch = {"metadata": version, "data": data}
         return await self._client.patch(SECRETS, self._name, patch, namespace=self._namespace)

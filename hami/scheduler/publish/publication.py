@@ -62,7 +62,7 @@ class PacedPatches:
 
 @dataclass(slots=True, eq=False)
 class Publication(Generic[T]):
-    """About one object: when it may be written again, and what our last writes made of it.
+    """The writes to one object: when the next is allowed, and what the last ones made of it.
 
     ``seen`` is what the informer showed at that time. Once it shows something else, that counts.
     """

@@ -132,7 +132,7 @@ class QuotaStatus:
         if shown is None:
             del self._publications[key]
             return
-        # Between two awaits the quota may go, and its account with it.
+        # The quota and its account may go between two awaits.
         used, known = self._used(shown), publication.known(shown)
         try:
             made = await self._write(known, used)

@@ -81,7 +81,7 @@ class RoleLabel:
         try:
             await self._client.patch(PODS, self._name, patch, namespace=self._namespace)
         except ApiError as error:
-            self._written = ""  # Whether it was written is not known.
+            self._written = ""  # The write may or may not have happened.
             forbidden = error.status == FORBIDDEN
             if not self._told:
                 self._told = True

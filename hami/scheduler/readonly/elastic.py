@@ -62,7 +62,7 @@ def add_elastic(router: APIRouter, state: ClusterState) -> None:
         turns, items, names = Turns(), list[ElasticQuotaView](), await page(leaves, after, limit)
         promised = promises(state.holds.holds.values())
         for name in names[:limit]:
-            # Another book after a change of configuration, without it after a change of quotas.
+            # A new configuration makes another book; a change of quotas may remove this quota.
             book = state.ledger.elastic
             if (leaf := _now(book, leaves[name])) is None:
                 continue

@@ -24,7 +24,7 @@ _SEPARATORS = ",:;"
 _separator_in = re.compile(f"[{_SEPARATORS}]").search
 
 
-def field_fault(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
+def fault_in_field(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
     """A fault in a field of the entry at ``where``; in the whole entry if ``field`` is empty."""
     return Malformed(
         annotation=annotation,
@@ -52,7 +52,7 @@ def go_bool(text: str) -> bool | None:
     return _BOOLS.get(text)
 
 
-def each_once(
+def unique_devices(
     devices: Iterable[Device | Malformed], annotation: str
 ) -> tuple[Device, ...] | Malformed:
     """All devices of a register, or the fault of the first that is unreadable or a repetition."""

@@ -13,7 +13,7 @@ from functools import partial
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.wire.codecs.fields import NOT_INT32, field_fault, go_int32, id_problem, is_int32
+from hami.wire.codecs.fields import NOT_INT32, fault_in_field, go_int32, id_problem, is_int32
 
 Slots = tuple[tuple[Grant, ...], ...]
 
@@ -73,7 +73,7 @@ def containers_of(slots: Slots, asking: Sequence[bool]) -> tuple[int | None, ...
 
 
 def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant | Malformed:
-    bad = partial(field_fault, annotation, where)
+    bad = partial(fault_in_field, annotation, where)
     fields = piece.split(",")
     if len(fields) < 4:
         return bad("", piece, f"{len(fields)} fields instead of id,type,memory,cores")

@@ -17,11 +17,11 @@ from hami.domain.errors import Malformed, shortened
 from hami.domain.extra import NO_EXTRA, Extra
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.wire.codecs.fields import (
-    each_once,
-    field_fault,
+    fault_in_field,
     id_problem,
     is_int32,
     require_registrable,
+    unique_devices,
 )
 
 ReadExtra = Callable[[Mapping[str, Any]], Extra]
@@ -76,8 +76,8 @@ def decode_register_json(
     try:
         plain = _PLAIN.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _decode_any(text, annotation, vendor, None)  # Which finds out what it is.
-    return each_once(
+        return _decode_any(text, annotation, vendor, None)  # This finds out what is wrong.
+    return unique_devices(
         (_plain_device(d, f"device {n}", annotation, vendor) for n, d in enumerate(plain)),
         annotation,
     )
@@ -87,7 +87,7 @@ def _plain_device(
     item: _Plain, where: str, annotation: str, vendor: VendorKey
 ) -> Device | Malformed:
     if unusable := id_problem(item.id):
-        return field_fault(annotation, where, "id", item.id, unusable)
+        return fault_in_field(annotation, where, "id", item.id, unusable)
     return Device(
         id=DeviceId(item.id),
         vendor=vendor,
@@ -116,7 +116,7 @@ def _decode_any(
         return Malformed(
             annotation=annotation, position="", text=shortened(text), problem="not a JSON list"
         )
-    return each_once(
+    return unique_devices(
         (_device(i, f"device {n}", annotation, vendor, read_extra) for n, i in enumerate(items)),
         annotation,
     )
@@ -132,11 +132,11 @@ def _broken(text: str, annotation: str, error: Exception) -> Malformed:
             problem="JSON nested too deeply" if isinstance(error, RecursionError) else "not JSON",
         )
     at = int(found[1])
-    around = text.encode("utf-8", "replace")[max(0, at - 20) : at + 20]
+    excerpt = text.encode("utf-8", "replace")[max(0, at - 20) : at + 20]
     return Malformed(
         annotation=annotation,
         position=f"byte {at}",
-        text=around.decode("utf-8", "replace"),
+        text=excerpt.decode("utf-8", "replace"),
         problem=str(error).replace(f" {found[0]}", ""),
     )
 
@@ -144,7 +144,7 @@ def _broken(text: str, annotation: str, error: Exception) -> Malformed:
 def _device(
     item: Any, where: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
 ) -> Device | Malformed:
-    bad = partial(field_fault, annotation, where)
+    bad = partial(fault_in_field, annotation, where)
     if not isinstance(item, dict):
         return bad("", _shown(item), "not a JSON object")
     entry = {key.lower(): value for key, value in item.items() if value is not None}

@@ -120,6 +120,22 @@ async def test_a_wrong_type_is_told_in_gos_words(api):
     )
 
 
+async def test_a_null_in_a_map_is_an_empty_text(api):
+    answer = await api.created(
+        "configmaps", {"metadata": {"name": "a", "labels": {"x": None}, "annotations": None}}
+    )
+    assert answer.meta["labels"] == {"x": ""}
+    assert "annotations" not in answer.meta
+
+
+async def test_a_null_in_a_list_is_an_empty_object(api):
+    answer = await api.post(
+        api.path("pods"), {"metadata": {"name": "a"}, "spec": {"containers": [None]}}
+    )
+    assert answer.refusal == (422, "Invalid")
+    assert "spec.containers[0].name: Required value" in answer.body["message"]
+
+
 async def test_quantities_are_rewritten_wherever_they_stand(api):
     requests = {"resources": {"requests": {"storage": "1024Mi"}}, "accessModes": ["ReadWriteOnce"]}
     answer = await api.created(

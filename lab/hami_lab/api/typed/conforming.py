@@ -1,8 +1,9 @@
 """Whether a body has the types of its kind, before anything looks at its values.
 
-kube-apiserver answers 400 to a wrong type (422 in a patch). Of what has the right types, it decodes
-no nulls and writes quantities in their canonical form; so does :func:`conform`. Fields that a type
-does not have are kept as they came.
+kube-apiserver answers 400 to a wrong type (422 in a patch). In what has the right types, a field
+that is null is not set, a null in a list or a map is its type's zero value, and quantities are
+written in their canonical form. :func:`conform` does the same. It keeps fields that a type does not
+have as they came.
 """
 
 from __future__ import annotations
@@ -90,13 +91,9 @@ def _entries(type_: Entries, of: Check) -> Check:
     def check(body: Any) -> Any:
         if type(body) is not dict:
             raise _Mismatch(body, _go_name(type_))
-        nulls = False
         for name, value in body.items():
-            if value is None:
-                nulls = True
-            else:
-                body[name] = of(value)
-        return drop_nulls(body) if nulls else body
+            body[name] = _zero(type_.value) if value is None else of(value)
+        return body
 
     return check
 
@@ -105,10 +102,30 @@ def _items(type_: Items, of: Check) -> Check:
     def check(body: Any) -> Any:
         if type(body) is not list:
             raise _Mismatch(body, _go_name(type_))
-        body[:] = [None if value is None else of(value) for value in body]
+        body[:] = [_zero(type_.item) if value is None else of(value) for value in body]
         return body
 
     return check
+
+
+def _zero(type_: Type) -> Any:
+    match type_:
+        case Leaf(name):
+            return _ZEROS.get(name)
+        case Record() | Entries():
+            return {}
+        case Items():
+            return []
+        case _:
+            assert_never(type_)
+
+
+_ZEROS: Mapping[str, Any] = MappingProxyType(
+    {
+        "text": "", "bool": False, "int32": 0, "int64": 0, "number": 0, "int or text": 0,
+        "quantity": "0",
+    }
+)  # fmt: skip
 
 
 def drop_nulls(body: Json) -> Json:
