@@ -1,73 +1,66 @@
 """All that nodes, bookings and quotas tell each other, the pending pods and the service.
 
-An event is delivered in the turn of the loop in which it happens, to subscribers
-that are given at construction; none of them may wait or publish back.
+An event is delivered in the turn of the loop in which it happens, to subscribers that are given at
+construction; none of them may wait or publish back. Events are structs, because each pod makes
+several and a dataclass takes ten times as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReread:
+class NodeReread(msgspec.Struct, frozen=True, gc=False):
     """The devices of this node are taken afresh: some may have come, gone or changed."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class RoomOnNode:
+class RoomOnNode(msgspec.Struct, frozen=True, gc=False):
     """Devices of this node have room that they did not have before, or its lock is free."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class RoomInQuota:
+class RoomInQuota(msgspec.Struct, frozen=True, gc=False):
     """Quota admits pods of this namespace that it did not admit before."""
 
     namespace: str
 
 
-@dataclass(frozen=True, slots=True)
-class RoomInElasticQuotas:
+class RoomInElasticQuotas(msgspec.Struct, frozen=True, gc=False):
     """What one elastic quota leaves may be borrowed by any; ``namespaces`` are those they count."""
 
     namespaces: Container[str]
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaRulesChanged:
+class QuotaRulesChanged(msgspec.Struct, frozen=True, gc=False):
     """A quota has come, gone or begun to say something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElasticQuotasArranged:
+class ElasticQuotasArranged(msgspec.Struct, frozen=True, gc=False):
     """All elastic quotas count anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageChanged:
+class UsageChanged(msgspec.Struct, frozen=True, gc=False):
     """What pods of this namespace hold against its quotas is another amount."""
 
     namespace: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodSeen(msgspec.Struct, frozen=True, gc=False):
     """The informer has shown this pod, and the books are up to date with it."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodUnplaced:
+class PodUnplaced(msgspec.Struct, frozen=True, gc=False):
     """A pod without node and reservation, or its change.
 
     ``known_before``: it may have been refused already.
@@ -77,8 +70,7 @@ class PodUnplaced:
     known_before: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlaced:
+class PodPlaced(msgspec.Struct, frozen=True, gc=False):
     """The pod has devices or a node, or is gone: it waits no more."""
 
     uid: PodUid

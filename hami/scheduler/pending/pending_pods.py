@@ -92,6 +92,11 @@ class PendingPods:
 
     def hear(self, event: Heard) -> None:
         match event:
+            case PodPlaced(uid):
+                self.left(uid)
+            case PodUnplaced(pod, known_before):
+                if self.is_ours(pod) and self.asks(pod):
+                    self.arrived(pod, known_before=known_before or self.following)
             case RoomOnNode(node):
                 self.freed_on(node)
             case RoomInQuota(namespace):
@@ -102,11 +107,6 @@ class PendingPods:
                         self.freed_in(namespace)
             case QuotaRulesChanged():
                 self.claims.set()  # For whom nobody goes, others may go now.
-            case PodUnplaced(pod, known_before):
-                if self.is_ours(pod) and self.asks(pod):
-                    self.arrived(pod, known_before=known_before or self.following)
-            case PodPlaced(uid):
-                self.left(uid)
             case never:
                 assert_never(never)
 
