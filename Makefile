@@ -15,9 +15,10 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 HAVE_UV := $(shell uv --version 2>/dev/null)
 PROTO_GENERATOR := grpcio-tools==1.72.1
+OPENAPI := kubernetes-validate==1.37.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench bench-shim picture protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture protos openapi constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +83,11 @@ format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# It is read from the repository's root, so that a link leads where it leads in the repository.
+docs: $(STAMP) ## build the documentation site into build/docs, offline; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going --quiet --jobs auto -c docs . build/docs
+	@echo "open build/docs/index.html"
+
 soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS=10000): an hour
 	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py
 	HAMI_QUOTA_STORMS=$(QUOTA_STORMS) $(BIN)/pytest -n auto tests/policy/elastic/test_plan_storms.py
@@ -101,6 +107,10 @@ protos: ## generate the messages of kubelet's API from hami/node/kubelet/api/v1b
 	$(PYTHON) -m venv --clear build/protos
 	build/protos/bin/python -m pip install --quiet --disable-pip-version-check $(PROTO_GENERATOR)
 	build/protos/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. hami/node/kubelet/api/v1beta1.proto
+
+openapi: $(STAMP) ## generate the types of the embedded API server from Kubernetes' OpenAPI definitions
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/openapi $(OPENAPI)
+	PYTHONPATH=build/openapi $(BIN)/python lab/openapi.py
 
 constraints: ## take over the newest versions of everything into constraints.txt and uv.lock
 	$(PYTHON) -m venv --clear build/constraints

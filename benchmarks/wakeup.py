@@ -29,7 +29,7 @@ def measure() -> list[Row]:
 
 
 async def _measure() -> list[float]:
-    """One node, every device taken; whenever a pod goes, one that waits comes in.
+    """One node with every device taken: whenever a pod goes, a waiting one comes in.
 
     The call that deletes is part of the time.
     """

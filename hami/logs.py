@@ -1,4 +1,4 @@
-"""Structured logs on standard error: ours, and those of the libraries below us."""
+"""Structured logs on standard error: ours, and those of the libraries that we use."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NOISY = ("kubernetes", "asyncio", "aiohttp", "uvicorn.error", "uvicorn.access")
 
 
 def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
-    """``form`` is ``json``, one object a line, or ``console``. May be called again.
+    """Set up logging; may be called again. ``form`` is ``json`` (one object a line) or ``console``.
 
-    Libraries log from warnings on, or from debug on where the level is ``debug``. Our own lines
-    do not go through :mod:`logging`: a line for each filter would take a tenth of its time.
+    Libraries log warnings and worse, and everything where the level is ``debug``. Our own lines do
+    not go through :mod:`logging`: a line for each filter would take a tenth of the filter's time.
     """
     stream = stream or sys.stderr
     renderer: Any = (
         structlog.processors.JSONRenderer(serializer=_json)
         if form == "json"
         else structlog.dev.ConsoleRenderer(
-            # Not the pretty one that shows local variables, which may hold tokens.
+            # Not the pretty tracebacks, which show local variables: those may hold tokens.
             colors=stream.isatty(),
             exception_formatter=structlog.dev.plain_traceback,
         )
@@ -69,7 +69,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
 def _severe_enough(
     _: Any, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """The root logger's level is everybody's, and may change at any time."""
+    """Drop the event if it is below the root logger's level, which may change at any time."""
     if _SEVERITY.get(method.upper(), logging.ERROR) < logging.getLogger().level:
         raise structlog.DropEvent
     return event
@@ -84,7 +84,7 @@ def _json(event: Mapping[str, Any], **_: Any) -> str:
 
 
 def set_level(level: str) -> None:
-    """The least severity from now on: ``debug``, ``info``, ``warning`` or ``error``."""
+    """Set the lowest severity that is logged: ``debug``, ``info``, ``warning`` or ``error``."""
     ours = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(ours)
     libraries = ours if ours == logging.DEBUG else max(ours, logging.WARNING)
@@ -93,7 +93,7 @@ def set_level(level: str) -> None:
 
 
 def without_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Values whose key says that they are secret are left out of the log."""
+    """Replace the values whose keys say that they are secret."""
     for key in event:
         if _SECRET.search(key):
             event[key] = "(not logged)"

@@ -1,4 +1,4 @@
-"""Fixtures of several tests here: plugins as if they were installed."""
+"""Fixtures that several folders use: plugins as if they were installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(monkeypatch) -> Install:
-    """``install(acme=plugin)``: what is registered, each by ``hami-<name>``."""
+    """``install(acme=plugin)`` registers plugins, each as distribution ``hami-<name>``."""
 
     def install(*points: Point, **plugins: Any) -> None:
         named = [

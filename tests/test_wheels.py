@@ -1,4 +1,4 @@
-"""Wheels in a folder are enough to install hami from, as README.md says, while no index has it."""
+"""Wheels in a folder are enough to install hami from, as docs/install.md says, while no index has it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ PURE = (".", "plugins/mock", "plugins/hygon")
 
 
 def documented(program: str) -> list[str]:
-    """The words of README's line that begins so."""
-    [line] = re.findall(rf"^    ({program} .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    """The words of the page's line that begins so."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    [line] = re.findall(rf"^    ({program} .*)$", page, re.MULTILINE)
     return shlex.split(line)
 
 

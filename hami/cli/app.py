@@ -1,7 +1,7 @@
 """The ``hami`` command.
 
 Exit codes: 0 all is well, 1 something stays pending or is denied, 2 the input, a flag or a plugin
-must be changed; ``hami.cli.main`` adds those for what goes wrong outside the command's own work.
+must be changed; ``hami.cli.main`` adds those for failures outside the command's own work.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def simulate_command(
         from hami.cli import simulating  # noqa: PLC0415
 
     with answering():
-        result = simulating.simulated(files, policy, device_config, profiles)
+        result = simulating.run_simulation(files, policy, device_config, profiles)
         if as_json:
             print_json(result.as_json())
         else:
@@ -171,7 +171,7 @@ def plugins_command(*, as_json: Json = False, profiles: Profiles = None) -> None
             print_json(_plugins_as_json(vendors))
         else:
             render.print_plugins(terminal.output_console(), vendors)
-        # The first one is said in the end.
+        # The first failure is reported at the end.
         warn(*map(str, broken[1:]))
         if broken:
             raise broken[0]

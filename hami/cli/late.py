@@ -1,4 +1,4 @@
-"""Commands that are made when somebody asks for them: the node agent must stay small.
+"""Commands that are loaded only when somebody calls them, so that the node agent stays small.
 
 ``scheduler`` and ``device-plugin`` declare dozens of settings each. ``demo`` and ``up`` belong to
 another distribution, hami-lab, which registers them under the entry point group ``hami.commands``.
@@ -22,7 +22,7 @@ from hami.domain.errors import ConfigError
 LATE = MappingProxyType(
     {"scheduler": "hami.cli.scheduler", "device-plugin": "hami.cli.device_plugin"}
 )
-"""The module of each such command; its ``app`` holds that command alone."""
+"""The module of each such command; its ``app`` holds only that command."""
 
 LABORATORY = ("demo", "up")
 """What hami-lab brings."""
@@ -31,7 +31,7 @@ ENTRY_POINTS = "hami.commands"
 
 
 class Commands(TyperGroup):
-    """``hami``'s own commands, and these by name."""
+    """``hami``'s own commands, and the late ones."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         others = (*LATE, *LABORATORY)
@@ -47,7 +47,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in LATE and args[0] not in self.commands:
-            # Perhaps misspelt: the answer names those that are spelt alike.
+            # Perhaps misspelt: load all commands, so that the error can suggest similar names.
             for name in LATE:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
@@ -66,7 +66,7 @@ def _app_of(name: str) -> typer.Typer:
 
 
 def _not_installed(name: str) -> typer.Typer:
-    """In the place of a command of hami-lab: it names the remedy, whatever it is called with."""
+    """Stands in for a command of hami-lab that is not installed; it names the remedy."""
     app = typer.Typer(add_completion=False)
 
     @app.command(

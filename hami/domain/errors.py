@@ -14,23 +14,24 @@ from dataclasses import dataclass
 
 
 class HamiError(Exception):
-    """Base of all; its message names the thing, the value and the remedy."""
+    """Base of all errors. The message names the thing, the value and the remedy."""
 
 
 class ConfigError(HamiError):
-    """A configuration, manifest or flag is unusable; whoever wrote it must act."""
+    """A configuration, manifest or flag is unusable; its author must act."""
 
 
 class PluginRejected(HamiError):
-    """A plugin cannot be used; whoever installed it must act."""
+    """A plugin cannot be used; the person who installed it must act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
     """A text that cannot be read as what it should be.
 
-    ``annotation`` is the annotation's key; ``position`` says where in it (``device 2, memory``;
-    ``byte 17``), ``text`` is the offending part, shortened, and ``problem`` what is wrong.
+    ``annotation`` is the annotation's key. ``position`` says where in its value (``device 2,
+    memory``; ``byte 17``). ``text`` is the offending part, shortened, and ``problem`` says what is
+    wrong with it.
     """
 
     annotation: str
@@ -44,5 +45,5 @@ class Malformed:
 
 
 def shortened(text: str, limit: int = 80) -> str:
-    """At most ``limit`` characters of ``text``, for messages: it may come from anyone."""
+    """At most ``limit`` characters of ``text``, for messages: a tenant may have written it."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""An API server with clients, and short ways to write pods for it."""
+"""An API server with clients, and builders of pods for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def a_server(folder: Path) -> AsyncIterator[tuple[ApiServer, KubeClient]]:
 
 @asynccontextmanager
 async def running(*parts: Any) -> AsyncIterator[None]:
-    """Each part's ``run`` beside the block; one that fails fails the block."""
+    """Run each part's ``run`` beside the block; a part that fails fails the block."""
     async with asyncio.TaskGroup() as tasks:
         started = [tasks.create_task(part.run()) for part in parts]
         for part in parts:
@@ -52,7 +52,7 @@ async def eventually(look: Callable[[], Awaitable[T | None]], what: str = "") ->
 
 
 def a_container(name: str = "main", **resources: str) -> dict[str, Any]:
-    """``a_container(cpu="1", **{"acme.com/gpu": "1"})``."""
+    """A container: ``a_container(cpu="1", **{"acme.com/gpu": "1"})``."""
     return {"name": name, "image": "x", "resources": {"limits": resources, "requests": resources}}
 
 
@@ -79,7 +79,7 @@ def a_node(
 
 
 class Pods:
-    """One namespace's pods through a client, and waiting on them."""
+    """The pods of one namespace through a client, and ways to wait for them."""
 
     def __init__(self, client: KubeClient) -> None:
         self.client = client
@@ -118,7 +118,7 @@ class Pods:
 
 
 async def add_nodes(client: KubeClient, *nodes: dict[str, Any]) -> None:
-    """Until they are free of the taint that a node is born with."""
+    """Add nodes, and wait until they lose the taint that a new node has."""
     for node in nodes:
         await client.create(LIVE_NODES, node)
 

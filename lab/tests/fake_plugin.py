@@ -1,4 +1,4 @@
-"""A small device plugin that does as the test says, served as real ones are."""
+"""A small device plugin that does as the test says, served like a real one."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class FakePlugin:
         await self.end()
 
     def send(self, **healthy: bool) -> None:
-        """``send(a=False)``: these devices have changed; the list goes out again."""
+        """Change devices (``send(a=False)``) and send the list again."""
         self.healthy |= healthy
         for event in self._sends:
             event.set()
@@ -180,7 +180,7 @@ def slices_of(folder: Path, ids: frozenset[str]) -> list[tuple[str, str, str]]:
 
 
 def write_spec(cdi: Path, slice: str, owner: str, **edits: Any) -> None:
-    """A CDI spec that says in the container's environment whose it is."""
+    """Write a CDI spec whose environment names the slice's owner."""
     spec = {
         "cdiVersion": "0.6.0",
         "kind": "acme.hami.io/slice",
@@ -198,7 +198,7 @@ def write_spec(cdi: Path, slice: str, owner: str, **edits: Any) -> None:
 
 
 def preparing(plugins: Path, cdi: Path) -> Callable[[frozenset[str]], None]:
-    """For ``on_start``: a spec for every slice with these ids, as a careful agent writes it."""
+    """An ``on_start`` that writes a spec for every slice with these ids, as a careful agent does."""
 
     def prepare(ids: frozenset[str]) -> None:
         for pod, container, slice in slices_of(plugins, ids):

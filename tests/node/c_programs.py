@@ -12,7 +12,7 @@ SHIM = Path(__file__).parents[2] / "shim"
 
 
 def built(program: str, folder: Path) -> Path:
-    """``units/page_stress`` or ``asan/units/page_stress``; skips the test where it cannot be built."""
+    """``units/page_stress`` or ``asan/units/page_stress``, built; skips the test where that fails."""
     for tool in ("make", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} to build {program} with")

@@ -1,4 +1,4 @@
-"""A tenant who takes a lease on a file: whoever opens that for writing waits for the tenant."""
+"""A tenant that takes a lease on a file (fcntl(2)): other openers for writing wait for the tenant."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ while True:
 
 @contextmanager
 def a_tenant(path: Path) -> Iterator[str]:
-    """``leased``, or why the kernel refused."""
+    """``leased``, or why the kernel refused the lease."""
     command = [sys.executable, "-c", TENANT, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tenant:
         try:

@@ -1,4 +1,4 @@
-"""One node in the mode ``lock`` on a real (embedded) API server; the test plays kubelet."""
+"""One node in the mode ``lock`` on a real (embedded) API server; the test acts as kubelet."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ profiles:
 
 
 class Enforcing(ProfileVendor):
-    """Gives a container the names of its devices; ``fails`` or waits when told."""
+    """A vendor that gives a container the names of its devices; ``fails`` or waits when told."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -83,7 +83,7 @@ class Enforcing(ProfileVendor):
 
 
 class Heard:
-    """What PreStartContainer came to."""
+    """The outcome of a PreStartContainer."""
 
     def __init__(self) -> None:
         self.refusals: list[str] = []
@@ -114,7 +114,7 @@ class LockWorld:
         self.calls = self.by.calls
 
     def another(self, key: str) -> LockWorld:
-        """The agent of another vendor on the same node."""
+        """Another vendor's agent on the same node."""
         return LockWorld(self.folder, self.server, self.client, key)
 
     def _surroundings(self, key: str) -> AgentContext:
@@ -158,7 +158,7 @@ class LockWorld:
 
     async def add(self, name: str, *slots: str, init: int = 0, lock: bool = True, at: int = 100,
                   phase: str = "allocating", **vendors: list[str]) -> Pod:  # fmt: skip
-        """A bound pod that gets these devices (``A``, ``AB``), one text per container."""
+        """Add a bound pod that gets these devices (``A``, ``AB``), one text per container."""
         wanted = {"acme": list(slots)} | vendors if slots else vendors
         texts = {f"{v}.com": "".join(_listed(v, s) for s in found) for v, found in wanted.items()}
         annotations = {
@@ -211,14 +211,14 @@ class LockWorld:
         return edits
 
     async def admit(self, pod: Pod, container: str, *ids: str) -> ContainerEdits:
-        """Allocate, and kubelet's record of it."""
+        """Call Allocate, and record it as kubelet does."""
         edits = await self.allocate(*ids)
         self.kubelet.record(pod.uid, container, ids, edits)
         return edits
 
 
 class PlayedKubelet:
-    """The checkpoint."""
+    """The test's kubelet: a checkpoint."""
 
     def __init__(self, folder: Path, resource: str) -> None:
         self.folder, self.resource = folder, resource

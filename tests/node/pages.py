@@ -1,4 +1,4 @@
-"""Limits as ``shim/tests/sample.h`` makes them: everything follows from one number."""
+"""Limits as ``shim/tests/sample.h`` makes them: one number determines everything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hami.node.disk.limits_page import DeviceLimit, PageLimits
 
 
 def sample_limits(number: int, devices: int = 3) -> PageLimits:
-    """What the C programs expect of revision ``number``."""
+    """The limits that the C programs expect in revision ``number``."""
     return PageLimits(
         generation=number * 2,
         priority=number % 2,

@@ -1,4 +1,4 @@
-"""Parts of an agent without an API server and a kubelet: what a case is not about is here."""
+"""Parts of an agent without an API server and a kubelet, for cases about one part."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def a_grant(device: str, memory: int = 1000, cores: int = 10, **fields: Any) -> 
 
 
 class Hooks(ProfileVendor):
-    """The vendor ACME; ``fails`` names the hooks that raise, ``may_end`` lets the others end."""
+    """The vendor ACME; ``fails`` names hooks that raise, ``may_end`` lets the other hooks end."""
 
     def __init__(self) -> None:
         super().__init__(_PROFILE)
@@ -123,7 +123,7 @@ class Hooks(ProfileVendor):
 
 
 class Pods:
-    """In the place of the mirror; ``find`` answers NOWHERE while the API server is ``away``."""
+    """A stand-in for the mirror; ``find`` answers NOWHERE while the API server is ``away``."""
 
     def __init__(self) -> None:
         self.by_uid: dict[PodUid, NodePod] = {}
@@ -155,7 +155,7 @@ class Events:
 
 
 class Parts:
-    """One node of ACME's with the devices ``A``, ``B`` and ``C`` of 8000 MiB."""
+    """One of ACME's nodes, with the devices ``A``, ``B`` and ``C`` of 8000 MiB."""
 
     def __init__(self, folder: Path, *, unsigned: bool = False) -> None:
         self.folder = folder
@@ -201,7 +201,7 @@ class Parts:
         self, name: str = "p", *, generation: int = 1, sign: bool = True, phase: str = "Running",
         node: str = NODE, uid: str = "", init: Sequence[str] = (), **grants: Sequence[Grant],
     ) -> NodePod:  # fmt: skip
-        """A bound pod, known to the mirror: ``pod("p", main=[a_grant("A")])``."""
+        """A bound pod that the mirror knows: ``pod("p", main=[a_grant("A")])``."""
         grants = grants or {"main": [a_grant("A")]}
         allocation = PodAllocation(
             node=node,
@@ -248,7 +248,7 @@ class Parts:
 def an_entry(
     pod: NodePod | str, id: str = "", container: str = "main", *ids: str, **edits: Any
 ) -> CheckpointEntry:
-    """kubelet's; ``id`` is the slice that our answer named."""
+    """An entry of kubelet's checkpoint; ``id`` is the slice that our answer named."""
     if id:
         edits["cdi_devices"] = (f"{KIND}={id}",)
     return CheckpointEntry(

@@ -1,4 +1,4 @@
-"""What test_tmpfs.py runs in a mount namespace of its own, as root of it.
+"""Scenarios that test_tmpfs.py runs as root of a mount namespace of its own.
 
 Run as ``python -m tests.node.tmpfs_scenarios NAME FOLDER``; an assertion that fails is the result.
 """
@@ -109,7 +109,7 @@ def made_anew_when_it_is_spoiled(root: Path) -> None:
 
 
 def changed_from_a_plain_file(root: Path) -> None:
-    """An agent that is told to mount from now on leaves regions that live as they are."""
+    """An agent that is told to mount from now on leaves living regions as they are."""
     plain = SliceStore(root, VENDOR, tmpfs=False, selinux=False).create(a_record()) / "usage"
     a_store(root).create(a_record())
     assert not plain.is_symlink()

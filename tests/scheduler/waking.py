@@ -1,4 +1,4 @@
-"""A wake-up at work in a cluster of the state alone, and what its tests say of it."""
+"""A wake-up at work on a state alone, and assertions about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .builders import (
 
 
 class Patches:
-    """The API server as far as a wake-up sees it; it fails with ``errors`` first."""
+    """The API server as far as a wake-up sees it; calls first fail with ``errors``."""
 
     def __init__(self) -> None:
         self.woken: list[str] = []
@@ -60,7 +60,7 @@ async def waking(cluster: Cluster) -> AsyncIterator[Patches]:
 
 
 def refuse(cluster: Cluster, *pods: Any, nodes: list[str] | None = None) -> None:
-    """As a filter does it."""
+    """Refuse a pod as a filter does."""
     names = nodes or list(cluster.state.nodes)
     for pod in pods:
         cluster.sees(pod)
@@ -71,7 +71,7 @@ def refuse(cluster: Cluster, *pods: Any, nodes: list[str] | None = None) -> None
 
 
 async def woken(patches: Patches, *names: str) -> None:
-    """These and no others, in this order, since the beginning."""
+    """Assert that exactly these pods were woken, in this order, since the beginning."""
     end = time.monotonic() + 10
     while patches.woken != list(names) and time.monotonic() < end:
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""``make -C shim``, asked for by several test processes at once."""
+"""``make -C shim``, which several test processes may call at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Build:
 
     @property
     def library(self) -> Path:
-        """libvgpu.so that also takes its slice from ``HAMI_SLICE_DIR``."""
+        """libvgpu.so in the flavour that also takes its slice from ``HAMI_SLICE_DIR``."""
         return self.folder / ("libvgpu.so" if self.flavour else "test/libvgpu.so")
 
     @property
@@ -39,7 +39,9 @@ class Build:
         return self.folder / "programs" / name
 
     def environment(self) -> dict[str, str]:
-        """What a program needs to find the simulated driver, and sanitizers to fit a preload."""
+        """The environment in which a program finds the simulated driver, and sanitizers work
+        preloaded.
+        """
         return {
             **{key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ},
             "LD_LIBRARY_PATH": str(self.simulator),
@@ -49,7 +51,7 @@ class Build:
 
 
 def build(flavour: str) -> Build:
-    """Make it unless it is made; skips the test where that cannot be."""
+    """Build a flavour unless it is built; skips the test where that is impossible."""
     for tool in ("make", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} to build libvgpu.so with")

@@ -69,7 +69,7 @@ def a_node(
 
 
 def a_container(name: str = "main", **limits: Any) -> dict[str, Any]:
-    """``gpu=1, mem=100``: limits of the made-up vendor."""
+    """A container; ``gpu=1, mem=100`` are limits of the made-up vendor."""
     quantities = {f"acme.com/{resource}": value for resource, value in limits.items()}
     return {"name": name, "resources": {"limits": quantities}}
 
@@ -125,7 +125,7 @@ def a_workload(kind: str, name: str = "web", pod: dict[str, Any] | None = None, 
 
 
 def a_quota(name: str = "team", namespace: str = "default", **limits: Any) -> dict[str, Any]:
-    """``mem=300``: limits.acme.com/mem."""
+    """A quota; ``mem=300`` means limits.acme.com/mem."""
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -144,10 +144,10 @@ def run(*objects: Any, vendors: Vendors | None = None, **admission: Any) -> Simu
 
 
 def nodes_of(result: Simulation) -> dict[str, str]:
-    """Where each pod went."""
+    """The node of each pod."""
     return {p.pod.name: p.allocation.node for p in result.placed}
 
 
 def used_memory(result: Simulation) -> dict[str, int]:
-    """By device."""
+    """The used memory by device."""
     return {d.state.device.id: d.state.usage.memory_mib for d in result.devices}

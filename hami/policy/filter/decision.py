@@ -36,7 +36,7 @@ class Placed:
 class Refused:
     """No candidate takes the pod: ``answers[answer[i]]`` says why not ``candidates[i]``.
 
-    Thousands of nodes are often refused alike, so whoever makes texts of it makes few.
+    Thousands of nodes often have the same answer, so a caller that makes texts makes few.
     """
 
     candidates: Sequence[str]
@@ -45,18 +45,18 @@ class Refused:
 
     @classmethod
     def everywhere(cls, candidates: Sequence[str], why: Rejected) -> Refused:
-        """For the same reason on every candidate."""
+        """Every candidate refuses for the same reason."""
         return cls(
             candidates=candidates, answers=(why,), answer=np.zeros(len(candidates), np.int64)
         )
 
     def overruled(self, where: NDArray[np.bool_], why: Rejected) -> Refused:
-        """``why`` in place of what it says, for these candidates."""
+        """The same refusal, but with the answer ``why`` for these candidates."""
         answer = np.where(where, len(self.answers), self.answer)
         return Refused(candidates=self.candidates, answers=[*self.answers, why], answer=answer)
 
     def explained(self, which: Collection[int], exact: Rejected) -> Refused:
-        """With what an exact fit says of quota beside these answers."""
+        """The same refusal; the answers at ``which`` get the quota details of an exact fit."""
         answers = [
             replace(answer, details=exact.details, rules=exact.rules) if index in which else answer
             for index, answer in enumerate(self.answers)
@@ -65,13 +65,13 @@ class Refused:
 
     @property
     def reasons(self) -> Mapping[str, Rejected]:
-        """By candidate; made at every call."""
-        each = map(self.answers.__getitem__, self.answer.tolist())
-        return dict(zip(self.candidates, each, strict=True))
+        """The answer of each candidate by name; a new mapping at every call."""
+        answers = map(self.answers.__getitem__, self.answer.tolist())
+        return dict(zip(self.candidates, answers, strict=True))
 
 
 def over_quota(candidates: Sequence[str], why: Iterable[Refusal]) -> Refused:
-    """No candidate takes it, whatever is free there."""
+    """No candidate takes the pod, whatever is free there, because quota does not allow it."""
     why = list(why)
     rejected = Rejected.of(reasons.QUOTA, 1, map(str, why), {refusal.rule for refusal in why})
     return Refused.everywhere(candidates, rejected)
@@ -79,9 +79,9 @@ def over_quota(candidates: Sequence[str], why: Iterable[Refusal]) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class Prefiltered:
-    """What the vectorised pass leaves: by candidate, whether it may take the pod.
+    """What the vectorised pass leaves: for each candidate, whether it may take the pod.
 
-    ``numbers`` are the table's node numbers, -1 for a candidate that it does not know.
+    ``numbers`` are the table's node numbers, -1 for a candidate that the table does not know.
     """
 
     numbers: NDArray[np.int64]
@@ -92,7 +92,7 @@ class Prefiltered:
     def refused(self, candidates: Sequence[str]) -> Refused:
         """Why each candidate was dropped: the first request that it cannot serve.
 
-        The answers of candidates that were kept say nothing.
+        The answers of candidates that were kept mean nothing.
         """
         answers = [_NO_SUCH_DEVICES, _UNREGISTERED]
         by_number = np.zeros(self.capacity + 1, np.int64)
@@ -127,7 +127,7 @@ def prefilter(
 def _scanned(
     table: ClusterTable, request: PodRequest, gate: PodGate | None
 ) -> tuple[NDArray[np.bool_], Sequence[Scan]]:
-    """By node number, whether the node may take the pod; the last place is nobody's."""
+    """For each node number, whether the node may take the pod; the last entry is of no node."""
     able = np.ones(table.capacity + 1, np.bool_)
     able[-1] = False
     scans: list[Scan] = []
@@ -176,7 +176,7 @@ def decide(
 ) -> Placed | Refused:
     """The best candidate that takes the whole pod, or every candidate's reasons.
 
-    ``locked`` are nodes that take nobody for the moment (``NodeLocked``).
+    ``locked`` are nodes that take no pod for the moment (``NodeLocked``).
     """
     able, scans = _scanned(table, request, gate)
     waiting = _NO_NUMBERS
@@ -213,7 +213,7 @@ def decide(
 
 
 def _with_answers(refused: Refused, exact: Mapping[str, Rejected]) -> Refused:
-    """The exact fits' answers in place of the vectorised pass's."""
+    """``refused`` with the exact fits' answers in place of the vectorised pass's."""
     if not exact:
         return refused
     answers, answer = [*refused.answers, *exact.values()], refused.answer.copy()
@@ -238,10 +238,10 @@ def _best_of_all(
     candidates: NameBlock,
     fits: Fits,
 ) -> PodAllocation | None:
-    """The best node of the table, if it is a candidate, or one of the next few.
+    """The best node of the table, if it is a candidate, or else one of the next few.
 
-    Most pods are offered most nodes: then finding one name among the candidates is all it takes,
-    and nobody asks which nodes the others are. None says nothing about the others.
+    kube-scheduler offers most pods most nodes. Then it is enough to find one name among the
+    candidates, and the other names need no lookup. None says nothing about the other nodes.
     """
     rank = np.where(able, _ranked(table, policy), -np.inf)
     strangers = 0
@@ -259,7 +259,7 @@ def _best_of_all(
 
 
 def _ranked(table: ClusterTable, policy: NodePolicy) -> NDArray[np.float64]:
-    """By node number, the higher the better."""
+    """The rank of each node by its number; a higher rank is better."""
     scores = table.scores()[: table.capacity + 1]
     return -scores if policy is NodePolicy.SPREAD else scores
 
@@ -267,9 +267,9 @@ def _ranked(table: ClusterTable, policy: NodePolicy) -> NDArray[np.float64]:
 def _best_first(
     rank: NDArray[np.float64], order: Callable[[NDArray[np.int64]], NDArray[np.int64]]
 ) -> Iterator[int]:
-    """Indexes from the highest rank down, by ``order`` among equals, as long as asked for.
+    """Indexes from the highest rank down; ``order`` decides among equals. Finds the next on demand.
 
-    ``rank`` is used up.
+    ``rank`` is overwritten.
     """
     while len(rank) and (best := rank.max()) > -np.inf:
         equals = np.flatnonzero(rank == best)

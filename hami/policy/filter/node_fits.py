@@ -1,4 +1,4 @@
-"""Exact fits of one pod, node by node: each at most once, and not where they could not help."""
+"""Exact fits of one pod, node by node: each node at most once, and none that cannot help."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hami.policy.tables.cluster_table import ClusterTable
 
 
 class _UsedUp:
-    """Devices of which quota of their model lets the pod have none, wherever they are.
+    """The kinds of device that a quota on their model denies this pod on every node.
 
-    Only an exact fit asks for models, and thousands of nodes have the same few.
+    Only an exact fit looks at models, and thousands of nodes have the same few.
     """
 
     def __init__(self, table: ClusterTable, vendor: VendorKey) -> None:
@@ -32,7 +32,7 @@ class _UsedUp:
 
     @classmethod
     def of(cls, table: ClusterTable, request: PodRequest, gate: PodGate | None) -> _UsedUp | None:
-        """None where nothing can be learnt: where equal devices may be charged differently."""
+        """None where equal devices may be charged differently: there a refusal proves nothing."""
         wanted = request.distinct
         if gate is None or not gate.per_model or len(wanted) != 1:
             return None
@@ -43,13 +43,13 @@ class _UsedUp:
         return cls(table, wanted[0].vendor)
 
     def learn(self, name: str, rejected: Rejected) -> None:
-        """From a node where every device was refused for quota and for nothing else."""
+        """Remember the kinds of a node where quota alone refused every device."""
         if rejected.counts == ((reasons.QUOTA, rejected.devices),):
             self._kinds |= self._kinds_on(name)
             self._why = self._why or rejected
 
     def answer(self, name: str) -> Rejected | None:
-        """The refusal of a node that has nothing else; None where there may be more."""
+        """The refusal of a node that has only such kinds; None for a node that has others."""
         if self._why is None:
             return None
         kinds = self._kinds_on(name)
@@ -100,7 +100,7 @@ class Fits:
         return outcome
 
     def place_all(self, candidates: Sequence[str], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """What the vendors add to each kept candidate's rank; it is placed for that."""
+        """Place the pod on each kept candidate; returns what the vendors add to each one's rank."""
         added = np.zeros(len(candidates))
         for index in np.flatnonzero(kept).tolist():
             name = candidates[index]

@@ -61,7 +61,7 @@ class Groups:
 
     def group_changed(self, api: str, group: PodGroup) -> None:
         name = _name_of(api, group)
-        if (least := group.least) is None:
+        if (least := group.min_count) is None:
             self._least.pop(name, None)
         else:
             self._least[name] = least

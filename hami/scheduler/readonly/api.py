@@ -1,7 +1,7 @@
 """The read-only API: what the service knows, as JSON, for people and tools.
 
-Lists come in pages in the order of their names. What is shown is gathered on the loop in short
-turns, and becomes JSON in a thread, so that neither stops a filter.
+Lists come in pages, sorted by name. The loop gathers a page in short turns and a thread makes JSON
+of it, so that neither stops a filter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def api_router(
     leading: Callable[[], bool],
     unplanned: Callable[[], Mapping[PodUid, NoPlan]] = lambda: _NOBODY,
 ) -> APIRouter:
-    """Every route under ``/api/v1``; ``unplanned`` says why nobody makes room for whom."""
+    """Every route under ``/api/v1``; ``unplanned`` says why no pod is evicted for another."""
     router = APIRouter(prefix="/api/v1", tags=["cluster"])
     _add_nodes(router, state)
     _add_devices(router, state)

@@ -1,6 +1,6 @@
 """Elastic quota in the read-only API: who holds what, who borrows, and why a pod waits.
 
-Each quota is whole; two of them may be some milliseconds apart.
+Each quota is of one moment; two quotas may be some milliseconds apart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hami.scheduler.readonly.models import (
 from hami.scheduler.readonly.pages import After, Limit, as_json, page
 
 Promised = Mapping[PodUid, tuple[str, bool]]
-"""Victims by uid: whom they are evicted for, and whether they have left."""
+"""Victims by uid: the pod that each is evicted for, and whether the victim has left."""
 
 _ANY_POD = PodUid("")
 
@@ -62,7 +62,7 @@ def add_elastic(router: APIRouter, state: ClusterState) -> None:
         turns, items, names = Turns(), list[ElasticQuotaView](), await page(leaves, after, limit)
         promised = promises(state.holds.holds.values())
         for name in names[:limit]:
-            # Another book after a change of configuration, without it after a change of quotas.
+            # A new configuration makes another book; a change of quotas may remove this quota.
             book = state.ledger.elastic
             if (leaf := _now(book, leaves[name])) is None:
                 continue
@@ -82,7 +82,7 @@ def add_elastic(router: APIRouter, state: ClusterState) -> None:
 
 
 def _now(book: ElasticBook, leaf: Leaf) -> Leaf | None:
-    """The quota as it is by now; None when it is gone."""
+    """The quota as of now; None when it is gone."""
     return next(
         (one for one in map(book.leaf_of, leaf.namespaces) if one and one.key == leaf.key), None
     )
@@ -153,7 +153,7 @@ def promises(holds: Iterable[Hold]) -> Promised:
 
 
 def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> ElasticWhy | None:
-    """What there is to say of a pod that waits or runs; None when that is nothing."""
+    """What to say about a pod that waits or runs; None when there is nothing."""
     if pod.finished:
         return None
     book = state.ledger.elastic
@@ -180,7 +180,7 @@ def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> Elas
 def _asked(
     state: ClusterState, pod: Pod, hold: Hold | None
 ) -> tuple[Mapping[str, AskedAmount], list[str]]:
-    """What its quota would say now, with what is held for it free."""
+    """What the pod asks and what its quota would refuse now, with what is held for the pod free."""
     request = parse_pod(pod, state.vendors, SchedulingPolicy())
     if isinstance(request, Invalid):
         return {}, []

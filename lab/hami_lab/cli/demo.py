@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from hami.cli.files import check_one_stdin, read_text, shown
+from hami.cli.files import check_one_stdin, file_name, read_text
 from hami.cli.running import run_until_signal
 from hami.cli.tables import device_lines
 from hami.cli.visible import visible
@@ -60,7 +60,7 @@ def run_manifests(
         HamiError: the cluster could not be started, or broke.
     """
     check_one_stdin(files)
-    documents = read_objects([(shown(path), read_text(path)) for path in files])
+    documents = read_objects([(file_name(path), read_text(path)) for path in files])
     has_nodes = any(document.value["kind"] == "Node" for document in documents)
     if not has_nodes:
         check_plugins(vendors)

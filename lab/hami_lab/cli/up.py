@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from hami.cli.files import read_text, shown
+from hami.cli.files import file_name, read_text
 from hami.cli.visible import visible
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.objects import Node
@@ -49,7 +49,7 @@ def begin_with(
     if nodes is not None and cluster is not None:
         raise ConfigError("--nodes and --cluster are both given; leave one out")
     if cluster is not None:
-        documents = read_objects([(shown(cluster), read_text(cluster))])
+        documents = read_objects([(file_name(cluster), read_text(cluster))])
     else:
         wanted = DEFAULT_NODES if nodes is None and alone else nodes
         made = nodes_of(wanted) if wanted is not None else []

@@ -1,4 +1,4 @@
-"""A small client of any Kubernetes API, for tests: what was asked, what was answered."""
+"""A small client of any Kubernetes API, for tests; it keeps questions and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ GROUPS = {
     "deployments": "apps/v1",
 }
 SECONDS = 60.0
-"""How long to wait for what controllers do; they take milliseconds, a busy machine does not."""
+"""Seconds to wait for what controllers do; they take milliseconds, but a busy machine takes
+longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class Answer:
         return [item["metadata"]["name"] for item in self.body["items"]]
 
     def fields(self) -> list[str]:
-        """What is wrong, by field, of a 422."""
+        """The problems of a 422, by field."""
         return [cause["field"] for cause in self.body["details"]["causes"]]
 
 
@@ -134,7 +135,7 @@ class Api:
         return await self.call("GET", path, **query)
 
     async def table(self, path: str) -> Any:
-        """What ``kubectl get`` shows."""
+        """The table that ``kubectl get`` shows."""
         accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
         async with self._session.get(path, headers={"Accept": accept}) as answer:
             return await answer.json()
@@ -152,7 +153,7 @@ class Api:
         return await self.call("DELETE", path, body, **query)
 
     async def created(self, plural: str, body: dict[str, Any], **query: Any) -> Answer:
-        """Create what must be accepted."""
+        """Create an object that the server must accept."""
         answer = await self.post(self.path(plural), body, **query)
         assert answer.status == 201, answer.body
         return answer
@@ -190,7 +191,7 @@ class Api:
         ask: Callable[[], Awaitable[Answer]],
         holds: Callable[[Answer], bool] = lambda answer: answer.status < 400,
     ) -> Answer:
-        """Ask until it holds; controllers of a real server take their time."""
+        """Ask until the condition holds; a real server's controllers take their time."""
         deadline = time.monotonic() + SECONDS
         while not holds(answer := await ask()):
             assert time.monotonic() < deadline, f"still {answer.body}"
@@ -223,7 +224,7 @@ class Events:
 
 
 def a_pod(name: str, *, limits: Any = None, requests: Any = None, **changes: Any) -> dict[str, Any]:
-    """A pod that no scheduler takes; ``metadata`` is merged, all else goes into its spec."""
+    """A pod that no scheduler takes; ``metadata`` is merged, other fields go into its spec."""
     metadata = {"name": name, **changes.pop("metadata", {})}
     resources = {k: v for k, v in (("limits", limits), ("requests", requests)) if v is not None}
     container = {"name": "c", "image": "busybox:1", "resources": resources}

@@ -1,9 +1,9 @@
-"""The API server under test: the embedded one, or the real one that a kubeconfig names.
+"""The API server under test: the embedded one, or a real one that a kubeconfig names.
 
 ``HAMI_TEST_KUBECONFIG=/path/to/kubeconfig pytest lab/tests/api`` runs the same tests on a real
-Kubernetes. Every test has a namespace of its own, so they run side by side on one server. With
-``HAMI_TEST_KEEP_NAMESPACES`` they stay: a server that is thrown away afterwards need not look
-through all its resources for each.
+Kubernetes. Every test has its own namespace, so tests run side by side on one server. With
+``HAMI_TEST_KEEP_NAMESPACES`` the namespaces stay: a server that is thrown away afterwards need not
+search all its resources for each one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def target(tmp_path_factory) -> Iterator[Target]:
 
 
 class EmbeddedServer:
-    """The embedded server on a thread with a loop of its own, for as long as the session."""
+    """The embedded server on a thread with its own loop, for the whole session."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -62,7 +62,7 @@ class EmbeddedServer:
 
 @pytest.fixture
 async def api(target: Target) -> AsyncIterator[Api]:
-    """A client, and a namespace that only this test uses."""
+    """A client, and a namespace for this test alone."""
     name = f"t-{secrets.token_hex(6)}"
     async with Api(target, name) as client:
         created = await client.post("/api/v1/namespaces", {"metadata": {"name": name}})

@@ -113,3 +113,22 @@ async def test_a_dry_run_evicts_nothing(api):
     answer = await api.post(api.path("pods", "p", "eviction"), an_eviction("p"), dryRun="All")
     assert answer.status == 201
     assert (await api.get(api.path("pods", "p"))).version == before.version
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ({}, 'matchExpressions[0].operator: Invalid value: "": not a valid selector operator'),
+        ({"key": "a", "operator": "in", "values": ["b"]}, 'operator: Invalid value: "in": not a valid selector operator'),
+        ({"key": "a", "operator": "In"}, "values: Required value: must be specified when `operator` is 'In' or 'NotIn'"),
+        ({"key": "a", "operator": "Exists", "values": ["b"]}, "values: Forbidden: may not be specified when `operator` is"),
+        ({"key": "", "operator": "Exists"}, 'matchExpressions[0].key: Invalid value: "": name part must be non-empty'),
+    ],
+)  # fmt: skip
+async def test_a_selector_that_selects_nothing_sensible_is_refused(api, expression, problem):
+    spec = {"minAvailable": 1, "selector": {"matchExpressions": [expression]}}
+    answer = await api.post(
+        api.path("poddisruptionbudgets"), {"metadata": {"name": "b"}, "spec": spec}
+    )
+    assert answer.refusal == (422, "Invalid")
+    assert problem in answer.body["message"]

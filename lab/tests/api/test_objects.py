@@ -100,11 +100,48 @@ async def test_a_method_that_the_path_has_not_is_not_allowed(api, method, rest):
         pytest.param(b'{"metadata": {"name": "a"}, "spec": {"containers": {}}}', id="containers is a map"),
         pytest.param(b'{"metadata": {"name": "a"}, "spec": {"containers": ["c"]}}', id="a container is a text"),
         pytest.param(b'{"metadata": {"name": "a"}, "spec": {"nodeName": 1}}', id="the node is a number"),
+        pytest.param(b'{"metadata": {"name": "a"}, "spec": {"dnsConfig": {"options": [{"name": 1}]}}}', id="deep inside"),
+        pytest.param(b'{"metadata": {"name": "a"}, "spec": {"priority": 2147483648}}', id="more than 32 bits"),
     ],
 )  # fmt: skip
 async def test_a_body_that_is_no_such_object_is_a_bad_request(api, body):
     answer = await api.call("POST", api.path("pods"), body)
     assert answer.refusal == (400, "BadRequest")
+
+
+async def test_a_wrong_type_is_told_in_gos_words(api):
+    containers = [{"name": "c", "image": 1}]
+    answer = await api.post(
+        api.path("pods"), {"metadata": {"name": "a"}, "spec": {"containers": containers}}
+    )
+    assert answer.body["message"] == (
+        'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go '
+        "struct field Container.spec.containers.image of type string"
+    )
+
+
+async def test_a_null_in_a_map_is_an_empty_text(api):
+    answer = await api.created(
+        "configmaps", {"metadata": {"name": "a", "labels": {"x": None}, "annotations": None}}
+    )
+    assert answer.meta["labels"] == {"x": ""}
+    assert "annotations" not in answer.meta
+
+
+async def test_a_null_in_a_list_is_an_empty_object(api):
+    answer = await api.post(
+        api.path("pods"), {"metadata": {"name": "a"}, "spec": {"containers": [None]}}
+    )
+    assert answer.refusal == (422, "Invalid")
+    assert "spec.containers[0].name: Required value" in answer.body["message"]
+
+
+async def test_quantities_are_rewritten_wherever_they_stand(api):
+    requests = {"resources": {"requests": {"storage": "1024Mi"}}, "accessModes": ["ReadWriteOnce"]}
+    answer = await api.created(
+        "persistentvolumeclaims", {"metadata": {"name": "a"}, "spec": requests}
+    )
+    assert answer.body["spec"]["resources"]["requests"] == {"storage": "1Gi"}
 
 
 async def test_an_unknown_media_type_is_unsupported(api):

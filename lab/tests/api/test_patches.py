@@ -193,3 +193,13 @@ async def test_server_side_apply_takes_back_what_it_no_longer_says(api):
 async def test_server_side_apply_needs_a_field_manager(api):
     answer = await api.patch(api.path("configmaps", "ap"), applied("{x: z}"), APPLY)
     assert answer.refusal == (422, "Invalid")
+
+
+async def test_a_strategic_patch_finds_a_services_port_by_its_number(api):
+    """A container's are found by ``containerPort``."""
+    ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+    await api.created("services", {"metadata": {"name": "s"}, "spec": {"ports": ports}})
+    patch = {"spec": {"ports": [{"port": 81, "name": "c"}]}}
+    answer = await api.patch(api.path("services", "s"), patch, STRATEGIC)
+    names = {port["port"]: port["name"] for port in answer.body["spec"]["ports"]}
+    assert names == {80: "a", 81: "c"}

@@ -1,4 +1,4 @@
-"""An admission webhook for tests: answers what it is told and remembers what it was asked."""
+"""An admission webhook for tests: it answers as told and remembers its requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def patched(*operations: dict[str, Any]) -> Response:
 
 
 def annotated(key: str, value: str) -> Callable[[Any], Response]:
-    """Adds an annotation unless it is there."""
+    """A response that adds an annotation, unless the object has it."""
 
     def respond(request: Any) -> Response:
         annotations = request["object"]["metadata"].get("annotations")

@@ -19,7 +19,7 @@ ClientsOf = Callable[[SimulatedGpus], AbstractContextManager[Clients]]
 
 
 def make(*goals: Path) -> None:
-    """Only what is tested here, so that nothing else need be whole."""
+    """Build only what is tested here, so that nothing else needs to compile."""
     wanted = [str(goal.relative_to(SHIM)) for goal in goals]
     (SHIM / "build").mkdir(exist_ok=True)
     with (SHIM / "build" / ".lock").open("w") as lock:
@@ -48,13 +48,13 @@ def built(request) -> Build:
 
 @pytest.fixture(scope="session")
 def plain() -> Build:
-    """For what is about speed."""
+    """The plain build, for tests of speed."""
     return made("")
 
 
 @pytest.fixture(scope="session")
 def threaded() -> Build:
-    """Under ThreadSanitizer."""
+    """The build under ThreadSanitizer."""
     return made("tsan")
 
 

@@ -15,8 +15,9 @@ from hami_lab.api.objects.refusals import Cause, Refusal, forbidden, not_found
 from hami_lab.api.objects.request import Request
 from hami_lab.api.objects.storage import Storage, copied
 from hami_lab.api.patches.documents import DoesNotApply, json_patch
-from hami_lab.api.typed import coercion as typed
+from hami_lab.api.typed.conforming import WrongType, conform
 from hami_lab.api.typed.defaults import fill, fill_pod_admission, tolerate
+from hami_lab.api.typed.types import type_of
 
 Json = dict[str, Any]
 
@@ -155,8 +156,8 @@ class Admission:
         try:
             operations = msgspec.json.decode(base64.b64decode(response["patch"], validate=True))
             patched = json_patch(shown, operations)
-            typed.check(request.storage, patched)
-        except (msgspec.DecodeError, binascii.Error, DoesNotApply, typed.WrongShape) as error:
+            conform(type_of(request.kind), patched)
+        except (msgspec.DecodeError, binascii.Error, DoesNotApply, WrongType) as error:
             raise Refusal(
                 500, "InternalError", f"Internal error occurred: webhook {hook.name!r}: {error}"
             ) from error

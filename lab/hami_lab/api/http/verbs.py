@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,8 +24,8 @@ from hami_lab.api.objects.request import Request
 from hami_lab.api.objects.storage import Item
 from hami_lab.api.patches import documents as patches
 from hami_lab.api.patches.strategic import applied, strategic_patch
-from hami_lab.api.typed import coercion as typed
-from hami_lab.api.typed import shapes
+from hami_lab.api.typed.conforming import WrongType, conform
+from hami_lab.api.typed.types import KINDS, type_of
 from hami_lab.api.writes.deletion import Deleted, delete_options
 from hami_lab.api.writes.operations import Change, Operations
 from hami_lab.api.writes.placing import Placing
@@ -137,7 +138,8 @@ class Verbs:
 
     async def _apply(self, request: Request, body: bytes) -> Answer:
         wanted = bodies.object_of(body, patches.APPLY_PATCH, request.kind.kind)
-        item, created = await self._operations.apply(request, wanted, applied)
+        merge = partial(applied, type_of(request.kind))
+        item, created = await self._operations.apply(request, wanted, merge)
         return self._shown(request, item, created=created)
 
     async def _delete(self, request: Request, options: Json) -> Answer:
@@ -168,8 +170,8 @@ def _options(body: bytes, content_type: str) -> Json:
         return {}
     options = bodies.object_of(body, content_type or "application/json", "DeleteOptions")
     try:
-        typed.check_as(shapes.DeleteOptions, options)
-    except typed.WrongShape as error:
+        conform(KINDS["v1 DeleteOptions"], options)
+    except WrongType as error:
         raise bad_request(f"the body cannot be handled as DeleteOptions: {error}") from error
     return options
 
@@ -202,8 +204,11 @@ def _change(request: Request, media: str, body: bytes) -> Change:
     patch = _decoded(body)
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: a merge patch is an object")
-    merge = patches.merge_patch if media == patches.MERGE_PATCH else strategic_patch
-    return _in_own_words(request, lambda current: merge(current, patch))
+    if media == patches.MERGE_PATCH:
+        return _in_own_words(request, lambda current: patches.merge_patch(current, patch))
+    # Before events are translated: their patch, too, has the fields of its own group.
+    type_ = KINDS[f"{request.kind.group_version} {request.kind.kind}"]
+    return _in_own_words(request, lambda current: strategic_patch(type_, current, patch))
 
 
 def _decoded(body: bytes) -> Any:

@@ -125,13 +125,6 @@ def _is_canonical(whole: str, part: str, value: Fraction, power: int, *, binary:
     return scale % 3 == 0 and scale >= _SMALLEST and int(digits + part) % 1000 != 0
 
 
-def canonical_entries(entries: Any) -> Any:
-    """A resource list with every quantity rewritten; what is no map is left to the checks."""
-    if not isinstance(entries, dict):
-        return entries
-    return {name: canonical(value) for name, value in entries.items()}
-
-
 def _binary(value: int) -> str:
     for power in range(len(_BINARY), 0, -1):
         if value % 1024**power == 0:

@@ -121,6 +121,30 @@ def _qualified(field: str, key: str) -> Iterator[Cause]:
         yield Cause.invalid(field, key, "name part must be no more than 63 bytes")
 
 
+def _selector(field: str, selector: Json | None) -> Iterator[Cause]:
+    """A LabelSelector; None selects nothing or everything, as the field has it."""
+    yield from labels(f"{field}.matchLabels", (selector or {}).get("matchLabels"))
+    for number, each in enumerate((selector or {}).get("matchExpressions") or ()):
+        at = f"{field}.matchExpressions[{number}]"
+        match each.get("operator") or "", each.get("values") or ():
+            case "In" | "NotIn", ():
+                detail = "must be specified when `operator` is 'In' or 'NotIn'"
+                yield Cause.required(f"{at}.values", detail)
+            case "In" | "NotIn", _:
+                pass
+            case "Exists" | "DoesNotExist", values:
+                if values:
+                    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                    yield Cause.forbidden(f"{at}.values", detail)
+            case operator, _:
+                yield Cause.invalid(f"{at}.operator", operator, "not a valid selector operator")
+        yield from _qualified(f"{at}.key", each.get("key") or "")
+
+
+def _workload(body: Json) -> Iterator[Cause]:
+    yield from _selector("spec.selector", (body.get("spec") or {}).get("selector"))
+
+
 def _pod(body: Json) -> Iterator[Cause]:
     yield from pod_spec("spec", body.get("spec") or {})
 
@@ -259,6 +283,7 @@ def _budget(body: Json) -> Iterator[Cause]:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
         yield Cause.invalid("spec", spec["maxUnavailable"], detail)
+    yield from _selector("spec.selector", spec.get("selector"))
 
 
 def _event(body: Json) -> Iterator[Cause]:
@@ -282,6 +307,8 @@ def _webhooks(body: Json) -> Iterator[Cause]:
         if name in seen:
             yield Cause.duplicate(f"{at}.name", name)
         seen.add(name)
+        for selector in ("namespaceSelector", "objectSelector"):
+            yield from _selector(f"{at}.{selector}", webhook.get(selector))
         if not webhook.get("admissionReviewVersions"):
             detail = "must specify one of v1, v1beta1"
             yield Cause.required(f"{at}.admissionReviewVersions", detail)
@@ -329,12 +356,15 @@ def _crd(body: Json) -> Iterator[Cause]:
         yield Cause.invalid("spec.versions", spec.get("versions"), detail)
 
 
+_WORKLOADS = ("daemonsets", "deployments", "replicasets", "statefulsets")
 _CHECKS: Mapping[tuple[str, str], Check] = MappingProxyType(
     {
         ("", "pods"): _pod,
         ("", "nodes"): _node,
         ("", "resourcequotas"): _quota,
         ("", "events"): _event,
+        **{("apps", name): _workload for name in _WORKLOADS},
+        ("batch", "jobs"): _workload,
         ("coordination.k8s.io", "leases"): _lease,
         ("policy", "poddisruptionbudgets"): _budget,
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _webhooks,

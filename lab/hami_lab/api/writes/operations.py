@@ -30,8 +30,9 @@ from hami_lab.api.objects.refusals import (
 from hami_lab.api.objects.request import Request
 from hami_lab.api.objects.storage import Item, Storage, copied, item_of
 from hami_lab.api.objects.times import now
-from hami_lab.api.typed import coercion as typed
+from hami_lab.api.typed.conforming import WrongType, conform
 from hami_lab.api.typed.defaults import begin, fill
+from hami_lab.api.typed.types import type_of
 from hami_lab.api.typed.updates import carry_over, count_generation, immutable
 from hami_lab.api.typed.validation import problems
 from hami_lab.api.writes.deletion import Deleted, DeleteOptions, Deletion
@@ -103,7 +104,7 @@ class Operations:
         request.check_options()
         kind = request.kind
         _identify(request, body)
-        self._check_shape(kind, body)
+        self._check_types(kind, body)
         metadata = body["metadata"]
         _strip(kind, metadata)
         request = replace(request, name=metadata.get("name") or "")
@@ -136,7 +137,7 @@ class Operations:
         request.check_options()
         kind = request.kind
         _identify(request, body)
-        self._check_shape(kind, body)
+        self._check_types(kind, body)
         name = body["metadata"].get("name") or ""
         if name != request.name:
             raise bad_request(
@@ -181,8 +182,8 @@ class Operations:
             if not isinstance(patched.get("metadata"), dict):
                 raise rejected_patch("the result is no object with metadata")
             try:
-                typed.check(kind.storage, patched)
-            except typed.WrongShape as error:
+                conform(type_of(kind), patched)
+            except WrongType as error:
                 raise rejected_patch(str(error)) from error
             metadata = patched["metadata"]
             if metadata.get("name") != request.name:
@@ -284,10 +285,10 @@ class Operations:
             return item_of(kind.storage, {**new, "metadata": {**new["metadata"]}})
         return self.storage.put(kind.storage, new)
 
-    def _check_shape(self, kind: Kind, body: Json) -> None:
+    def _check_types(self, kind: Kind, body: Json) -> None:
         try:
-            typed.check(kind.storage, body)
-        except typed.WrongShape as error:
+            conform(type_of(kind), body)
+        except WrongType as error:
             raise bad_request(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                 f"{error}"

@@ -8,8 +8,8 @@ from hami_lab.api.objects.kinds import Kind
 from hami_lab.api.objects.refusals import bad_request, conflict, invalid, wrong_uid
 from hami_lab.api.objects.request import Request
 from hami_lab.api.objects.times import now
-from hami_lab.api.typed import coercion as typed
-from hami_lab.api.typed import shapes
+from hami_lab.api.typed.conforming import WrongType, conform
+from hami_lab.api.typed.types import KINDS
 from hami_lab.api.typed.validation import of_metadata
 from hami_lab.api.writes.deletion import DeleteOptions, delete_options
 from hami_lab.api.writes.operations import Operations
@@ -59,7 +59,7 @@ class Placing:
         """
         request.check_options()
         operations = self._operations
-        _check_shape(shapes.Eviction, eviction, "Eviction")
+        _check_types(eviction, "policy/v1 Eviction")
         name = (eviction.get("metadata") or {}).get("name")
         if name not in (None, "", request.name):
             raise bad_request("name in URL does not match name in Eviction object")
@@ -92,7 +92,7 @@ def _checked_binding(request: Request, binding: Json) -> tuple[str, Json]:
     Raises:
         Refusal: 400. A real server answers some of these with 500; the texts are its own.
     """
-    _check_shape(shapes.Binding, binding, "Binding")
+    _check_types(binding, "v1 Binding")
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") not in (None, "", request.name):
         raise bad_request("name in URL does not match name in Binding object")
@@ -110,10 +110,10 @@ def _checked_binding(request: Request, binding: Json) -> tuple[str, Json]:
     return node, metadata
 
 
-def _check_shape(shape: type[shapes.Shape], body: Json, kind: str) -> None:
+def _check_types(body: Json, kind: str) -> None:
     try:
-        typed.check_as(shape, body)
-    except typed.WrongShape as error:
+        conform(KINDS[kind], body)
+    except WrongType as error:
         raise bad_request(f"the body cannot be handled as {kind}: {error}") from error
 
 
