@@ -24,6 +24,7 @@ from hami.domain.objects import (
 )
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.kube.pace import Turns
+from hami.policy.quota import QuotaLedger
 from hami.policy.quota.elastic import (
     GPU_MEMORY,
     Claim,
@@ -33,7 +34,6 @@ from hami.policy.quota.elastic import (
     Options,
     TreeNode,
 )
-from hami.policy.quota.elastic_ledger import ElasticLedger
 from hami.scheduler.bookings.elastic_levels import all_levels, levels_of
 from hami.vendors.registry import Vendors, load_vendors
 
@@ -89,7 +89,7 @@ class World:
     """
 
     def __init__(self, vendors: Vendors, pods: int, quotas: int) -> None:
-        self.ledger = ElasticLedger(vendors)
+        self.ledger = QuotaLedger(vendors)
         self.namespaces = [f"team-{number}" for number in range(quotas)]
         self._each = -(-pods // quotas) + 10
         self.set_quotas()

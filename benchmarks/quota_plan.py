@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import GPU_MEMORY, Amounts, Claim, ElasticBook, Leaf, Member, Options
-from hami.policy.quota.elastic.ground import NoBudgets
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.ground import NoBudgets
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 
 QUOTAS, PODS, NODES, CLAIMANTS = 500, 10_000, 5_000, 5_000
 MORE = 10

@@ -2,7 +2,8 @@
 
 HamiError
 ├── ConfigError        a file or flag must be changed; the command exits with 2
-└── PluginRejected     a plugin must be installed, removed or repaired; the command exits with 2
+├── PluginRejected     a plugin must be installed, removed or repaired; the command exits with 2
+└── VendorFailed       a plugin's hook failed on the node; the agent tries again
 
 Not here: "the pod does not fit" (:class:`~hami.domain.reasons.Rejected`) and "this annotation
 cannot be read" (:class:`Malformed`). Those are answers, not errors.
@@ -23,6 +24,10 @@ class ConfigError(HamiError):
 
 class PluginRejected(HamiError):
     """A plugin cannot be used; the person who installed it must act."""
+
+
+class VendorFailed(HamiError):
+    """A vendor's hook gave no answer; whoever asked keeps what it had and tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,14 @@ class ContainerEdits:
     pod_annotations: Mapping[str, str] = field(default_factory=_nothing)
     page: PageSettings = PageSettings()
 
+    def cdi_device(self, kind: str) -> str:
+        """The first CDI device of this kind (``<kind>=<device>``); empty if it names none."""
+        for name in self.cdi_devices:
+            found, _, device = name.partition("=")
+            if found == kind:
+                return device
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:

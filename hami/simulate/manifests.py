@@ -22,7 +22,7 @@ from hami.domain.objects import (
     ResourceQuota,
 )
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.validation import QuotaObject
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.simulate.decode import check_quantities, decode
 from hami.simulate.documents import Document, read_documents
 from hami.simulate.expanded import WORKLOADS, pods_of

@@ -29,9 +29,8 @@ from hami.policy.pods.accounting import account_of
 from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.liveness import alive
-from hami.policy.quota import ElasticLedger
-from hami.policy.quota.elastic.validation import QuotaObject
-from hami.policy.quota.ledger import Refusal
+from hami.policy.quota import QuotaLedger, Refusal
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.simulate.kube_filter import KubeFilter
@@ -101,7 +100,7 @@ class _Cluster:
         self._vendors = vendors
         self._settings = settings
         self._table = ClusterTable(vendors, alive=_alive)
-        self._ledger = ElasticLedger(vendors)
+        self._ledger = QuotaLedger(vendors)
         self._placed: list[PlacedPod] = []
         self._running: list[PlacedPod] = []
         self._pending: list[UnplacedPod] = []

@@ -148,7 +148,7 @@ async def test_the_node_agent_reads_the_checkpoint(folder):
         await devices.admit(a_pod("p", a_container(count=2)))
         (entry,) = read_checkpoint(folder)
         assert (entry.pod_uid, entry.container, entry.resource) == ("p", "main", GPU)
-        assert (entry.ids, entry.slice_id("acme.hami.io/slice")) == ({"a", "b"}, "s1")
+        assert (entry.ids, entry.edits.cdi_device("acme.hami.io/slice")) == ({"a", "b"}, "s1")
 
 
 async def test_devices_with_a_topology_are_grouped_by_numa_node(folder):

@@ -8,7 +8,8 @@
 
 #include "client.h"
 #include "modules.h"
-#include "code/unpack.h"
+#include "code/unpack_lz4.h"
+#include "code/unpack_zstd.h"
 
 #define OWN "hami-sim 1"
 /* Compared as text, which an image may be that is shorter. */

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
@@ -15,14 +16,15 @@ from hami.domain.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, HealthChange
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.hookspecs import hookimpl
+from hami.node.device.inventory import HookConfig
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.limits_page import PageLimits, read_page
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.cgroups import PodCgroups
-from hami.node.pod.granting import Granted, Granting
-from hami.node.pod.pods import NodePod, NodePodStatus, NoPod
+from hami.node.pod.node_pod import NodePod, NodePodStatus
+from hami.node.pod.pods import Granted, Granting, NoPod
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
@@ -183,12 +185,12 @@ class Parts:
             hooks=Threads("hook"),
             pages=Threads("page"),
             disk=Threads("disk"),
-            devices=lambda: self.devices,  # type: ignore[return-value,arg-type]
-            config=dict,
+            inventory=SimpleNamespace(devices=self.devices),  # type: ignore[arg-type]
+            config=HookConfig({}),
         )
 
     def a_granting(self, *, unsigned: bool = False) -> Granting:
-        return Granting(ACME, NODE, self.vendors, lambda: self.signer, accept_unsigned=unsigned)
+        return Granting(ACME, NODE, self.vendors, self, accept_unsigned=unsigned)
 
     def close(self) -> None:
         self.hooks.may_end.set()

@@ -15,6 +15,7 @@ from hami.kube.client import KubeClient
 from hami.kube.resources import NODES
 from hami.node import agent
 from hami.node.kubelet.checkpoint import CHECKPOINT
+from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.tokens import Token
 from hami.node.settings.source import AgentSource
@@ -194,6 +195,7 @@ async def served_by(world, calls):
     server = DevicePluginServer(
         RESOURCE,
         calls,
+        DeviceList(),
         folder=plugins,
         kubelet_socket=plugins / "kubelet.sock",
         pre_start=False,

@@ -180,7 +180,7 @@ class World:
             if self._agent.done():
                 await self._agent
             async with asyncio.timeout(PATIENCE):
-                await self.node.devices.healthy(RESOURCE)
+                await self.node.devices.healthy(self.resource)
 
     async def stop_agent(self) -> None:
         task, self._agent = self._agent, None
@@ -359,7 +359,7 @@ class World:
         self.node.races.stale_checkpoints = self.node.races.forgotten_allocations = 0
         async with asyncio.timeout(PATIENCE):
             await self.node.synced.wait()
-            await self.node.devices.healthy(RESOURCE)
+            await self.node.devices.healthy(self.resource)
 
     async def came_to_something(self, name: str) -> bool:
         """Whether every container of the pod was started, or the pod has ended."""
@@ -381,10 +381,10 @@ class World:
         self._unhealthy.write_text("".join(f"{id}\n" for id in ids))
 
     def slots(self) -> int:
-        return self.node.devices.counts().capacity.get(RESOURCE, 0)
+        return self.node.devices.counts().capacity.get(self.resource, 0)
 
     def healthy_slots(self) -> int:
-        return self.node.devices.counts().allocatable.get(RESOURCE, 0)
+        return self.node.devices.counts().allocatable.get(self.resource, 0)
 
     # What was really injected.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,8 +34,11 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKe
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota.elastic import Options
+from hami.scheduler.bookings.deps import SchedulerDeps
+from hami.scheduler.bookings.lock_book import needs_lock
+from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.bookings.surroundings import Problem, SchedulerDeps
+from hami.scheduler.events import UsageChanged, on
 from hami.signing import Signer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
@@ -175,24 +178,38 @@ class Cluster:
         self.clock = Clock()
         self.problems: list[Problem] = []
         self.signer = signer or Signer.none()
-        around = SchedulerDeps(
+        self.locked = False
+        """Nodes need the locks that their vendors' profiles say."""
+        self._told: list[Callable[[str], None]] = []
+        deps = SchedulerDeps(
             clock=self.clock,
             alive=lambda _profile, _node: True,
             signer=lambda: self.signer,
             report=self.problems.append,
             bind_seen=lambda _seconds: None,
+            scheduler_name=lambda: "hami-scheduler",
+            needs_lock=lambda node, profile: needs_lock(node, profile) if self.locked else "",
         )
-        self.state = ClusterState(vendors or acme(), around, options)
-        self.state.scheduler_name = "hami-scheduler"
-        self.state.following = False
+        self.state = ClusterState(
+            vendors or acme(), deps, options, [on(self._usage_changed, UsageChanged)]
+        )
+        self.state.pending.following = False
         for node in nodes:
             self.state.node_changed(node)
+
+    def _usage_changed(self, event: UsageChanged) -> None:
+        for tell in self._told:
+            tell(event.namespace)
+
+    def on_usage(self, tell: Callable[[str], None]) -> None:
+        """``tell`` is told the namespace whose usage has changed, as the service does it."""
+        self._told.append(tell)
 
     def sees(self, *pods: Pod) -> None:
         for pod in pods:
             self.state.pod_changed(pod)
-        for about in list(self.state.unjudged.values()):
-            self.state.judged(
+        for about in list(self.state.bound.unjudged.values()):
+            self.state.bound.judged(
                 about, self.signer.verify(about.uid, about.account.allocation, about.text)
             )
 
@@ -205,7 +222,7 @@ class Cluster:
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())
         names = list(candidates) or list(self.state.nodes)
-        return self.state.reserve(request, names)  # type: ignore[arg-type]
+        return self.state.bookings.reserve(request, names)  # type: ignore[arg-type]
 
     def used(self, node: str = "n1", index: int = 0) -> tuple[int, int]:
         """Slots and MiB in use on a device."""

@@ -98,7 +98,7 @@ async def test_usage_is_published_as_the_server_spells_it_and_then_left_alone(pl
     status = QuotaStatus(
         cluster.state, place.client, leading=lambda: True, on_problem=problems.append, rest=0.05
     )
-    cluster.state.usage_changed = status.touch
+    cluster.on_usage(status.touch)
     hard = {"limits.acme.com/mem": "8000", "limits.acme.com/gpu": "4", "requests.acme.com/gpu": "9"}
     body = {"metadata": {"name": "q"}, "spec": {"hard": hard}}
     await place.client.create(QUOTAS, body, namespace=place.namespace)

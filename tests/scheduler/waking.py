@@ -16,7 +16,7 @@ from hami.kube.errors import ApiError
 from hami.policy.filter.decision import Refused
 from hami.scheduler.decide.wakeup import WakeUp
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import (
     Cluster,
@@ -66,8 +66,8 @@ def refuse(cluster: Cluster, *pods: Any, nodes: list[str] | None = None) -> None
         cluster.sees(pod)
         outcome = cluster.reserve(pod, *names)
         assert isinstance(outcome, Refused), pod.name
-        if cluster.state.waiting.refused(pod, names, Refusal(at=0, outcome=outcome)):
-            cluster.state.freed.set()
+        if cluster.state.pending.refused(pod, names, Refusal(at=0, outcome=outcome)):
+            cluster.state.pending.freed.set()
 
 
 async def woken(patches: Patches, *names: str) -> None:

@@ -55,15 +55,25 @@ def build(flavour: str) -> Build:
     for tool in ("make", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} to build libvgpu.so with")
-    folder = SHIM / "build"
-    folder.mkdir(exist_ok=True)
-    goal = f"build/{flavour}/all" if flavour else "all"
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            ["make", "-C", str(SHIM), goal], check=False, capture_output=True, text=True
-        )
+    done = _make(f"build/{flavour}/all" if flavour else "all")
     if done.returncode != 0 and flavour and "cannot find -l" in done.stderr:
         pytest.skip(f"cc cannot link the sanitizer: {done.stderr[-200:]}")
     assert done.returncode == 0, done.stderr[-4000:]
+    folder = SHIM / "build"
     return Build(folder=folder / flavour if flavour else folder, flavour=flavour)
+
+
+def make(goal: str) -> None:
+    """A goal that needs no more than the plain flavour does."""
+    done = _make(goal)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def _make(goal: str) -> subprocess.CompletedProcess[str]:
+    folder = SHIM / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return subprocess.run(
+            ["make", "-C", str(SHIM), goal], check=False, capture_output=True, text=True
+        )

@@ -99,6 +99,6 @@ class Scrape:
             leading=self._leading(),
             nodes=len(state.nodes),
             pods_charged=len(state.charges),
-            pods_waiting=len(state.waiting.pods),
+            pods_waiting=len(state.pending.pods),
             reservations=phases,
         )

@@ -49,7 +49,7 @@ T = TypeVar("T", bound=Object)
 
 
 class ElasticSource(Protocol):
-    """The part of ``ElasticLedger`` that this needs."""
+    """The part of ``QuotaLedger`` that this needs."""
 
     @property
     def elastic(self) -> ElasticBook: ...

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from hami.kube.pace import TokenBucket
-from hami.scheduler.bookings.surroundings import Problem
+from hami.scheduler.bookings.problems import Problem
 
 PACE = 10.0
 """Events per second for problems found at start: a fifth of what the recorder writes."""

@@ -19,7 +19,7 @@ from hami.domain.units import PodUid
 from hami.kube.pace import Turns
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.bookings.elastic_levels import levels_of
 from hami.scheduler.bookings.holds import Hold
 from hami.scheduler.bookings.state import ClusterState
@@ -159,7 +159,7 @@ def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> Elas
     book = state.ledger.elastic
     leaf, hold = book.leaf_of(pod.namespace), state.holds.holds.get(pod.uid)
     claimant, _ = promises(state.holds.holds.values()).get(pod.uid, ("", False))
-    waits = pod.uid in state.waiting.pods
+    waits = pod.uid in state.pending.pods
     counted = leaf is not None and (waits or book.member(pod.uid) is not None)
     if not counted and hold is None and unplanned is None and not claimant:
         return None

@@ -14,7 +14,7 @@ from hami.policy.fit.selection import cordoned_ids
 from hami.policy.quota.constraint import PREFIX
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.pending.kinds import PendingPod
+from hami.scheduler.pending.equivalence import PendingPod
 from hami.scheduler.readonly.models import (
     Amount,
     ContainerView,
@@ -164,7 +164,7 @@ def standing(state: ClusterState, pod: Pod) -> tuple[PodPhase, PodAllocation | N
         return "bound", charge.account.running
     if (reservation := state.reservations.get(pod.uid)) is not None:
         return _phase_word(reservation.phase), reservation.allocation
-    return ("waiting", None) if pod.uid in state.waiting.pods else None
+    return ("waiting", None) if pod.uid in state.pending.pods else None
 
 
 def _phase_word(phase: Phase) -> PodPhase:
@@ -221,7 +221,7 @@ def why_view(state: ClusterState, pod: Pod) -> WhyView:
         return _why(pod, phase, message, node=pod.spec.node_name)
     phase, allocation = found
     if allocation is None:
-        return _why_waiting(state, state.waiting.pods[pod.uid])
+        return _why_waiting(state, state.pending.pods[pod.uid])
     node = allocation.node
     charge = state.charges.get(pod.uid)
     return _why(
@@ -251,9 +251,9 @@ def _why(pod: Pod, phase: str, message: str, **fields: Any) -> WhyView:
 def _not_ours(state: ClusterState, pod: Pod) -> tuple[str, str]:
     if pod.finished:
         return "ended", "it has ended and holds nothing any more"
-    if not state.asks(pod):
+    if not state.pending.asks(pod):
         return "unmanaged", "it asks for no device that a vendor manages here"
-    wanted, ours = pod.spec.scheduler_name, state.scheduler_name
+    wanted, ours = pod.spec.scheduler_name, state.pending.scheduler_name
     if not pod.spec.node_name and ours and wanted != ours:
         return "unmanaged", f"its scheduler is {wanted!r}, not {ours!r}: the webhook did not see it"
     return "unmanaged", "its device requests cannot be read, so it is charged with nothing"

@@ -1,4 +1,4 @@
-#include "slab.h"
+#include "base/slab.h"
 
 #include <string.h>
 #include <sys/mman.h>

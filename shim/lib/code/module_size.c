@@ -6,15 +6,17 @@
  * variables; shared memory is on the processors. With lazy loading, which is what drivers do unless
  * told otherwise, only variables are there from the beginning: code comes with the functions that
  * are used, of large libraries a small part, and the monitor's figure covers it then. */
+#include "code/module_size.h"
+
 #include <elf.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include "module_parts.h"
-#include "unpack.h"
+#include "code/module_text.h"
+#include "code/unpack_lz4.h"
+#include "code/unpack_zstd.h"
 
 #define WRAPPER_MAGIC 0x466243b1u
 #define FAT_MAGIC 0xba55ed50u
@@ -48,22 +50,6 @@ struct fat_entry {
     uint64_t plain_bytes; /* when decompressed */
 };
 _Static_assert(sizeof(struct fat_entry) == 64, "as compilers write it");
-
-/* Memory is read by the kernel: a wild address is an answer, not a crash. Where that is not allowed, nothing
- * is known of the image. */
-size_t hami_module_read(const struct hami_module_source *source, uint64_t offset, void *buffer,
-                        size_t bytes)
-{
-    struct iovec to = {.iov_base = buffer, .iov_len = bytes};
-    struct iovec from = {.iov_base = (void *)((uintptr_t)source->image + offset), .iov_len = bytes};
-    ssize_t got;
-
-    if (offset > INT64_MAX / 2)
-        return 0;
-    got = source->image ? process_vm_readv(getpid(), &to, 1, &from, 1, 0)
-                        : pread(source->file, buffer, bytes, (off_t)offset);
-    return got < 0 ? 0 : (size_t)got;
-}
 
 static bool read_all(const struct hami_module_source *source, uint64_t offset, void *buffer,
                      size_t bytes)

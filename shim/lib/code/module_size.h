@@ -5,11 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In memory, or, where `image` is NULL, in a file. */
-struct hami_module_source {
-    const void *image;
-    int file;
-};
+#include "code/module_source.h"
 
 struct hami_module_target {
     unsigned int capability; /* of the device: 10 * major + minor */

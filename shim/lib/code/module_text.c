@@ -1,10 +1,8 @@
-/* PTX, the text that drivers compile: how much memory the variables in it take. What is declared
- * "extern" is another module's. Sizes are numbers, as compilers write them; of an array without one
- * the values that it begins with are counted. */
+#include "code/module_text.h"
+
 #include <stdbool.h>
 #include <string.h>
 
-#include "module_parts.h"
 
 #define MOST_TEXT (UINT64_C(256) << 20)
 #define WORD 64

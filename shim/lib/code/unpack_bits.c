@@ -1,4 +1,4 @@
-#include "unpack_bits.h"
+#include "code/unpack_bits.h"
 
 #include <string.h>
 

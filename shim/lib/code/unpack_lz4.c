@@ -1,9 +1,11 @@
 /* One LZ4 block: sequences of a token, literals and a copy of what came before; the last has no
  * copy. */
+#include "code/unpack_lz4.h"
+
 #include <stdbool.h>
 #include <string.h>
 
-#include "unpack.h"
+#include "code/unpack_repeat.h"
 
 struct reading {
     const uint8_t *at, *end;

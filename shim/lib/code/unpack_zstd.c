@@ -1,11 +1,13 @@
 /* Zstandard, by RFC 8878, of which the sections are named below. All that a frame says of itself is
  * the program's word: every length is compared with what is there. */
+#include "code/unpack_zstd.h"
+
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "unpack.h"
-#include "unpack_bits.h"
+#include "code/unpack_bits.h"
+#include "code/unpack_repeat.h"
 
 #define MAGIC 0xfd2fb528u
 #define SKIPPABLE 0x184d2a50u /* to ..5f */

@@ -1,4 +1,4 @@
-#include "bucket.h"
+#include "compute/bucket.h"
 
 /* What an idle bucket is filled for at most, so that the multiplication cannot overflow: enough for
  * the greatest debt at one percent. */

@@ -1,6 +1,6 @@
-#include "compute.h"
+#include "compute/compute.h"
 
-#include "compute/parts.h"
+#include "compute/horizon.h"
 
 /* Measuring may cost 1/300 of the time of what is launched. */
 #define LAUNCHED_PER_MEASURED 300

@@ -1,6 +1,6 @@
-#include "correction.h"
+#include "compute/correction.h"
 
-#include "bucket.h"
+#include "compute/bucket.h"
 
 /* Of what was gathered before, this much is kept at each reading: about two seconds count. */
 #define KEPT_OF_10 5

@@ -1,6 +1,6 @@
-#include "estimate.h"
+#include "compute/estimate.h"
 
-#include "bucket.h"
+#include "compute/bucket.h"
 
 /* An entry's mean follows the last few dozen measurements. */
 #define WEIGHT 24

@@ -1,13 +1,19 @@
-#include "gate.h"
+#include "compute/gate.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
-#include "hooks/work/launch.h"
 #include "base/log.h"
+#include "base/reset.h"
+#include "compute/horizon.h"
+#include "compute/settle.h"
 #include "driver/real.h"
+#include "program/capture.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
 
 /* A thread that waits looks again after so long: whether limits changed, and, while a
@@ -255,7 +261,7 @@ enter_row(struct hami_gate *gate, unsigned int row, const void *handle, uint32_t
     gate->per_thread = per_thread;
     gate->stream = stream;
     /* A function belongs to one context; a kernel of a library is the same code in all contexts
-     * of a device; a graph is known by its handle alone, see hami_launch_forget_exec. */
+     * of a device; a graph is known by its handle alone, see hami_gate_forget_exec. */
     gate->what.handle = (uintptr_t)handle;
     gate->what.context = size == HAMI_ESTIMATE_GRAPH ? 0 : row + 1;
     gate->what.size = size;
@@ -320,7 +326,7 @@ void hami_gate_left(struct hami_gate *gate, CUresult result)
 
 /* ---- What goes ------------------------------------------------------------------------------- */
 
-void hami_launch_settle(void)
+void hami_gate_settle(void)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     int saved = errno;
@@ -333,19 +339,19 @@ void hami_launch_settle(void)
     errno = saved;
 }
 
-void hami_launch_forget_module(void)
+void hami_gate_forget_module(void)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
 
     /* Programs unload at their end, after they waited in some way that we do not see. */
-    hami_launch_settle();
+    hami_gate_settle();
     /* Which functions were its own is not known: the driver need not have been asked for them here.
      * All are measured anew at their next launch, and until then what is known is a good guess. */
     if (process)
         hami_estimate_suspect_all(&process->compute.estimates);
 }
 
-void hami_launch_forget_exec(CUgraphExec exec)
+void hami_gate_forget_exec(CUgraphExec exec)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     struct hami_what what = {.handle = (uintptr_t)exec, .size = HAMI_ESTIMATE_GRAPH};
@@ -354,7 +360,7 @@ void hami_launch_forget_exec(CUgraphExec exec)
         hami_estimate_forget(&process->compute.estimates, &what);
 }
 
-void hami_launch_forget_stream(CUstream stream)
+void hami_gate_forget_stream(CUstream stream)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
     int rows = process ? hami_row_count() : 0;
@@ -365,10 +371,9 @@ void hami_launch_forget_stream(CUstream stream)
         hami_compute_forget_stream(&process->compute, key);
         hami_samples_forget_stream(&process->samples, key);
     }
-    hami_captures_forget(stream);
 }
 
-void hami_launch_forget_context(CUcontext context)
+void hami_gate_forget_context(CUcontext context)
 {
     struct process *process = atomic_load_explicit(&own, memory_order_acquire);
 
@@ -378,7 +383,7 @@ void hami_launch_forget_context(CUcontext context)
     hami_estimate_suspect_all(&process->compute.estimates);
 }
 
-void hami_launch_reset(void)
+void hami_gate_reset(void)
 {
     struct process *inherited = atomic_exchange_explicit(&own, NULL, memory_order_acq_rel);
 
@@ -388,5 +393,4 @@ void hami_launch_reset(void)
     atomic_store_explicit(&hami_gates, UNJUDGED, memory_order_relaxed);
     launcher = (struct hami_launcher){0};
     here.row = 0;
-    hami_captures_reset();
 }

@@ -5,10 +5,9 @@
 
 #include <stdbool.h>
 
-#include "compute.h"
+#include "compute/compute.h"
+#include "compute/samples.h"
 #include "hami_cuda.h"
-#include "slice/page_read.h"
-#include "samples.h"
 #include "slice/slice.h"
 
 enum hami_gate_state {
@@ -70,10 +69,14 @@ static inline void hami_gate_leave(struct hami_gate *gate, CUresult result)
         hami_gate_left(gate, result);
 }
 
-/* Captures (capture.c): how many are open; forget those that a forked child inherited; a stream
- * goes. */
-extern _Atomic uint32_t hami_captures_open;
-void hami_captures_reset(void);
-void hami_captures_forget(CUstream stream);
+/* The program has waited for the device. What was measured is charged now: no launch may follow. */
+void hami_gate_settle(void);
+
+/* A module or library (which one makes no difference), a graph exec, a stream, a context goes:
+ * forget what was measured. */
+void hami_gate_forget_module(void);
+void hami_gate_forget_exec(CUgraphExec exec);
+void hami_gate_forget_stream(CUstream stream);
+void hami_gate_forget_context(CUcontext context);
 
 #endif

@@ -1,5 +1,5 @@
 /* The streams of a process: until when each has work, by what was charged for it. */
-#include "compute/parts.h"
+#include "compute/horizon.h"
 
 #define STREAM_PROBES 16
 #define STREAM_GONE UINT64_MAX

@@ -1,6 +1,7 @@
-#include "samples.h"
+#include "compute/samples.h"
 
 #include "base/clock.h"
+#include "compute/settle.h"
 #include "driver/real.h"
 
 /* ---- Driver calls, in any thread, whatever captures ------------------------------------------ */

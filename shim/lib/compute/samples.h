@@ -6,7 +6,7 @@
 #ifndef HAMI_SAMPLES_H
 #define HAMI_SAMPLES_H
 
-#include "compute.h"
+#include "compute/compute.h"
 #include "hami_cuda.h"
 
 #define HAMI_SAMPLES 64

@@ -1,5 +1,7 @@
 /* What launches really took, what that says of those to come, and what the monitor says of all. */
-#include "compute/parts.h"
+#include "compute/settle.h"
+
+#include "compute/horizon.h"
 
 /* Longer than any of the calls themselves: the thread was interrupted, or the driver's queue
  * full. */

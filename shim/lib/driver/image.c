@@ -1,4 +1,4 @@
-#include "image.h"
+#include "driver/image.h"
 
 #include <dlfcn.h>
 #include <stddef.h>

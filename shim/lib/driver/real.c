@@ -1,12 +1,11 @@
-#include "real.h"
+#include "driver/real.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "image.h"
-#include "tables.h"
+#include "driver/image.h"
 
 typedef void function(void);
 

@@ -5,21 +5,22 @@
  * Those words are any tenant's to write. So what this process holds it also keeps to itself, and
  * counts with that; its word, which is there for the others, is put right when it says less.
  * Without scribblers it never does, because charging adds to the word first, and giving back takes
- * from it last. What others hold is told by their words, and by their witnesses (witness.h).
+ * from it last. What others hold is told by their words, and by their witnesses (held.h).
  *
  * Memory order: of two processes that reserve at once, each adds (seq_cst) before it loads
  * (seq_cst). In the one order of all these operations one addition is the last, and whoever made it
  * sees the other: both can refuse, both cannot be granted what only one may have. */
-#include "account.h"
+#include "memory/account.h"
 
 #include <sched.h>
 #include <time.h>
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "others.h"
+#include "memory/held.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
-#include "witness.h"
+#include "slice/slots.h"
 
 #define TRIES 64
 #define TRIES_SPINNING 8  /* then dead processes' slots are recovered */
@@ -27,31 +28,12 @@
 #define TRIES_ALONE 16    /* when no other process holds anything */
 #define WAIT_NS UINT64_C(500000000) /* for what the dead had: five times as long as that can take */
 
-/* Of this process alone. `held`: the bytes, and in the highest bits how often they changed, so that
- * who reads it twice sees whether anything happened between. `low` and `high`: since observed.c last
- * asked; kept here because every change passes here. */
-static struct {
-    _Atomic uint64_t held;
-    _Atomic uint64_t low, high;
-} own[HAMI_MAX_DEVICES];
-
-#define CHANGE_SHIFT 56
-
-void hami_account_reset(void)
-{
-    for (int row = 0; row < HAMI_MAX_DEVICES; row++) {
-        atomic_store_explicit(&own[row].held, 0, memory_order_relaxed);
-        atomic_store_explicit(&own[row].low, 0, memory_order_relaxed);
-        atomic_store_explicit(&own[row].high, 0, memory_order_relaxed);
-    }
-}
-
 struct hami_range hami_charged_range(int row)
 {
     uint64_t now = hami_charged_here(row);
     struct hami_range was = {
-        .low = atomic_exchange_explicit(&own[row].low, now, memory_order_relaxed),
-        .high = atomic_exchange_explicit(&own[row].high, now, memory_order_relaxed),
+        .low = atomic_exchange_explicit(&hami_held[row].low, now, memory_order_relaxed),
+        .high = atomic_exchange_explicit(&hami_held[row].high, now, memory_order_relaxed),
     };
 
     if (was.low > now)
@@ -64,14 +46,14 @@ struct hami_range hami_charged_range(int row)
 /* Lost updates of two threads at once make the range a little narrower for one period. */
 static void note_high(int row, uint64_t bytes)
 {
-    if (bytes > atomic_load_explicit(&own[row].high, memory_order_relaxed))
-        atomic_store_explicit(&own[row].high, bytes, memory_order_relaxed);
+    if (bytes > atomic_load_explicit(&hami_held[row].high, memory_order_relaxed))
+        atomic_store_explicit(&hami_held[row].high, bytes, memory_order_relaxed);
 }
 
 static void note_low(int row, uint64_t bytes)
 {
-    if (bytes < atomic_load_explicit(&own[row].low, memory_order_relaxed))
-        atomic_store_explicit(&own[row].low, bytes, memory_order_relaxed);
+    if (bytes < atomic_load_explicit(&hami_held[row].low, memory_order_relaxed))
+        atomic_store_explicit(&hami_held[row].low, bytes, memory_order_relaxed);
 }
 
 static _Atomic uint64_t *own_word(int row)
@@ -79,18 +61,12 @@ static _Atomic uint64_t *own_word(int row)
     return &hami_process->usage->charged[row][hami_process->slot];
 }
 
-/* Signed: more given back than was taken is no large figure. */
-static int64_t bytes_in(uint64_t held)
-{
-    return (int64_t)(held << (64 - CHANGE_SHIFT)) >> (64 - CHANGE_SHIFT);
-}
-
 /* What is held then. */
 static int64_t add_held(int row, uint64_t bytes)
 {
-    uint64_t change = (bytes & ((UINT64_C(1) << CHANGE_SHIFT) - 1)) + (UINT64_C(1) << CHANGE_SHIFT);
+    uint64_t change = (bytes & ((UINT64_C(1) << HAMI_HELD_CHANGE) - 1)) + (UINT64_C(1) << HAMI_HELD_CHANGE);
 
-    return bytes_in(atomic_fetch_add_explicit(&own[row].held, change, memory_order_seq_cst) +
+    return hami_held_bytes(atomic_fetch_add_explicit(&hami_held[row].held, change, memory_order_seq_cst) +
                     change);
 }
 
@@ -104,21 +80,21 @@ static inline bool is_wrong(uint64_t word, int64_t held)
  * written by somebody else. */
 static __attribute__((noinline, cold)) void restore(int row)
 {
-    uint64_t held = atomic_load_explicit(&own[row].held, memory_order_seq_cst), word;
+    uint64_t held = atomic_load_explicit(&hami_held[row].held, memory_order_seq_cst), word;
 
     for (int try = 0; try < TRIES; try++) {
         uint64_t before = held;
 
         word = atomic_load_explicit(own_word(row), memory_order_seq_cst);
-        if (!is_wrong(word, bytes_in(held)))
+        if (!is_wrong(word, hami_held_bytes(held)))
             return;
-        held = atomic_load_explicit(&own[row].held, memory_order_seq_cst);
+        held = atomic_load_explicit(&hami_held[row].held, memory_order_seq_cst);
         if (held == before &&
-            atomic_compare_exchange_strong_explicit(own_word(row), &word, (uint64_t)bytes_in(held),
+            atomic_compare_exchange_strong_explicit(own_word(row), &word, (uint64_t)hami_held_bytes(held),
                                                     memory_order_seq_cst, memory_order_relaxed)) {
             hami_log(HAMI_ERROR, "somebody wrote over what this process is charged: %lld bytes of "
                                  "device %d",
-                     (long long)bytes_in(held), row);
+                     (long long)hami_held_bytes(held), row);
             return;
         }
     }
@@ -265,7 +241,7 @@ static bool reserve_contended(int row, uint64_t bytes)
     return false;
 }
 
-/* Whether there is a word to charge. Otherwise *answer is what hami_charge says. */
+/* Whether there is a word to charge. Otherwise *answer is what hami_reserve says. */
 static bool has_word(int row, bool *answer)
 {
     enum hami_mode mode = hami_mode_settled();
@@ -274,7 +250,7 @@ static bool has_word(int row, bool *answer)
     return mode == HAMI_MODE_SLICE && row >= 0 && row < HAMI_MAX_DEVICES;
 }
 
-bool hami_charge(int row, uint64_t bytes)
+bool hami_reserve(int row, uint64_t bytes)
 {
     bool answer;
 
@@ -282,7 +258,6 @@ bool hami_charge(int row, uint64_t bytes)
         return answer;
     if (bytes >= HAMI_IMPOSSIBLE_BYTES)
         return false;
-    hami_correct();
     if (__builtin_expect(reserve(row, bytes, limit_of(row)), 1))
         return true;
     return reserve_contended(row, bytes);
@@ -323,12 +298,8 @@ uint64_t hami_charged(int row)
 uint64_t hami_charged_here(int row)
 {
     bool answer;
-    int64_t held;
 
-    if (!has_word(row, &answer))
-        return 0;
-    held = bytes_in(atomic_load_explicit(&own[row].held, memory_order_seq_cst));
-    return held < 0 ? 0 : (uint64_t)held;
+    return has_word(row, &answer) ? hami_held_here(row) : 0;
 }
 
 bool hami_within(int row)

@@ -1,18 +1,12 @@
-/* What an allocation really takes. The driver takes memory from the device in blocks of 2 MiB: an
- * allocation larger than half a block has whole blocks of its own, smaller ones share blocks. If we
- * charged what the program asked for, ten thousand allocations of 2.1 MiB would have nearly twice
- * their limit; and a program that fills blocks with small ones and frees all but one in each would
- * have its limit many times over.
- *
- * Which of them share a block is the driver's secret, until it gives out an address: blocks are
- * aligned, so it is told by that. So a small allocation is charged a whole block before it is made,
- * and gives that back when it turns out to lie in one that others are charged for already. At the
- * limit it is refused though a hole might have held it: what cannot be known cannot be granted.
- * Arrays have no address, and are charged whole blocks each. */
+#include "memory/blocks.h"
+
 #include <sys/mman.h>
 
-#include "account.h"
 #include "base/lock.h"
+#include "base/reset.h"
+#include "memory/account.h"
+#include "memory/charge.h"
+#include "slice/process.h"
 
 #define SMALL (HAMI_BLOCK / 2)
 #define SHARDS 16u
@@ -159,6 +153,12 @@ static bool was_last(uint64_t block)
     }
     hami_spin_unlock(&shard->lock);
     return last;
+}
+
+uint64_t hami_whole_blocks(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - HAMI_BLOCK ? UINT64_MAX
+                                           : (bytes + HAMI_BLOCK - 1) / HAMI_BLOCK * HAMI_BLOCK;
 }
 
 bool hami_charge_block(int row, uint64_t bytes)

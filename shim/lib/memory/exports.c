@@ -1,14 +1,16 @@
-/* What this process exported. A descriptor that is open holds the memory as a handle does, and who
+/* A descriptor that is open holds the memory as a handle does, and who
  * has no handle and no mapping left can import it again. Nobody tells us when a descriptor is
  * closed, so those of memory that nothing else holds are looked at when the process synchronises or
  * is about to be refused.
  *
  * Copies of a descriptor escape us, here and in other processes, and so do imports by them: memory
  * shared between processes is charged to the one that made it, as long as it holds it. */
+#include "memory/exports.h"
+
 #include <string.h>
 #include <sys/stat.h>
 
-#include "physical.h"
+#include "base/reset.h"
 #include "base/slab.h"
 
 #define FABRIC_BYTES 64
@@ -44,7 +46,7 @@ static bool is_open(const struct exported *record)
 }
 
 /* What had the same number has been closed: nothing may hold its memory any more. */
-static void end_same(const struct exported *made)
+static struct hami_physical *end_same(const struct exported *made)
 {
     struct exported **place = &exports;
     struct exported *old;
@@ -55,26 +57,26 @@ static void end_same(const struct exported *made)
         place = &(*place)->next;
     old = *place;
     if (!old)
-        return;
+        return NULL;
     physical = old->physical;
     *place = old->next;
     hami_slab_give(&slab, old);
     physical->exports--;
-    hami_physical_use(physical);
-    hami_physical_unuse(physical);
+    return physical;
 }
 
-void hami_export_add(struct hami_physical *physical, const void *shareable,
-                     CUmemAllocationHandleType type)
+struct hami_physical *hami_export_add(struct hami_physical *physical, const void *shareable,
+                                      CUmemAllocationHandleType type)
 {
+    struct hami_physical *closed;
     struct exported *record;
     struct stat found;
 
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && type != CU_MEM_HANDLE_TYPE_FABRIC)
-        return;
+        return NULL;
     record = hami_slab_take(&slab);
     if (!record)
-        return; /* then it is held by what else holds it */
+        return NULL; /* then it is held by what else holds it */
     record->physical = physical;
     record->type = type;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
@@ -83,16 +85,17 @@ void hami_export_add(struct hami_physical *physical, const void *shareable,
         record->fd = *(const int *)shareable;
         if (fstat(record->fd, &found) != 0) {
             hami_slab_give(&slab, record);
-            return;
+            return NULL;
         }
         record->device = found.st_dev;
         record->inode = found.st_ino;
         record->special = found.st_rdev;
     }
-    end_same(record);
+    closed = end_same(record);
     record->next = exports;
     exports = record;
     physical->exports++;
+    return closed;
 }
 
 /* A descriptor is passed by value where a pointer is expected. */

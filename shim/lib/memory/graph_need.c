@@ -2,12 +2,12 @@
  * lifetimes cannot overlap share addresses. So what a graph takes is the union of its nodes'
  * address ranges, not their sum: a chain of a hundred nodes that allocate and free a GiB takes
  * one. */
-#include "graph_need.h"
+#include "memory/graph_need.h"
 
 #include <sys/mman.h>
 
-#include "pools.h"
 #include "driver/real.h"
+#include "memory/pool_table.h"
 #include "slice/slice.h"
 
 #define BLOCK (UINT64_C(2) << 20)

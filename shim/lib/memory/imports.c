@@ -1,9 +1,10 @@
-#include "imports.h"
+#include "memory/imports.h"
 
 #include <stdint.h>
 
-#include "account.h"
 #include "base/lock.h"
+#include "base/reset.h"
+#include "slice/slot_words.h"
 
 static struct hami_lock lock;
 static uint64_t imports;

@@ -7,6 +7,5 @@
 
 void hami_import_begins(void); /* before the driver is asked: the exporter may die meanwhile */
 void hami_import_ends(void);   /* or did not come about */
-void hami_imports_reset(void);
 
 #endif

@@ -1,13 +1,13 @@
 /* An event behind each such free tells. The entry stays in the map meanwhile, so that it goes with
  * the context that the event is of; under a key that is no address, since the driver gives the
  * address out again before we look. */
-#include "late.h"
-
-#include "account.h"
-#include "hooks/contexts/context.h"
-#include "driver/real.h"
+#include "memory/late.h"
 
 #include <stdatomic.h>
+
+#include "base/reset.h"
+#include "driver/real.h"
+#include "program/current.h"
 
 static _Atomic unsigned int waiting; /* or gone with a context: then one looks in vain */
 

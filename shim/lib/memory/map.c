@@ -1,13 +1,15 @@
 /* Open addressing with linear probing, in shards that have a lock each. Deleting moves later
  * entries of the same run back, so that no tombstones pile up however long a program allocates and
  * frees. */
-#include "map.h"
+#include "memory/map.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#include "account.h"
 #include "base/lock.h"
+#include "base/reset.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
 
 #define SHARD_BITS 5
 #define SHARDS (1u << SHARD_BITS)
@@ -178,6 +180,13 @@ bool hami_map_take(enum hami_kind kind, uint64_t key, struct hami_entry *entry)
 bool hami_map_get(enum hami_kind kind, uint64_t key, struct hami_entry *entry)
 {
     return look_up(kind, key, entry, false);
+}
+
+bool hami_map_take_memory(enum hami_kind likely, uint64_t address, struct hami_entry *entry)
+{
+    return hami_map_take(likely, address, entry) ||
+           hami_map_take(likely == HAMI_KIND_LINEAR ? HAMI_KIND_ASYNC : HAMI_KIND_LINEAR, address,
+                         entry);
 }
 
 void hami_entry_refund(const struct hami_entry *entry)

@@ -42,6 +42,9 @@ bool hami_map_put(const struct hami_entry *entry);
 bool hami_map_exchange(const struct hami_entry *entry, struct hami_entry *old);
 /* Remove into *entry; false: not there. */
 bool hami_map_take(enum hami_kind kind, uint64_t key, struct hami_entry *entry);
+/* What was allocated at an address, in stream order or not, off the record: each way of freeing ends
+ * both. `likely`: as which it is looked for first. */
+bool hami_map_take_memory(enum hami_kind likely, uint64_t address, struct hami_entry *entry);
 bool hami_map_get(enum hami_kind kind, uint64_t key, struct hami_entry *entry);
 /* Give back what an entry was charged, as its kind charges. */
 void hami_entry_refund(const struct hami_entry *entry);
@@ -51,7 +54,4 @@ void hami_map_drop_context(CUcontext context);
  * says whether the entry goes. A lock is held meanwhile: it may neither use the map nor take long. */
 void hami_map_visit(CUcontext context, bool (*drop)(struct hami_entry *entry, void *argument),
                     void *argument);
-/* Forget everything: a forked child whose own cuInit succeeded. */
-void hami_map_reset(void);
-
 #endif

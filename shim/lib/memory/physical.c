@@ -1,12 +1,14 @@
-#include "physical.h"
+#include "memory/physical.h"
 
 #include <stdatomic.h>
 
-#include "account.h"
-#include "imports.h"
 #include "base/lock.h"
-#include "map.h"
+#include "base/reset.h"
 #include "base/slab.h"
+#include "memory/account.h"
+#include "memory/exports.h"
+#include "memory/imports.h"
+#include "memory/map.h"
 
 static struct hami_lock lock;
 static struct hami_slab slab = HAMI_SLAB(struct hami_physical);
@@ -63,7 +65,8 @@ static void end_if_unused(struct hami_physical *physical)
         }
         set_orphan(physical, false);
         hami_exports_forget(physical);
-        hami_multicast_gone(physical);
+        if (physical->gone)
+            physical->gone(physical);
         forget_handle(physical);
         hami_refund(physical->row, physical->bytes);
         if (physical->import)
@@ -119,6 +122,11 @@ void hami_physical_release(struct hami_physical *physical)
     end_if_unused(physical);
 }
 
+void hami_physical_ended(struct hami_physical *physical)
+{
+    end_if_unused(physical);
+}
+
 /* What orphans hold is refunded when their descriptors are seen to be closed: nobody tells us. */
 uint64_t hami_physical_settle(void)
 {
@@ -141,8 +149,4 @@ void hami_physical_reset(void)
     atomic_store_explicit(&lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&orphans, 0, memory_order_relaxed);
     slab.free = NULL;
-    hami_exports_reset();
-    hami_multicast_reset();
-    hami_tiles_reset();
-    hami_vmm_reset();
 }

@@ -23,6 +23,8 @@ struct hami_physical {
     int16_t row;
     bool orphan; /* nothing but descriptors hold it */
     bool import; /* perhaps of another process (imports.h) */
+    /* With the lock, when it ends, if not NULL: of who has more on record of it. */
+    void (*gone)(struct hami_physical *physical);
 };
 
 /* All below with the lock. */
@@ -36,31 +38,9 @@ void hami_physical_use(struct hami_physical *physical);
 /* These may be the end of it, which refunds. */
 void hami_physical_unuse(struct hami_physical *physical);
 void hami_physical_release(struct hami_physical *physical); /* a handle */
-
-/* Exports (exports.c). */
-void hami_export_add(struct hami_physical *physical, const void *shareable,
-                     CUmemAllocationHandleType type);
-/* Whose export this is, if it is one of this process. */
-struct hami_physical *hami_export_source(const void *shareable, CUmemAllocationHandleType type);
-/* Forget descriptors that were closed; how many are left. */
-uint32_t hami_exports_open(struct hami_physical *physical);
-void hami_exports_forget(struct hami_physical *physical);
-/* The next allocation that nothing but descriptors hold and whose last was closed. */
-struct hami_physical *hami_exports_next_closed(void);
-void hami_exports_reset(void);
-
-/* Bindings to multicast objects (multicast.c): end those of one that goes. */
-void hami_multicast_gone(struct hami_physical *multicast);
-void hami_multicast_reset(void);
-void hami_tiles_reset(void); /* tiles.c */
-void hami_vmm_reset(void);   /* vmm.c */
-
-/* A mapping's memory, for binding by address (vmm.c): the first that overlaps [*start, end), and
- * *start behind it. NULL: no more. */
-struct hami_physical *hami_mapped_in(uint64_t *start, uint64_t end);
+void hami_physical_ended(struct hami_physical *physical);   /* a descriptor (exports.h) */
 
 /* Without the lock: refund what only closed descriptors held. What was refunded. */
 uint64_t hami_physical_settle(void);
-void hami_physical_reset(void);
 
 #endif

@@ -1,15 +1,15 @@
-/* Which pools there are: the program's, the devices' default ones, those of other processes, and
- * the graph memory of each device. */
-#include "account.h"
-#include "hooks/allocations/async.h"
-#include "map.h"
-#include "pools.h"
-#include "driver/real.h"
-#include "slice/slice.h"
+#include "memory/pool_table.h"
 
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "base/reset.h"
+#include "driver/real.h"
+#include "memory/map.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/slice.h"
 
 #define CHUNK 64 /* pools */
 #define CHUNKS 64
@@ -36,7 +36,7 @@ struct hami_pool *hami_pool_at(unsigned int index)
 }
 
 /* Memory mappings are kept: a forked child that attaches anew has them too. */
-void hami_pools_reset(void)
+void hami_pool_table_reset(void)
 {
     for (unsigned int i = 0; i < CHUNKS; i++) {
         struct hami_pool *chunk = atomic_load_explicit(&chunks[i], memory_order_relaxed);

@@ -8,12 +8,12 @@
  *
  * The reserved figure is asked for after each allocation: a pool may grow although what is live
  * would fit, when free memory lies in pieces or waits for another stream. */
-#include "pools.h"
+#include "memory/pools.h"
 
-#include "account.h"
-#include "hooks/allocations/async.h"
-#include "base/log.h"
 #include "driver/real.h"
+#include "memory/account.h"
+#include "memory/charge.h"
+#include "memory/pool_table.h"
 #include "slice/slice.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -168,7 +168,7 @@ static bool grow(struct hami_pool *pool, uint64_t growth)
 /* What is live no longer fits into what is charged. The driver grows a pool by whole steps, and
  * may not be able to use what the pool has free: most of all it grows by what is asked for. Where
  * that does not fit, by what is missing: growth beyond it is found afterwards and undone. */
-static bool reserve_growth(struct hami_pool *pool, uint64_t bytes, bool least, uint64_t *ahead)
+bool hami_pool_ask_again(struct hami_pool *pool, uint64_t bytes, bool least, uint64_t *ahead)
 {
     uint64_t live, charged;
     bool granted = true;
@@ -187,25 +187,16 @@ static bool reserve_growth(struct hami_pool *pool, uint64_t bytes, bool least, u
     return granted;
 }
 
-bool hami_pool_reserve(struct hami_pool *pool, uint64_t bytes, uint64_t *ahead)
+bool hami_pool_ask(struct hami_pool *pool, uint64_t bytes, uint64_t *ahead)
 {
     uint64_t live = atomic_fetch_add_explicit(&pool->live, bytes, memory_order_seq_cst) + bytes;
 
     *ahead = 0;
-    if (__builtin_expect(live <= charged_of(pool), 1))
-        return true;
-    if (reserve_growth(pool, bytes, false, ahead))
-        return true;
-    if (hami_memory_reclaim(pool->row) && reserve_growth(pool, bytes, false, ahead))
-        return true;
-    if (reserve_growth(pool, bytes, true, ahead))
-        return true;
-    atomic_fetch_sub_explicit(&pool->live, bytes, memory_order_seq_cst);
-    *ahead = 0;
-    return false;
+    return __builtin_expect(live <= charged_of(pool), 1) ||
+           hami_pool_ask_again(pool, bytes, false, ahead);
 }
 
-bool hami_pool_confirm(struct hami_pool *pool, uint64_t ahead)
+bool hami_pool_given(struct hami_pool *pool, uint64_t ahead)
 {
     uint64_t refunded;
     bool grown;
@@ -216,10 +207,7 @@ bool hami_pool_confirm(struct hami_pool *pool, uint64_t ahead)
     pool->pending -= ahead;
     grown = settle(pool, ahead, &refunded);
     hami_unlock(&pool->lock);
-    if (!grown || hami_within(pool->row))
-        return true;
-    hami_memory_reclaim(pool->row);
-    return hami_within(pool->row);
+    return !grown || hami_within(pool->row);
 }
 
 void hami_pool_cancel(struct hami_pool *pool, uint64_t bytes, uint64_t ahead)
@@ -274,12 +262,6 @@ bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, const struct hami_poo
     return granted;
 }
 
-bool hami_pool_ran(struct hami_pool *pool, uint64_t bytes, uint64_t ahead)
-{
-    atomic_fetch_sub_explicit(&pool->live, bytes, memory_order_seq_cst);
-    return hami_pool_confirm(pool, ahead);
-}
-
 /* With the lock, so that the handle is not destroyed meanwhile. */
 static void trim(struct hami_pool *pool)
 {
@@ -311,6 +293,12 @@ static uint64_t settle_one(struct hami_pool *pool, bool trimmed)
 uint64_t hami_pool_settle(struct hami_pool *pool)
 {
     return settle_one(pool, false);
+}
+
+void hami_pool_freed_waited(struct hami_pool *pool, uint64_t bytes)
+{
+    hami_pool_freed(pool, bytes);
+    hami_pool_settle(pool);
 }
 
 uint64_t hami_pools_settle(int row, bool trimmed)

@@ -2,7 +2,7 @@
  * it is charged the larger of what is live and what the driver says it has reserved. The memory
  * that the graphs of a device share is such a pool too, without a handle.
  *
- * An allocation is hami_pool_reserve, the driver's call, then hami_pool_confirm or _cancel. */
+ * What an allocation of one calls is in pool_request.h. */
 #ifndef HAMI_POOLS_H
 #define HAMI_POOLS_H
 
@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hami_cuda.h"
 #include "base/lock.h"
+#include "hami_cuda.h"
 
 enum hami_pool_state {
     HAMI_POOL_UNUSED,
@@ -49,16 +49,21 @@ static inline uint64_t hami_pool_size(size_t bytes)
     return bytes > HAMI_POOL_IMPOSSIBLE ? UINT64_MAX : (bytes + 511) & ~UINT64_C(511);
 }
 
-/* Charge for `bytes` more. False: over the limit, nothing changed. *ahead goes to confirm or to
- * cancel. While the bytes fit into what is charged: one addition and one load. */
-bool hami_pool_reserve(struct hami_pool *pool, uint64_t bytes, uint64_t *ahead);
-/* The driver allocated: did the pool grow by more than was charged, and beyond the limit? False:
- * give the allocation back to the driver, then hami_pool_cancel with ahead 0. */
-bool hami_pool_confirm(struct hami_pool *pool, uint64_t ahead);
+/* Count `bytes` more as live, and charge what the pool may grow by for them. False: that does not
+ * fit now; hami_pool_ask_again may be tried (`least`: with only what is missing, for growth beyond
+ * it is found afterwards), else hami_pool_cancel with ahead 0. *ahead goes to
+ * hami_pool_given or to cancel. While the bytes fit into what is charged: one addition and one load. */
+bool hami_pool_ask(struct hami_pool *pool, uint64_t bytes, uint64_t *ahead);
+bool hami_pool_ask_again(struct hami_pool *pool, uint64_t bytes, bool least, uint64_t *ahead);
+/* The driver allocated: charge what the pool grew by. False: by more than was charged, and beyond
+ * the limit. */
+bool hami_pool_given(struct hami_pool *pool, uint64_t ahead);
 /* It did not, or the allocation was undone. */
 void hami_pool_cancel(struct hami_pool *pool, uint64_t bytes, uint64_t ahead);
 /* An allocation was freed; the memory stays reserved for a while. */
 void hami_pool_freed(struct hami_pool *pool, uint64_t bytes);
+/* The same by a call that waited: what the driver has given back for it is read at once. */
+void hami_pool_freed_waited(struct hami_pool *pool, uint64_t bytes);
 
 /* What graph memory may be in use beside a graph that runs. */
 struct hami_pool_beside {
@@ -71,8 +76,6 @@ struct hami_pool_beside {
  * nothing changed. Then hami_pool_ran, or hami_pool_cancel. */
 bool hami_pool_run(struct hami_pool *pool, uint64_t bytes, const struct hami_pool_beside *beside,
                    uint64_t *ahead);
-/* The driver launched it. False as of hami_pool_confirm. */
-bool hami_pool_ran(struct hami_pool *pool, uint64_t bytes, uint64_t ahead);
 /* Of graph memory, what the driver says is in use. */
 uint64_t hami_pool_used(struct hami_pool *pool);
 /* Read again what the driver reserved; what was given back to the account. */
@@ -80,25 +83,4 @@ uint64_t hami_pool_settle(struct hami_pool *pool);
 /* All pools of a row (or of all: -1) that may have shrunk; `trim`: let them give back their caches
  * first. What was given back to the account. */
 uint64_t hami_pools_settle(int row, bool trim);
-/* The table (pool_table.c). NULL: no memory for it. */
-struct hami_pool *hami_pool_add(CUmemoryPool handle, int row, bool counted, bool ours);
-struct hami_pool *hami_pool_of(CUmemoryPool handle); /* whoever made it */
-/* The pool that cuMemAllocAsync takes from on a device, which stays until hami_pool_leave. */
-CUresult hami_pool_current(int row, struct hami_pool **pool);
-void hami_pool_leave(struct hami_pool *pool);
-void hami_pool_current_changed(void); /* after the driver's call */
-struct hami_pool *hami_pool_graphs(int row);
-/* Before the driver's cuMemPoolDestroy, after which another pool may get the handle at once; NULL:
- * not known. Then hami_pool_destroyed, or _kept if the driver refused. */
-struct hami_pool *hami_pool_destroying(CUmemoryPool handle);
-void hami_pool_destroyed(struct hami_pool *pool, CUmemoryPool handle);
-void hami_pool_kept(struct hami_pool *pool);
-void hami_pool_drained(struct hami_pool *pool); /* the record is free again */
-/* The i-th record that was ever used; NULL after the last. */
-struct hami_pool *hami_pool_at(unsigned int index);
-void hami_pools_reset(void);
-
-/* The row that memory at a location is charged to; false: memory of the host, not counted. */
-bool hami_location_row(const CUmemLocation *location, CUmemAllocationType type, int *row);
-
 #endif

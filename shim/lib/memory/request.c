@@ -1,8 +1,8 @@
-#include "request.h"
+#include "memory/request.h"
 
-#include "account.h"
-#include "hooks/allocations/async.h"
-#include "hooks/contexts/context.h"
+#include "memory/blocks.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
 
 CUresult hami_request(enum hami_kind kind, uint64_t bytes, struct hami_entry *entry)
 {

@@ -4,7 +4,7 @@
 #define HAMI_REQUEST_H
 
 #include "hami_cuda.h"
-#include "map.h"
+#include "memory/map.h"
 
 /* Before the driver is asked: charge the current context's device. Fills *entry but for its key.
  * CUDA_ERROR_OUT_OF_MEMORY, or what the driver says without a context: do not ask it. */

@@ -6,9 +6,12 @@
  * want to know what there is, a size of zero those that divide by it; a full device says what CUDA
  * says there, out of memory, and the log says why. The same holds for a device that NVML shows and
  * the slice does not have. */
-#include "nvml/view.h"
+#include "nvml/memory.h"
 
-#include "memory/account.h"
+#include "driver/real.h"
+#include "memory/charge.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
 
 /* No device has so much; account.c has the same bound. */

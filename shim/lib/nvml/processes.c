@@ -1,8 +1,12 @@
 /* Which processes NVML lists on a device: in a slice the container's own, by the numbers they have
  * in it and with what they are charged, where the driver would list the whole node's by numbers
  * that mean nothing here. Nothing that draws, and no client of MPS, is known to the slice. */
+#include "nvml/processes.h"
+
+#include "driver/real.h"
+#include "nvml/memory.h"
 #include "slice/alive.h"
-#include "nvml/view.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 #define MOST HAMI_NVML_MOST

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "nvml/view.h"
+#include "driver/real.h"
+#include "nvml/processes.h"
+#include "slice/slice.h"
 
 #define MORE 64 /* processes that may have come since the driver was asked how many there are */
 

@@ -1,8 +1,7 @@
-/* Stream captures. What is launched into one runs when the graph does: no charge and no wait there,
- * and none of our events. While none is open anywhere in the process, asking costs one load. */
-#include "compute/gate.h"
-#include "hooks/work/launch.h"
+#include "program/capture.h"
+
 #include "base/lock.h"
+#include "base/reset.h"
 #include "driver/real.h"
 #include "slice/slice.h"
 
@@ -39,8 +38,9 @@ static uintptr_t origin_of(CUstream stream, bool per_thread)
     return (uintptr_t)(stream ? stream : CU_STREAM_LEGACY);
 }
 
-static void opened(uintptr_t origin)
+void hami_capture_opened(CUstream stream, bool per_thread)
 {
+    uintptr_t origin = origin_of(stream, per_thread);
     int i = 0;
 
     hami_lock(&captures.lock);
@@ -52,8 +52,9 @@ static void opened(uintptr_t origin)
     hami_unlock(&captures.lock);
 }
 
-static void closed(uintptr_t origin)
+void hami_capture_closed(CUstream stream, bool per_thread)
 {
+    uintptr_t origin = origin_of(stream, per_thread);
     int i = 0;
 
     /* A forked child has its parent's lock, maybe held by a thread that it does not have. */
@@ -72,82 +73,13 @@ static void closed(uintptr_t origin)
 void hami_captures_forget(CUstream stream)
 {
     if (atomic_load_explicit(&hami_captures_open, memory_order_acquire) != 0)
-        closed(origin_of(stream, false));
+        hami_capture_closed(stream, false);
 }
 
-void hami_captures_reset(void)
+void hami_capture_reset(void)
 {
     atomic_store_explicit(&captures.lock.word, HAMI_LOCK_FREE, memory_order_relaxed);
     for (int i = 0; i < ORIGINS; i++)
         captures.origins[i] = 0;
     atomic_store_explicit(&hami_captures_open, 0, memory_order_relaxed);
 }
-
-/* Counted before the driver is asked: a launch of another thread may come between. */
-static bool begin(CUstream stream, bool per_thread)
-{
-    if (hami_mode_settled() != HAMI_MODE_SLICE)
-        return false;
-    opened(origin_of(stream, per_thread));
-    return true;
-}
-
-static CUresult begun(bool counted, CUstream stream, bool per_thread, CUresult result)
-{
-    if (counted && result != CUDA_SUCCESS)
-        closed(origin_of(stream, per_thread));
-    return result;
-}
-
-/* An error may or may not have ended the capture: it has when the stream captures no longer. */
-static CUresult ended(CUstream stream, bool per_thread, CUresult result)
-{
-    if (atomic_load_explicit(&hami_captures_open, memory_order_acquire) != 0 &&
-        (result == CUDA_SUCCESS || !hami_capturing(stream, per_thread)))
-        closed(origin_of(stream, per_thread));
-    return result;
-}
-
-/* Each hook is the same around another spelling of the driver's function. */
-#define BEGIN(name, per_thread, parameters, ...)                                                   \
-    HAMI_EXPORT CUresult name parameters                                                           \
-    {                                                                                              \
-        bool counted = begin(stream, per_thread);                                                  \
-                                                                                                   \
-        return begun(counted, stream, per_thread, hami_real()->name(__VA_ARGS__));                 \
-    }
-
-#define END(name, per_thread, parameters, ...)                                                     \
-    HAMI_EXPORT CUresult name parameters                                                           \
-    {                                                                                              \
-        return ended(stream, per_thread, hami_real()->name(__VA_ARGS__));                          \
-    }
-
-BEGIN(cuStreamBeginCapture, false, (CUstream stream), stream)
-BEGIN(cuStreamBeginCapture_ptsz, true, (CUstream stream), stream)
-BEGIN(cuStreamBeginCapture_v2, false, (CUstream stream, CUstreamCaptureMode mode), stream, mode)
-BEGIN(cuStreamBeginCapture_v2_ptsz, true, (CUstream stream, CUstreamCaptureMode mode), stream, mode)
-BEGIN(cuStreamBeginCaptureToGraph, false,
-      (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-       const CUgraphEdgeData *edges, size_t dependency_count, CUstreamCaptureMode mode),
-      stream, graph, dependencies, edges, dependency_count, mode)
-BEGIN(cuStreamBeginCaptureToGraph_ptsz, true,
-      (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-       const CUgraphEdgeData *edges, size_t dependency_count, CUstreamCaptureMode mode),
-      stream, graph, dependencies, edges, dependency_count, mode)
-BEGIN(cuStreamBeginCaptureToCig, false, (CUstream stream, CUstreamCigCaptureParams *parameters),
-      stream, parameters)
-BEGIN(cuStreamBeginCaptureToCig_ptsz, true,
-      (CUstream stream, CUstreamCigCaptureParams *parameters), stream, parameters)
-BEGIN(cuStreamBeginRecaptureToGraph, false,
-      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
-       void *data),
-      stream, mode, graph, callback, data)
-BEGIN(cuStreamBeginRecaptureToGraph_ptsz, true,
-      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback callback,
-       void *data),
-      stream, mode, graph, callback, data)
-END(cuStreamEndCapture, false, (CUstream stream, CUgraph *graph), stream, graph)
-END(cuStreamEndCapture_ptsz, true, (CUstream stream, CUgraph *graph), stream, graph)
-END(cuStreamEndCaptureToCig, false, (CUstream stream), stream)
-END(cuStreamEndCaptureToCig_ptsz, true, (CUstream stream), stream)

@@ -1,13 +1,11 @@
-/* Which context is current, and on which device.
- *
- * The driver is asked which context is current, but not each time which device that has: a thread
+/* The driver is asked which context is current, but not each time which device that has: a thread
  * keeps the last answer, which holds until a context anywhere is destroyed, because its handle may
  * come back as another device's. */
-#include "hooks/contexts/context.h"
+#include "program/current.h"
 
-#include "memory/account.h"
-#include "hooks/work/launch.h"
+#include "base/reset.h"
 #include "driver/real.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 #define ONLY_UNKNOWN 0
@@ -23,12 +21,10 @@ static _Thread_local struct {
     int row;
 } here __attribute__((tls_model("initial-exec")));
 
-void hami_context_reset(void)
+void hami_current_reset(void)
 {
     atomic_fetch_add_explicit(&epoch, 1, memory_order_relaxed);
     atomic_store_explicit(&only, ONLY_UNKNOWN, memory_order_relaxed);
-    atomic_store_explicit(&hami_context_entries.word, HAMI_LOCK_FREE, memory_order_relaxed);
-    hami_primary_reset();
 }
 
 static CUresult ask(CUcontext context, uint32_t now, int *row)
@@ -105,89 +101,14 @@ void hami_current_changed(void)
     here.epoch = 0;
 }
 
+void hami_current_is(CUcontext context)
+{
+    if (context != here.context)
+        hami_current_changed();
+}
+
 void hami_current_gone(void)
 {
     atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
     hami_current_changed();
-}
-
-/* ---- What changes it ---- */
-
-HAMI_EXPORT CUresult cuCtxSetCurrent(CUcontext context)
-{
-    CUresult result = hami_real()->cuCtxSetCurrent(context);
-
-    if (result == CUDA_SUCCESS && context != here.context)
-        hami_current_changed();
-    return result;
-}
-
-HAMI_EXPORT CUresult cuCtxPushCurrent(CUcontext context)
-{
-    CUresult result = hami_real()->cuCtxPushCurrent(context);
-
-    if (result == CUDA_SUCCESS && context != here.context)
-        hami_current_changed();
-    return result;
-}
-
-HAMI_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context)
-{
-    CUresult result = hami_real()->cuCtxPushCurrent_v2(context);
-
-    if (result == CUDA_SUCCESS && context != here.context)
-        hami_current_changed();
-    return result;
-}
-
-HAMI_EXPORT CUresult cuCtxPopCurrent(CUcontext *context)
-{
-    CUresult result = hami_real()->cuCtxPopCurrent(context);
-
-    hami_current_changed();
-    return result;
-}
-
-HAMI_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context)
-{
-    CUresult result = hami_real()->cuCtxPopCurrent_v2(context);
-
-    hami_current_changed();
-    return result;
-}
-
-/* ---- Waiting for it: pools may have shrunk ---- */
-
-static CUresult settled(CUresult result)
-{
-    int row;
-
-    if (hami_mode() == HAMI_MODE_SLICE && hami_current_row(&row) == CUDA_SUCCESS) {
-        hami_memory_settle(row);
-        hami_launch_settle();
-        hami_correct();
-    }
-    return result;
-}
-
-HAMI_EXPORT CUresult cuCtxSynchronize(void)
-{
-    return settled(hami_real()->cuCtxSynchronize());
-}
-
-/* Of a context that need not be the current one. */
-HAMI_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
-{
-    CUresult result = hami_real()->cuCtxSynchronize_v2(context);
-    CUdevice device;
-
-    if (!context)
-        return settled(result);
-    if (hami_mode() == HAMI_MODE_SLICE &&
-        hami_real()->cuCtxGetDevice_v2(&device, context) == CUDA_SUCCESS) {
-        hami_memory_settle(hami_row_of_ordinal(device));
-        hami_launch_settle();
-        hami_correct();
-    }
-    return result;
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "driver/real.h"
-#include "driver/tables.h"
 
 static const struct hami_hook hooks[] = {
 #define HAMI_HOOK(name, base, from, stream, kind)                                                  \

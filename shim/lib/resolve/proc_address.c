@@ -2,9 +2,9 @@
  * answer with the hook that stands before exactly that one. */
 #include <stddef.h>
 
-#include "resolve/hook_list.h"
 #include "base/log.h"
 #include "driver/real.h"
+#include "resolve/hook_list.h"
 #include "slice/slice.h"
 
 /* The newest CUDA version whose spellings hooks.def holds. */

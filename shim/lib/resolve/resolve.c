@@ -1,27 +1,15 @@
-/* dlsym and dlvsym as programs see them. resolve_entry.S is what is exported: it asks here, and
- * where the answer is not ours it jumps into the C library with the registers as they came, so that
- * RTLD_NEXT and RTLD_DEFAULT mean what they mean to the caller. */
+#include "resolve/resolve.h"
+
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "resolve/hook_list.h"
 #include "driver/image.h"
-#include "driver/tables.h"
-
-/* `jump` is where to go on; NULL: `answer` is the answer. Two words, which both architectures
- * return in registers. */
-struct hami_way {
-    void *answer;
-    void *jump;
-};
+#include "driver/real.h"
+#include "resolve/hook_list.h"
 
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);
-
-struct hami_way hami_dlsym_way(void *handle, const char *name, const void *caller);
-struct hami_way hami_dlvsym_way(void *handle, const char *name, const char *version,
-                                const void *caller);
 
 /* Names that begin like the driver's: not cursor, not curl_easy_init. */
 HAMI_EARLY static bool may_be_ours(const char *name)

@@ -1,5 +1,5 @@
 /* No stdio, no malloc: we are called from within other people's allocations. */
-#include "alive.h"
+#include "slice/alive.h"
 
 #include <errno.h>
 #include <fcntl.h>

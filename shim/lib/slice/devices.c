@@ -1,13 +1,13 @@
-#include "devices.h"
+#include "slice/devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "env.h"
 #include "base/log.h"
 #include "driver/real.h"
-#include "slice.h"
+#include "slice/env.h"
+#include "slice/slice.h"
 
 #define ORDINALS 64 /* that a process may see; devices beyond are no device of the slice */
 
@@ -260,4 +260,14 @@ int hami_row_count(void)
 CUdevice hami_ordinal_of_row(int row)
 {
     return row >= 0 && row < rows.count ? rows.ordinal[row] : -1;
+}
+
+CUresult hami_device_refused(CUdevice device)
+{
+    int count;
+    CUresult result = hami_real()->cuDeviceGetCount(&count);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    return device < 0 || device >= count ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_OUT_OF_MEMORY;
 }

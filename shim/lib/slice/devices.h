@@ -5,7 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hami_cuda.h"
 #include "hami_slice.h"
+
+#define HAMI_ROW_NONE (-1) /* not a device of this slice: nothing may be taken from it */
+
+/* Rows: the devices of the limits page in its order. */
+int hami_row_of_ordinal(CUdevice ordinal);
+int hami_row_of_uuid(const char *printed); /* GPU-..., MIG-... */
+int hami_row_count(void);
+CUdevice hami_ordinal_of_row(int row); /* -1: not visible to this process */
 
 /* The 16 bytes of a UUID as the driver prints it, whatever stands before them: GPU-, MIG-. */
 bool hami_uuid_parse(const char *printed, uint8_t id[16]);
@@ -21,5 +30,9 @@ int hami_devices_of_container(bool driver, char uuids[HAMI_MAX_DEVICES][HAMI_UUI
 void hami_devices_as_rows(const struct hami_limits *limits);
 /* Ask the driver which of its ordinals is which row; cuInit has succeeded. */
 void hami_devices_learn_ordinals(void);
+
+/* What a request for memory of a device is refused with: what the driver says of a device that it
+ * does not know, or else that it is out of memory. */
+CUresult hami_device_refused(CUdevice device);
 
 #endif

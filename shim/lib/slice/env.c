@@ -1,6 +1,6 @@
 /* HAMi reads sizes with strtoul: a minus, an overflow or rubbish there ends as 0, which means no
  * limit. Here whatever is not plainly a size is refused, and the caller fails closed. */
-#include "env.h"
+#include "slice/env.h"
 
 #include <stdio.h>
 #include <string.h>

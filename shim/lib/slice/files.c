@@ -1,4 +1,4 @@
-#include "files.h"
+#include "slice/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "page_read.h"
+#include "slice/page_read.h"
 
 /* Nothing in the way may make us wait, be followed elsewhere or survive an exec. */
 #define CAREFULLY (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)

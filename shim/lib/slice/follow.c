@@ -1,12 +1,11 @@
-/* The limits as they change under a running process, and what the monitor sees from outside. */
-#include "follow.h"
+#include "slice/follow.h"
 
 #include <string.h>
 #include <time.h>
 
 #include "base/log.h"
-#include "page_read.h"
-#include "slice.h"
+#include "slice/page_read.h"
+#include "slice/slice.h"
 
 /* A copy that somebody may be reading is written again only after so many more changes. */
 #define COPIES 16

@@ -55,15 +55,6 @@ static inline bool hami_limits_check(const union hami_limits_copy *copy)
     return true;
 }
 
-/* The revision in use, for a caller that only wants to know whether to look closer: two loads. It
- * may be wrong for an instant while the agent writes, never for longer. */
-static inline uint64_t hami_page_revision(const struct hami_limits_page *page)
-{
-    uint8_t index = atomic_load_explicit(&page->index, memory_order_acquire);
-
-    return __atomic_load_n(&page->copies[index & 1].words[0], __ATOMIC_RELAXED);
-}
-
 /* Replace `last` by the copy in use if that is whole and newer; `last` is all zero when there is
  * none yet (a page's first revision is 1). The acquire load of the index pairs with the order in
  * which the agent writes: the copy, then the index. */

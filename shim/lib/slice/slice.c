@@ -1,6 +1,6 @@
 /* How a process comes to its slice: the page that the node agent mounted, else the limits in the
  * environment, else nothing. Whatever there is and cannot be read closes the device. */
-#include "slice.h"
+#include "slice/slice.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,23 +11,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "devices.h"
-#include "env.h"
-#include "files.h"
-#include "follow.h"
-#include "hooks/work/launch.h"
 #include "base/log.h"
-#include "memory/map.h"
-#include "page_read.h"
+#include "base/reset.h"
 #include "driver/real.h"
+#include "slice/devices.h"
+#include "slice/env.h"
+#include "slice/files.h"
+#include "slice/follow.h"
+#include "slice/page_read.h"
+#include "slice/slot_words.h"
+#include "slice/slots.h"
 
 #define MOUNTED "/run/hami"
 #define DIRECTORY MOUNTED "/nvidia"
 #define CACHE "/tmp/cudevshr.cache" /* where HAMi's own library keeps its file */
-
-struct hami_process hami_process[1];
 
 /* What this process, or one that it was forked from, has open. Not wiped: a child closes what it
  * inherited. The lock on the slot stays with the parent, since both share it. */
@@ -269,10 +266,7 @@ enum hami_mode hami_attach_reader(void)
 static void start_anew(void)
 {
     hami_devices_learn_ordinals();
-    hami_map_reset();
-    hami_memory_reset();
-    hami_launch_reset();
-    hami_figures_reset();
+    hami_reset_all();
 }
 
 /* Under the lock, in a slice. */

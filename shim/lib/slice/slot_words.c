@@ -1,12 +1,41 @@
 /* What the own slot says. It is any tenant's to write, so that this process keeps to itself what it
  * should say: the monitor would look at another process, or at none, for who wrote another number
  * there. */
-#include "slot_words.h"
+#include "slice/slot_words.h"
 
-#include "memory/account.h"
+#include <sys/stat.h>
+
+#include "slice/slice.h"
 
 static struct hami_identity self;
 static _Atomic uint32_t flagged;
+static struct {
+    dev_t device;
+    ino_t inode;
+} region;
+
+bool hami_slots_learn_file(int fd)
+{
+    struct stat found;
+
+    if (fstat(fd, &found) != 0)
+        return false;
+    region.device = found.st_dev;
+    region.inode = found.st_ino;
+    return true;
+}
+
+bool hami_slots_is_file(int fd)
+{
+    struct stat found;
+
+    return fstat(fd, &found) == 0 && found.st_dev == region.device && found.st_ino == region.inode;
+}
+
+int hami_slots_file(void)
+{
+    return hami_slots_is_file(hami_process->usage_fd) ? hami_process->usage_fd : -1;
+}
 
 /* Relaxed: whoever reads these words meanwhile reads the dead one's or nothing, either is right. */
 void hami_slot_zero(struct hami_usage *usage, uint32_t slot)

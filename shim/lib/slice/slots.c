@@ -6,21 +6,22 @@
  * descriptor they do not know (daemons do) drop it and live on: so the process on record is looked
  * for as well (alive.c). And a process that is killed drops it while the driver has yet to take its
  * memory back: so a slot found dead stays charged for a moment more. */
+#include "slice/slots.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "memory/account.h"
-#include "alive.h"
-#include "files.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "slice.h"
-#include "slot_words.h"
-#include "memory/witness.h"
+#include "base/reset.h"
+#include "slice/alive.h"
+#include "slice/devices.h"
+#include "slice/files.h"
+#include "slice/slice.h"
+#include "slice/slot_words.h"
 
 /* How long after a process was found dead its memory is believed to be free. */
 #define GRACE_NS UINT64_C(100000000)
@@ -30,10 +31,6 @@
 /* The threads of a process share one open file description: the locks of one do not keep out
  * another. */
 static struct hami_lock recovering;
-static struct {
-    dev_t device;
-    ino_t inode;
-} region;
 
 static _Atomic uint64_t expected; /* when the first of the dead is due; 0: none is known */
 static _Atomic uint64_t looked;   /* when hami_slots_look last did */
@@ -75,18 +72,6 @@ static bool is_locked_by_another(int fd, uint32_t slot)
     return ask_for(fd, F_OFD_GETLK, F_WRLCK, slot) != F_UNLCK;
 }
 
-static bool is_region(int fd)
-{
-    struct stat found;
-
-    return fstat(fd, &found) == 0 && found.st_dev == region.device && found.st_ino == region.inode;
-}
-
-int hami_slots_file(void)
-{
-    return is_region(hami_process->usage_fd) ? hami_process->usage_fd : -1;
-}
-
 /* Some programs close every descriptor they do not know, and the number of ours may be another file
  * by now. The region is opened anew then, for as long as a look takes: a descriptor that was closed
  * is not wanted there. Negative: it is not where it was. */
@@ -94,7 +79,7 @@ static int open_anew(const struct hami_process *process)
 {
     int fd = hami_files_open(process->usage_path);
 
-    if (fd >= 0 && !is_region(fd)) {
+    if (fd >= 0 && !hami_slots_is_file(fd)) {
         close(fd);
         return -1;
     }
@@ -239,7 +224,7 @@ static uint64_t recover_all(const struct hami_process *process, bool own, int ro
     struct look look = {
         .process = process, .own = own, .imported = -1, .now = now_ns(), .row = row,
     };
-    bool is_open = is_region(process->usage_fd);
+    bool is_open = hami_slots_is_file(process->usage_fd);
 
     look.fd = is_open ? process->usage_fd : open_anew(process);
     if (look.fd >= 0)
@@ -307,13 +292,8 @@ static bool take_free(struct hami_process *process)
     return false;
 }
 
-void hami_figures_reset(void)
+void hami_slots_reset(void)
 {
-    hami_account_reset();
-    hami_witness_reset();
-    hami_blocks_reset();
-    hami_observed_reset();
-    hami_context_reset();
     atomic_store_explicit(&recovering.word, HAMI_LOCK_FREE, memory_order_relaxed);
     atomic_store_explicit(&expected, 0, memory_order_relaxed);
     atomic_store_explicit(&looked, 0, memory_order_relaxed);
@@ -322,14 +302,11 @@ void hami_figures_reset(void)
 bool hami_slot_take(struct hami_process *process)
 {
     struct timespec pause = {.tv_nsec = 2000000};
-    struct stat file;
     bool taken;
     int kept = errno;
 
-    if (fstat(process->usage_fd, &file) != 0)
+    if (!hami_slots_learn_file(process->usage_fd))
         return false;
-    region.device = file.st_dev;
-    region.inode = file.st_ino;
     recover_all(process, false, HAMI_ROW_NONE);
     taken = take_free(process);
     /* All of them held, but some by the dead. */

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Claim, Leaf, Member, Options, TreeNode
-from hami.policy.quota.elastic.plan import Plan
+from hami.policy.quota.elastic.plans.plan import Plan
 
 from .builders import a_leaf, capacities
 from .world import World, WorldGround, the_claim, total

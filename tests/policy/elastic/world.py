@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Claim, ElasticBook, Leaf, Member, Options, TreeNode
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 
 from .builders import UNITS, Some, amounts, maybe
 

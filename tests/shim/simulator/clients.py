@@ -1,4 +1,4 @@
-"""``shim/tests/sim_client.c`` as objects: processes whose steps a test makes one by one."""
+"""``shim/simgpu/tests/sim_client.c`` as objects: processes whose steps a test makes one by one."""
 
 from __future__ import annotations
 

@@ -83,7 +83,9 @@ def test_uninitialised_nothing_works_and_nobody_connects(gpus_with, built):
 
 
 def test_the_spellings_tried_are_all_that_the_execution_half_exports():
-    tried = re.findall(r"CALL\((cu\w+), ", (SHIM / "tests/programs/sim_spellings.c").read_text())
+    tried = re.findall(
+        r"CALL\((cu\w+), ", (SHIM / "simgpu/tests/programs/sim_spellings.c").read_text()
+    )
     exported = [
         name
         for file in (SHIM / "simgpu").glob("cuda_*.c")

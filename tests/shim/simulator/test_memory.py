@@ -78,7 +78,9 @@ def test_before_initialisation_nothing_works_and_nobody_connects(gpus_with, buil
 
 
 def test_the_spellings_tried_are_all_that_the_memory_half_exports(built):
-    tried = re.findall(r"CALL\((cu\w+), ", Path(SHIM / "tests/programs/sim_memory.c").read_text())
+    tried = re.findall(
+        r"CALL\((cu\w+), ", Path(SHIM / "simgpu/tests/programs/sim_memory.c").read_text()
+    )
     exported = [
         name
         for area in ("memory", "async", "pool", "vmm", "array", "ipc", "external", "info")

@@ -1,6 +1,6 @@
 /* The layout of arrays is the driver's secret, but devices are known to keep texels in tiles of 64
  * bytes by 8 rows, and pad to that. */
-#include "array_size.h"
+#include "hooks/allocations/array_size.h"
 
 #include <stdbool.h>
 

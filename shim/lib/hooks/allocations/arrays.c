@@ -4,27 +4,22 @@
  *
  * Sparse arrays and those of deferred mapping take nothing; what is mapped into them was counted
  * when it was created. */
-#include "memory/account.h"
-#include "array_size.h"
 #include "driver/real.h"
-#include "memory/request.h"
-#include "tiles.h"
+#include "hooks/allocations/allocates.h"
+#include "hooks/allocations/array_size.h"
+#include "hooks/allocations/tiles.h"
+#include "slice/slice.h"
 
 #define MAPPED_LATER (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
 
-/* NULL arguments and what takes nothing are plain calls of the driver. */
-static bool is_plain(const void *handle, const void *descriptor)
-{
-    return !hami_counting() || !handle || !descriptor;
-}
-
-static uint64_t flat_bytes(size_t width, size_t height, CUarray_format format,
-                           unsigned int channels)
-{
-    return hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
-        .Width = width, .Height = height, .Format = format, .NumChannels = channels,
-    });
-}
+/* Of a two-dimensional descriptor and of the older three-dimensional one, in either spelling. */
+#define FLAT(of)                                                                                   \
+    (&(CUDA_ARRAY3D_DESCRIPTOR){.Width = (of)->Width, .Height = (of)->Height,                      \
+                                .Format = (of)->Format, .NumChannels = (of)->NumChannels})
+#define DEEP(of)                                                                                   \
+    (&(CUDA_ARRAY3D_DESCRIPTOR){.Width = (of)->Width, .Height = (of)->Height,                      \
+                                .Depth = (of)->Depth, .Flags = (of)->Flags,                        \
+                                .Format = (of)->Format, .NumChannels = (of)->NumChannels})
 
 static CUresult destroy_array(uint64_t array)
 {
@@ -36,114 +31,23 @@ static CUresult destroy_mipmap(uint64_t array)
     return hami_real()->cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)array);
 }
 
-/* The driver made an array: on record, or undone. */
-static CUresult array_made(CUresult result, struct hami_entry *entry, CUarray made, CUarray *array)
-{
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(entry);
-        return result;
-    }
-    result = hami_request_done(entry, (uintptr_t)made, entry->bytes, destroy_array);
-    if (result == CUDA_SUCCESS)
-        *array = made;
-    return result;
-}
+#define ARRAY(name, descriptor_type, takes_nothing, bytes)                                         \
+    HAMI_ALLOCATES(name, HAMI_KIND_ARRAY, CUarray, array, !descriptor || (takes_nothing), bytes,   \
+                   destroy_array, (CUarray *array, const descriptor_type *descriptor), descriptor)
 
-HAMI_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
-{
-    struct hami_entry entry;
-    CUarray made;
-    CUresult result;
+ARRAY(cuArrayCreate_v2, CUDA_ARRAY_DESCRIPTOR, false, hami_array_bytes(FLAT(descriptor)))
+ARRAY(cuArrayCreate, CUDA_ARRAY_DESCRIPTOR_v1, false, hami_array_bytes(FLAT(descriptor)))
+ARRAY(cuArray3DCreate_v2, CUDA_ARRAY3D_DESCRIPTOR, descriptor->Flags & MAPPED_LATER,
+      hami_array_bytes(descriptor))
+ARRAY(cuArray3DCreate, CUDA_ARRAY3D_DESCRIPTOR_v1, descriptor->Flags & MAPPED_LATER,
+      hami_array_bytes(DEEP(descriptor)))
 
-    if (is_plain(array, descriptor))
-        return hami_real()->cuArrayCreate_v2(array, descriptor);
-    result = hami_request(HAMI_KIND_ARRAY,
-                          flat_bytes(descriptor->Width, descriptor->Height, descriptor->Format,
-                                     descriptor->NumChannels),
-                          &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuArrayCreate_v2(&made, descriptor);
-    return array_made(result, &entry, made, array);
-}
-
-HAMI_EXPORT CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
-{
-    struct hami_entry entry;
-    CUarray made;
-    CUresult result;
-
-    if (is_plain(array, descriptor))
-        return hami_real()->cuArrayCreate(array, descriptor);
-    result = hami_request(HAMI_KIND_ARRAY,
-                          flat_bytes(descriptor->Width, descriptor->Height, descriptor->Format,
-                                     descriptor->NumChannels),
-                          &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuArrayCreate(&made, descriptor);
-    return array_made(result, &entry, made, array);
-}
-
-HAMI_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
-{
-    struct hami_entry entry;
-    CUarray made;
-    CUresult result;
-
-    if (is_plain(array, descriptor) || (descriptor->Flags & MAPPED_LATER))
-        return hami_real()->cuArray3DCreate_v2(array, descriptor);
-    result = hami_request(HAMI_KIND_ARRAY, hami_array_bytes(descriptor), &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuArray3DCreate_v2(&made, descriptor);
-    return array_made(result, &entry, made, array);
-}
-
-HAMI_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
-{
-    struct hami_entry entry;
-    CUarray made;
-    CUresult result;
-
-    if (is_plain(array, descriptor) || (descriptor->Flags & MAPPED_LATER))
-        return hami_real()->cuArray3DCreate(array, descriptor);
-    result = hami_request(HAMI_KIND_ARRAY,
-                          hami_array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR){
-                              .Width = descriptor->Width, .Height = descriptor->Height,
-                              .Depth = descriptor->Depth, .Flags = descriptor->Flags,
-                              .Format = descriptor->Format, .NumChannels = descriptor->NumChannels,
-                          }),
-                          &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuArray3DCreate(&made, descriptor);
-    return array_made(result, &entry, made, array);
-}
-
-HAMI_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array,
-                                            const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-                                            unsigned int levels)
-{
-    struct hami_entry entry;
-    CUmipmappedArray made;
-    CUresult result;
-
-    if (is_plain(array, descriptor) || (descriptor->Flags & MAPPED_LATER))
-        return hami_real()->cuMipmappedArrayCreate(array, descriptor, levels);
-    result = hami_request(HAMI_KIND_MIPMAP, hami_mipmap_bytes(descriptor, levels), &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuMipmappedArrayCreate(&made, descriptor, levels);
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(&entry);
-        return result;
-    }
-    result = hami_request_done(&entry, (uintptr_t)made, entry.bytes, destroy_mipmap);
-    if (result == CUDA_SUCCESS)
-        *array = made;
-    return result;
-}
+HAMI_ALLOCATES(cuMipmappedArrayCreate, HAMI_KIND_MIPMAP, CUmipmappedArray, array,
+               !descriptor || (descriptor->Flags & MAPPED_LATER),
+               hami_mipmap_bytes(descriptor, levels), destroy_mipmap,
+               (CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                unsigned int levels),
+               descriptor, levels)
 
 /* Taken off the record before the driver is asked, like all memory. */
 static bool take(enum hami_kind kind, uint64_t handle, struct hami_entry *entry,

@@ -2,14 +2,15 @@
  * came from, because a free does not say.
  *
  * A captured allocation becomes a node of a graph and is charged when the graph runs (graphs.c). */
-#include "async.h"
-
-#include "memory/account.h"
-#include "memory/graphs.h"
-#include "memory/late.h"
-#include "hooks/work/launch.h"
-#include "memory/pools.h"
 #include "driver/real.h"
+#include "memory/graph_memory.h"
+#include "memory/late.h"
+#include "memory/map.h"
+#include "memory/pool_request.h"
+#include "memory/pool_table.h"
+#include "program/capture.h"
+#include "program/current.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 /* Which of the four entry points was called. */
@@ -99,7 +100,7 @@ static bool admit(struct hami_pool *pool, CUdeviceptr address, uint64_t bytes, u
     if (!hami_pool_confirm(pool, ahead) || !hami_map_exchange(&entry, &old))
         return false;
     if (__builtin_expect(old.kind != HAMI_KIND_NONE, 0)) /* its end was not seen */
-        hami_async_freed(&old);
+        hami_pool_freed_waited((struct hami_pool *)(uintptr_t)old.extra, old.bytes);
     return true;
 }
 
@@ -180,13 +181,6 @@ HAMI_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t b
                                                .from_pool = true, .per_thread = true});
 }
 
-bool hami_memory_take(enum hami_kind likely, CUdeviceptr address, struct hami_entry *entry)
-{
-    return hami_map_take(likely, address, entry) ||
-           hami_map_take(likely == HAMI_KIND_LINEAR ? HAMI_KIND_ASYNC : HAMI_KIND_LINEAR, address,
-                         entry);
-}
-
 /* What is not on record is the driver's to judge: memory that a graph left behind, or another
  * process's. */
 static CUresult free_async(CUdeviceptr address, CUstream stream, bool per_thread)
@@ -196,7 +190,7 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, bool per_thread
 
     if (!hami_counting() || hami_capturing(stream, per_thread))
         return driver_free(address, stream, per_thread);
-    if (!hami_memory_take(HAMI_KIND_ASYNC, address, &entry)) {
+    if (!hami_map_take_memory(HAMI_KIND_ASYNC, address, &entry)) {
         hami_graph_left_freed();
         return driver_free(address, stream, per_thread);
     }
@@ -218,12 +212,4 @@ HAMI_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 HAMI_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     return free_async(address, stream, true);
-}
-
-void hami_async_freed(const struct hami_entry *entry)
-{
-    struct hami_pool *pool = (struct hami_pool *)(uintptr_t)entry->extra;
-
-    hami_pool_freed(pool, entry->bytes);
-    hami_pool_settle(pool);
 }

@@ -2,11 +2,13 @@
  * the device it is imported on until the import is destroyed; that a context's end destroys it is
  * not documented, and not relied on. Buffers and arrays mapped from it take nothing of their own;
  * after the import is destroyed a program may not use them any more. */
-#include "memory/account.h"
-#include "async.h"
-#include "hooks/contexts/context.h"
-#include "memory/map.h"
 #include "driver/real.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
+#include "memory/map.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
+#include "slice/slice.h"
 
 HAMI_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                             const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)

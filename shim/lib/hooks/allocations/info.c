@@ -1,10 +1,15 @@
 /* What the program is told of its memory: the slice, as if it were the device. Where nothing may be
  * taken, nothing is free; the size is the device's, which programs divide by. */
+#include "driver/real.h"
 #include "memory/account.h"
+#include "memory/charge.h"
 #include "memory/late.h"
 #include "memory/physical.h"
-#include "driver/real.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
+#include "slice/slots.h"
 
 struct view {
     uint64_t limit; /* UINT64_MAX: none */

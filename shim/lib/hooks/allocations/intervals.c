@@ -1,4 +1,4 @@
-#include "intervals.h"
+#include "hooks/allocations/intervals.h"
 
 #include <stddef.h>
 

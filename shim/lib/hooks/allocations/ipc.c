@@ -1,9 +1,9 @@
 /* Memory of cuMemAlloc shared between processes: charged to the one that allocated it, for as long
  * as that one lives. Both slots say so: another may have the memory still when that one is gone. */
-#include "memory/account.h"
-#include "memory/imports.h"
 #include "driver/real.h"
+#include "memory/imports.h"
 #include "slice/slice.h"
+#include "slice/slot_words.h"
 
 HAMI_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {

@@ -4,21 +4,14 @@
  * the driver to free, refund. Another thread may be given the same address as soon as the driver
  * has it back, and another process the same bytes as soon as they are refunded. Out-parameters are
  * written when all is done: where we refuse, the program finds them as they were. */
-#include "memory/account.h"
-#include "async.h"
-#include "hooks/contexts/context.h"
-#include "memory/graphs.h"
 #include "driver/real.h"
-#include "memory/request.h"
+#include "hooks/allocations/allocates.h"
+#include "memory/blocks.h"
+#include "memory/graph_memory.h"
+#include "memory/pools.h"
 #include "slice/slice.h"
 
 #define PITCH UINT64_C(512) /* what a row is rounded up to, as far as one knows before asking */
-
-/* A driver's own answer to arguments that cannot be served. */
-static bool is_plain(const void *out, uint64_t bytes)
-{
-    return !hami_counting() || !out || bytes == 0;
-}
 
 static CUresult free_wide(uint64_t address)
 {
@@ -30,73 +23,17 @@ static CUresult free_narrow(uint64_t address)
     return hami_real()->cuMemFree((CUdeviceptr_v1)address);
 }
 
-HAMI_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
-{
-    struct hami_entry entry;
-    CUdeviceptr made;
-    CUresult result;
+#define LINEAR(name, type, bytes_charged, give_back, parameters, ...)                               \
+    HAMI_ALLOCATES(name, HAMI_KIND_LINEAR, type, address, bytes == 0, bytes_charged, give_back,    \
+                   parameters, __VA_ARGS__)
 
-    if (is_plain(address, bytes))
-        return hami_real()->cuMemAlloc_v2(address, bytes);
-    result = hami_request(HAMI_KIND_LINEAR, bytes, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuMemAlloc_v2(&made, bytes);
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(&entry);
-        return result;
-    }
-    result = hami_request_done(&entry, made, bytes, free_wide);
-    if (result == CUDA_SUCCESS)
-        *address = made;
-    return result;
-}
-
+LINEAR(cuMemAlloc_v2, CUdeviceptr, bytes, free_wide, (CUdeviceptr *address, size_t bytes), bytes)
 /* Addresses of 32 bits are rare: nothing shares a block with them. */
-HAMI_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned int bytes)
-{
-    struct hami_entry entry;
-    CUdeviceptr_v1 made;
-    CUresult result;
-
-    if (is_plain(address, bytes))
-        return hami_real()->cuMemAlloc(address, bytes);
-    result = hami_request(HAMI_KIND_LINEAR, hami_whole_blocks(bytes), &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuMemAlloc(&made, bytes);
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(&entry);
-        return result;
-    }
-    result = hami_request_done(&entry, made, hami_whole_blocks(bytes), free_narrow);
-    if (result == CUDA_SUCCESS)
-        *address = made;
-    return result;
-}
-
+LINEAR(cuMemAlloc, CUdeviceptr_v1, hami_whole_blocks(bytes), free_narrow,
+       (CUdeviceptr_v1 *address, unsigned int bytes), bytes)
 /* In full, wherever its pages are just now: all of it can come to the device. */
-HAMI_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
-{
-    struct hami_entry entry;
-    CUdeviceptr made;
-    CUresult result;
-
-    if (is_plain(address, bytes))
-        return hami_real()->cuMemAllocManaged(address, bytes, flags);
-    result = hami_request(HAMI_KIND_LINEAR, bytes, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuMemAllocManaged(&made, bytes, flags);
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(&entry);
-        return result;
-    }
-    result = hami_request_done(&entry, made, bytes, free_wide);
-    if (result == CUDA_SUCCESS)
-        *address = made;
-    return result;
-}
+LINEAR(cuMemAllocManaged, CUdeviceptr, bytes, free_wide,
+       (CUdeviceptr *address, size_t bytes, unsigned int flags), bytes, flags)
 
 static uint64_t times(uint64_t pitch, uint64_t height)
 {
@@ -112,61 +49,36 @@ static uint64_t pitched(uint64_t width, uint64_t height)
     return times((width + PITCH - 1) / PITCH * PITCH, height);
 }
 
-HAMI_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_bytes,
-                                        size_t height, unsigned int element_bytes)
-{
-    struct hami_entry entry;
-    CUdeviceptr made;
-    size_t pitch_made;
-    CUresult result;
+/* The driver says what a row really takes: what was charged for is put right by that. */
+#define PITCHED(name, address_type, size_type, charged, give_back)                                 \
+    HAMI_EXPORT CUresult name(address_type *address, size_type *pitch, size_type width_bytes,      \
+                              size_type height, unsigned int element_bytes)                        \
+    {                                                                                              \
+        struct hami_entry entry;                                                                   \
+        address_type made;                                                                         \
+        size_type pitch_made;                                                                      \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (!hami_counting() || !address || !pitch || width_bytes == 0 || height == 0)             \
+            return hami_real()->name(address, pitch, width_bytes, height, element_bytes);          \
+        result = hami_request(HAMI_KIND_LINEAR, charged(pitched(width_bytes, height)), &entry);    \
+        if (result != CUDA_SUCCESS)                                                                \
+            return result;                                                                         \
+        result = hami_real()->name(&made, &pitch_made, width_bytes, height, element_bytes);        \
+        if (result != CUDA_SUCCESS) {                                                              \
+            hami_request_failed(&entry);                                                           \
+            return result;                                                                         \
+        }                                                                                          \
+        result = hami_request_done(&entry, made, charged(times(pitch_made, height)), give_back);   \
+        if (result == CUDA_SUCCESS) {                                                              \
+            *address = made;                                                                       \
+            *pitch = pitch_made;                                                                   \
+        }                                                                                          \
+        return result;                                                                             \
+    }
 
-    if (is_plain(address, width_bytes) || !pitch || height == 0)
-        return hami_real()->cuMemAllocPitch_v2(address, pitch, width_bytes, height, element_bytes);
-    result = hami_request(HAMI_KIND_LINEAR, pitched(width_bytes, height), &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuMemAllocPitch_v2(&made, &pitch_made, width_bytes, height,
-                                             element_bytes);
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(&entry);
-        return result;
-    }
-    result = hami_request_done(&entry, made, times(pitch_made, height), free_wide);
-    if (result == CUDA_SUCCESS) {
-        *address = made;
-        *pitch = pitch_made;
-    }
-    return result;
-}
-
-HAMI_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch,
-                                     unsigned int width_bytes, unsigned int height,
-                                     unsigned int element_bytes)
-{
-    struct hami_entry entry;
-    CUdeviceptr_v1 made;
-    unsigned int pitch_made;
-    CUresult result;
-
-    if (is_plain(address, width_bytes) || !pitch || height == 0)
-        return hami_real()->cuMemAllocPitch(address, pitch, width_bytes, height, element_bytes);
-    result = hami_request(HAMI_KIND_LINEAR, hami_whole_blocks(pitched(width_bytes, height)),
-                          &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuMemAllocPitch(&made, &pitch_made, width_bytes, height, element_bytes);
-    if (result != CUDA_SUCCESS) {
-        hami_request_failed(&entry);
-        return result;
-    }
-    result = hami_request_done(&entry, made, hami_whole_blocks(times(pitch_made, height)),
-                               free_narrow);
-    if (result == CUDA_SUCCESS) {
-        *address = made;
-        *pitch = pitch_made;
-    }
-    return result;
-}
+PITCHED(cuMemAllocPitch_v2, CUdeviceptr, size_t, /* as it is */, free_wide)
+PITCHED(cuMemAllocPitch, CUdeviceptr_v1, unsigned int, hami_whole_blocks, free_narrow)
 
 /* An address that is not on record is the driver's to judge. If the entry cannot be put back, its
  * charge stays: the memory is still there. */
@@ -177,7 +89,7 @@ static CUresult end(CUdeviceptr address, CUresult (*free_real)(uint64_t address)
 
     if (!hami_counting())
         return free_real(address);
-    if (!hami_memory_take(HAMI_KIND_LINEAR, address, &entry)) {
+    if (!hami_map_take_memory(HAMI_KIND_LINEAR, address, &entry)) {
         hami_graph_left_freed();
         return free_real(address);
     }
@@ -185,7 +97,7 @@ static CUresult end(CUdeviceptr address, CUresult (*free_real)(uint64_t address)
     if (result != CUDA_SUCCESS)
         hami_map_put(&entry);
     else if (entry.kind == HAMI_KIND_ASYNC)
-        hami_async_freed(&entry);
+        hami_pool_freed_waited((struct hami_pool *)(uintptr_t)entry.extra, entry.bytes);
     else
         hami_entry_refund(&entry);
     return result;

@@ -1,9 +1,11 @@
 /* Multicast objects and logical endpoints. One takes no device memory to speak of; what is bound to
  * it stays allocated until it is unbound, or the object goes. */
-#include "memory/account.h"
-#include "memory/physical.h"
-#include "driver/real.h"
+#include "base/reset.h"
 #include "base/slab.h"
+#include "driver/real.h"
+#include "hooks/allocations/vmm.h"
+#include "memory/physical.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 #define ANY_DEVICE (-1)
@@ -29,34 +31,6 @@ void hami_multicast_reset(void)
 {
     bindings = NULL;
     slab.free = NULL;
-}
-
-HAMI_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *multicast,
-                                       const CUmulticastObjectProp *properties)
-{
-    CUmemGenericAllocationHandle made;
-    struct hami_physical *added;
-    CUresult result;
-
-    if (!hami_counting() || !multicast)
-        return hami_real()->cuMulticastCreate(multicast, properties);
-    result = hami_real()->cuMulticastCreate(&made, properties);
-    if (result != CUDA_SUCCESS)
-        return result;
-    hami_physical_lock();
-    added = hami_physical_add(made, HAMI_ROW_NONE, 0);
-    hami_physical_unlock();
-    if (!added) {
-        hami_real()->cuMemRelease(made);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *multicast = made;
-    return CUDA_SUCCESS;
-}
-
-HAMI_EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device)
-{
-    return hami_real()->cuMulticastAddDevice(multicast, device);
 }
 
 static CUdevice device_of(const struct hami_physical *memory)
@@ -124,10 +98,39 @@ static struct binding *take(struct object object, uint64_t start, uint64_t end, 
     return taken;
 }
 
-void hami_multicast_gone(struct hami_physical *multicast)
+static void end_bindings(struct hami_physical *multicast)
 {
-    if (bindings)
-        finish(take((struct object){.multicast = multicast}, 0, UINT64_MAX, ANY_DEVICE), false);
+    finish(take((struct object){.multicast = multicast}, 0, UINT64_MAX, ANY_DEVICE), false);
+}
+
+HAMI_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *multicast,
+                                       const CUmulticastObjectProp *properties)
+{
+    CUmemGenericAllocationHandle made;
+    struct hami_physical *added;
+    CUresult result;
+
+    if (!hami_counting() || !multicast)
+        return hami_real()->cuMulticastCreate(multicast, properties);
+    result = hami_real()->cuMulticastCreate(&made, properties);
+    if (result != CUDA_SUCCESS)
+        return result;
+    hami_physical_lock();
+    added = hami_physical_add(made, HAMI_ROW_NONE, 0);
+    if (added)
+        added->gone = end_bindings;
+    hami_physical_unlock();
+    if (!added) {
+        hami_real()->cuMemRelease(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *multicast = made;
+    return CUDA_SUCCESS;
+}
+
+HAMI_EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device)
+{
+    return hami_real()->cuMulticastAddDevice(multicast, device);
 }
 
 struct call {

@@ -1,11 +1,13 @@
 /* A pool's life: made, chosen for a device, trimmed, shared, destroyed. Its charge is in pools.c.
  *
  * A pool of another process is not charged here: whoever exported it is. */
-#include "memory/account.h"
-#include "memory/imports.h"
-#include "memory/pools.h"
 #include "driver/real.h"
+#include "memory/imports.h"
+#include "memory/pool_table.h"
+#include "memory/pools.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
+#include "slice/slot_words.h"
 
 HAMI_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {

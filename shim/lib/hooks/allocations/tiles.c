@@ -4,13 +4,15 @@
  * The driver maps and unmaps in stream order; we count from the call on, which is early for an
  * unmapping by what the stream still has to do. Of a region that is unmapped in part the memory
  * stays charged until the array goes. */
-#include "memory/account.h"
-#include "memory/physical.h"
-#include "driver/real.h"
-#include "base/slab.h"
-#include "tiles.h"
+#include "hooks/allocations/tiles.h"
 
 #include <stdatomic.h>
+
+#include "base/reset.h"
+#include "base/slab.h"
+#include "driver/real.h"
+#include "memory/physical.h"
+#include "slice/slice.h"
 
 struct region {
     uint64_t array;

@@ -3,16 +3,20 @@
  *
  * What is counted is changed before the driver's call where that keeps memory charged, and after it
  * where that ends it. */
-#include "memory/account.h"
-#include "async.h"
-#include "hooks/contexts/context.h"
-#include "memory/imports.h"
-#include "intervals.h"
-#include "memory/physical.h"
-#include "memory/pools.h"
-#include "driver/real.h"
+#include "hooks/allocations/vmm.h"
+
+#include "base/reset.h"
 #include "base/slab.h"
+#include "driver/real.h"
+#include "hooks/allocations/intervals.h"
+#include "memory/account.h"
+#include "memory/exports.h"
+#include "memory/imports.h"
+#include "memory/pool_table.h"
+#include "memory/reclaim.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
+#include "slice/slot_words.h"
 
 static struct hami_intervals mappings; /* value: struct hami_physical */
 static struct hami_slab slab = HAMI_SLAB(struct hami_interval);
@@ -35,7 +39,7 @@ HAMI_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
         !hami_location_row(&properties->location, properties->type, &row))
         return hami_real()->cuMemCreate(handle, size, properties, flags);
     if (!hami_memory_charge(row, size))
-        return row == HAMI_ROW_NONE ? hami_context_refused(properties->location.id)
+        return row == HAMI_ROW_NONE ? hami_device_refused(properties->location.id)
                                     : CUDA_ERROR_OUT_OF_MEMORY;
     result = hami_real()->cuMemCreate(&made, size, properties, flags);
     if (result != CUDA_SUCCESS) {
@@ -236,7 +240,7 @@ HAMI_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
                                                   CUmemAllocationHandleType type,
                                                   unsigned long long flags)
 {
-    struct hami_physical *physical;
+    struct hami_physical *physical, *closed;
     CUresult result;
 
     if (!hami_counting())
@@ -247,8 +251,9 @@ HAMI_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
         hami_slot_flag(HAMI_SLOT_EXPORTS);
     if (physical) {
         hami_physical_lock();
-        if (result == CUDA_SUCCESS)
-            hami_export_add(physical, shareable, type);
+        closed = result == CUDA_SUCCESS ? hami_export_add(physical, shareable, type) : NULL;
+        if (closed)
+            hami_physical_ended(closed);
         hami_physical_unuse(physical);
         hami_physical_unlock();
     }

@@ -1,19 +1,28 @@
 /* The life of contexts: charged for what they bring with them before they are made; what is in them
  * goes with them. Those that a program makes itself are here, a device's primary one in
  * primary.c. */
-#include "context.h"
+#include "hooks/contexts/context.h"
 
 #include <string.h>
 
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "hooks/work/launch.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/reset.h"
+#include "compute/gate.h"
 #include "driver/real.h"
+#include "memory/map.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
+#include "slice/devices.h"
+#include "slice/follow.h"
 #include "slice/slice.h"
 
 struct hami_lock hami_context_entries;
+
+void hami_context_reset(void)
+{
+    atomic_store_explicit(&hami_context_entries.word, HAMI_LOCK_FREE, memory_order_relaxed);
+}
 
 uint64_t hami_context_reserve(int row)
 {
@@ -35,16 +44,6 @@ bool hami_context_charge(int row, uint64_t reserve)
                  "program of this container can use it",
                  (unsigned long long)(reserve >> 20), row, (unsigned long long)(limit >> 20));
     return false;
-}
-
-CUresult hami_context_refused(CUdevice device)
-{
-    int count;
-    CUresult result = hami_real()->cuDeviceGetCount(&count);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    return device < 0 || device >= count ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static bool move_entry(struct hami_entry *entry, void *argument)
@@ -80,12 +79,12 @@ void hami_context_gone(CUcontext context, CUcontext charged)
             break;
         hami_entry_refund(&green);
         hami_map_drop_context((CUcontext)(uintptr_t)green.key);
-        hami_launch_forget_context((CUcontext)(uintptr_t)green.key);
+        hami_gate_forget_context((CUcontext)(uintptr_t)green.key);
     }
     hami_map_drop_context(charged);
     if (context && hami_map_take(HAMI_KIND_CONTEXT, (uintptr_t)context, &own))
         hami_entry_refund(&own);
-    hami_launch_forget_context(context);
+    hami_gate_forget_context(context);
     hami_current_gone();
 }
 
@@ -99,7 +98,7 @@ static CUresult before(CUdevice device, struct hami_entry *entry)
         .kind = HAMI_KIND_CONTEXT, .row = (int16_t)row, .bytes = hami_context_reserve(row),
     };
     if (row < 0 || hami_mode() == HAMI_MODE_CLOSED || !hami_context_charge(row, entry->bytes))
-        return hami_context_refused(device);
+        return hami_device_refused(device);
     return CUDA_SUCCESS;
 }
 
@@ -123,67 +122,31 @@ static CUresult after(CUresult result, struct hami_entry *entry, CUcontext made,
     return CUDA_SUCCESS;
 }
 
-HAMI_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
+#define CREATES(name, parameters, ...)                                                             \
+    HAMI_EXPORT CUresult name parameters                                                           \
+    {                                                                                              \
+        struct hami_entry entry;                                                                   \
+        CUcontext made;                                                                            \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (!hami_counting() || !context)                                                          \
+            return hami_real()->name(context, __VA_ARGS__);                                        \
+        result = before(device, &entry);                                                           \
+        if (result != CUDA_SUCCESS)                                                                \
+            return result;                                                                         \
+        result = hami_real()->name(&made, __VA_ARGS__);                                            \
+        return after(result, &entry, made, context);                                               \
+    }
 
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate(context, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate(&made, flags, device);
-    return after(result, &entry, made, context);
-}
-
-HAMI_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
-
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate_v2(context, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate_v2(&made, flags, device);
-    return after(result, &entry, made, context);
-}
-
-HAMI_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities,
-                                    int affinity_count, unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
-
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate_v3(context, affinities, affinity_count, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate_v3(&made, affinities, affinity_count, flags, device);
-    return after(result, &entry, made, context);
-}
-
-HAMI_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters,
-                                    unsigned int flags, CUdevice device)
-{
-    struct hami_entry entry;
-    CUcontext made;
-    CUresult result;
-
-    if (!hami_counting() || !context)
-        return hami_real()->cuCtxCreate_v4(context, parameters, flags, device);
-    result = before(device, &entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuCtxCreate_v4(&made, parameters, flags, device);
-    return after(result, &entry, made, context);
-}
+CREATES(cuCtxCreate, (CUcontext *context, unsigned int flags, CUdevice device), flags, device)
+CREATES(cuCtxCreate_v2, (CUcontext *context, unsigned int flags, CUdevice device), flags, device)
+CREATES(cuCtxCreate_v3,
+        (CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
+         unsigned int flags, CUdevice device),
+        affinities, affinity_count, flags, device)
+CREATES(cuCtxCreate_v4,
+        (CUcontext *context, CUctxCreateParams *parameters, unsigned int flags, CUdevice device),
+        parameters, flags, device)
 
 /* A handle is a multiple of 8, so this is nobody's. While the driver destroys a context its memory
  * is recorded under the stand-in: as soon as it is done, another thread may be given the same
@@ -213,7 +176,7 @@ static CUresult destroy(CUcontext context, CUresult (*destroy_real)(CUcontext co
     if (known)
         hami_entry_refund(&entry);
     hami_context_gone(stand_in(context), stand_in(context));
-    hami_launch_forget_context(context);
+    hami_gate_forget_context(context);
     return CUDA_SUCCESS;
 }
 

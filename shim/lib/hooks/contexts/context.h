@@ -1,22 +1,13 @@
-/* Contexts: which one is current, what it was charged, and what ends with it. */
+/* Contexts: what one is charged, and what ends with it. */
 #ifndef HAMI_CONTEXT_H
 #define HAMI_CONTEXT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hami_cuda.h"
 #include "base/lock.h"
+#include "hami_cuda.h"
 #include "memory/map.h"
-
-/* The current context and its device's row. One driver call, two when the context is not the one
- * of last time. The driver's error, or CUDA_ERROR_INVALID_CONTEXT where none is current; in
- * HAMI_MODE_CLOSED no context and HAMI_ROW_NONE. See also hami_current_row (slice.h). */
-CUresult hami_current(CUcontext *context, int *row);
-/* The driver was told to make another context current in this thread. */
-void hami_current_changed(void);
-/* A context was destroyed, maybe one that is current elsewhere. */
-void hami_current_gone(void);
 
 /* What HAMI_KIND_CONTEXT entries are: `bytes` the reserve and the limits, `context` the primary one
  * of a green context and else NULL, `extra` the rest. */
@@ -33,14 +24,10 @@ bool hami_context_charge(int row, uint64_t reserve);
 /* The driver destroyed a context, and what was in it: take everything off the record. `charged`:
  * where its memory is recorded, the context itself or a stand-in. */
 void hami_context_gone(CUcontext context, CUcontext charged);
-/* What the driver says of a device it does not know, or else that it is out of memory. */
-CUresult hami_context_refused(CUdevice device);
 /* What is recorded for `context` is from now on recorded for `to`. */
 void hami_context_move(CUcontext context, CUcontext to);
 
 /* Held by whoever changes a HAMI_KIND_CONTEXT entry that is on record. */
 extern struct hami_lock hami_context_entries;
-
-void hami_primary_reset(void); /* hami_context_reset (account.h) calls it */
 
 #endif

@@ -5,11 +5,15 @@
  * (observed.c). */
 #include <string.h>
 
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "context.h"
 #include "base/lock.h"
 #include "driver/real.h"
+#include "hooks/contexts/context.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
+#include "memory/map.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 #define BLOCK HAMI_BLOCK

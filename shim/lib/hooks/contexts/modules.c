@@ -11,13 +11,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "context.h"
-#include "hooks/work/launch.h"
-#include "memory/map.h"
 #include "code/module_size.h"
+#include "compute/gate.h"
 #include "driver/real.h"
+#include "memory/account.h"
+#include "memory/blocks.h"
+#include "memory/map.h"
+#include "memory/reclaim.h"
+#include "program/current.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 #define PAGE UINT64_C(4096)
@@ -117,67 +119,29 @@ static CUresult end_module(struct hami_entry *entry, CUresult result, CUmodule m
     return CUDA_SUCCESS;
 }
 
-HAMI_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
-{
-    struct hami_entry entry;
-    CUmodule made = NULL;
-    CUresult result;
+#define LOADS_MODULE(name, source, parameters, ...)                                                \
+    HAMI_EXPORT CUresult name parameters                                                           \
+    {                                                                                              \
+        struct hami_entry entry;                                                                   \
+        CUmodule made = NULL;                                                                      \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (!hami_counting() || !module)                                                           \
+            return hami_real()->name(module, __VA_ARGS__);                                         \
+        result = begin(&entry, source);                                                            \
+        if (result != CUDA_SUCCESS)                                                                \
+            return result;                                                                         \
+        result = hami_real()->name(&made, __VA_ARGS__);                                            \
+        return end_module(&entry, result, made, module);                                           \
+    }
 
-    if (!hami_counting() || !module)
-        return hami_real()->cuModuleLoad(module, path);
-    result = begin(&entry, in_file(path));
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuModuleLoad(&made, path);
-    return end_module(&entry, result, made, module);
-}
-
-HAMI_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
-    struct hami_entry entry;
-    CUmodule made = NULL;
-    CUresult result;
-
-    if (!hami_counting() || !module)
-        return hami_real()->cuModuleLoadData(module, image);
-    result = begin(&entry, in_memory(image));
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuModuleLoadData(&made, image);
-    return end_module(&entry, result, made, module);
-}
-
-HAMI_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image,
-                                        unsigned int option_count, CUjit_option *options,
-                                        void **values)
-{
-    struct hami_entry entry;
-    CUmodule made = NULL;
-    CUresult result;
-
-    if (!hami_counting() || !module)
-        return hami_real()->cuModuleLoadDataEx(module, image, option_count, options, values);
-    result = begin(&entry, in_memory(image));
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuModuleLoadDataEx(&made, image, option_count, options, values);
-    return end_module(&entry, result, made, module);
-}
-
-HAMI_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
-{
-    struct hami_entry entry;
-    CUmodule made = NULL;
-    CUresult result;
-
-    if (!hami_counting() || !module)
-        return hami_real()->cuModuleLoadFatBinary(module, image);
-    result = begin(&entry, in_memory(image));
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuModuleLoadFatBinary(&made, image);
-    return end_module(&entry, result, made, module);
-}
+LOADS_MODULE(cuModuleLoad, in_file(path), (CUmodule *module, const char *path), path)
+LOADS_MODULE(cuModuleLoadData, in_memory(image), (CUmodule *module, const void *image), image)
+LOADS_MODULE(cuModuleLoadDataEx, in_memory(image),
+             (CUmodule *module, const void *image, unsigned int option_count,
+              CUjit_option *options, void **values),
+             image, option_count, options, values)
+LOADS_MODULE(cuModuleLoadFatBinary, in_memory(image), (CUmodule *module, const void *image), image)
 
 /* ---- Libraries ---- */
 
@@ -258,49 +222,29 @@ static CUresult end_library(struct charges *charges, CUresult result, CUlibrary 
     return CUDA_SUCCESS;
 }
 
-HAMI_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *options,
-                                       void **values, unsigned int option_count,
-                                       CUlibraryOption *library_options, void **library_values,
-                                       unsigned int library_option_count)
-{
-    struct charges charges;
-    CUlibrary made = NULL;
-    CUresult result;
+#define LOADS_LIBRARY(name, from_type, from, source)                                               \
+    HAMI_EXPORT CUresult name(CUlibrary *library, const from_type *from, CUjit_option *options,    \
+                              void **values, unsigned int option_count,                            \
+                              CUlibraryOption *library_options, void **library_values,             \
+                              unsigned int library_option_count)                                   \
+    {                                                                                              \
+        struct charges charges;                                                                    \
+        CUlibrary made = NULL;                                                                     \
+        CUresult result;                                                                           \
+                                                                                                   \
+        if (!hami_counting() || !library)                                                          \
+            return hami_real()->name(library, from, options, values, option_count,                 \
+                                     library_options, library_values, library_option_count);       \
+        result = begin_library(&charges, source);                                                  \
+        if (result != CUDA_SUCCESS)                                                                \
+            return result;                                                                         \
+        result = hami_real()->name(&made, from, options, values, option_count, library_options,    \
+                                   library_values, library_option_count);                          \
+        return end_library(&charges, result, made, library);                                       \
+    }
 
-    if (!hami_counting() || !library)
-        return hami_real()->cuLibraryLoadData(library, image, options, values, option_count,
-                                              library_options, library_values,
-                                              library_option_count);
-    result = begin_library(&charges, in_memory(image));
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuLibraryLoadData(&made, image, options, values, option_count,
-                                            library_options, library_values, library_option_count);
-    return end_library(&charges, result, made, library);
-}
-
-HAMI_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
-                                           CUjit_option *options, void **values,
-                                           unsigned int option_count,
-                                           CUlibraryOption *library_options, void **library_values,
-                                           unsigned int library_option_count)
-{
-    struct charges charges;
-    CUlibrary made = NULL;
-    CUresult result;
-
-    if (!hami_counting() || !library)
-        return hami_real()->cuLibraryLoadFromFile(library, path, options, values, option_count,
-                                                  library_options, library_values,
-                                                  library_option_count);
-    result = begin_library(&charges, in_file(path));
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = hami_real()->cuLibraryLoadFromFile(&made, path, options, values, option_count,
-                                                library_options, library_values,
-                                                library_option_count);
-    return end_library(&charges, result, made, library);
-}
+LOADS_LIBRARY(cuLibraryLoadData, void, image, in_memory(image))
+LOADS_LIBRARY(cuLibraryLoadFromFile, char, path, in_file(path))
 
 HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
@@ -311,7 +255,7 @@ HAMI_EXPORT CUresult cuModuleUnload(CUmodule module)
     if (!hami_counting())
         return hami_real()->cuModuleUnload(module);
     known = hami_map_take(HAMI_KIND_MODULE, (uintptr_t)module, &entry);
-    hami_launch_forget_module();
+    hami_gate_forget_module();
     result = hami_real()->cuModuleUnload(module);
     if (known && result == CUDA_SUCCESS)
         hami_entry_refund(&entry);
@@ -328,7 +272,7 @@ HAMI_EXPORT CUresult cuLibraryUnload(CUlibrary library)
     if (!hami_counting())
         return hami_real()->cuLibraryUnload(library);
     forget_library(library, &charges);
-    hami_launch_forget_module();
+    hami_gate_forget_module();
     result = hami_real()->cuLibraryUnload(library);
     if (result == CUDA_SUCCESS)
         refund_library(&charges);

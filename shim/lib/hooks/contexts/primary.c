@@ -2,11 +2,14 @@
  * live in them and retain them. Whether one is there is the driver's to say: libraries retain and
  * release it in ways that we need not have seen. So after each call that may have ended it we
  * ask. */
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "context.h"
 #include "base/lock.h"
+#include "base/reset.h"
 #include "driver/real.h"
+#include "hooks/contexts/context.h"
+#include "memory/account.h"
+#include "memory/map.h"
+#include "program/current.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 static struct primary {
@@ -89,7 +92,7 @@ HAMI_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
         return hami_real()->cuDevicePrimaryCtxRetain(context, device);
     primary = enter(device, &nested);
     if (!primary)
-        return hami_context_refused(device);
+        return hami_device_refused(device);
     if (charge(primary)) {
         result = hami_real()->cuDevicePrimaryCtxRetain(context, device);
         if (result == CUDA_SUCCESS)
@@ -159,7 +162,7 @@ HAMI_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green_context, CUdevResourceDe
         return hami_real()->cuGreenCtxCreate(green_context, descriptor, device, flags);
     primary = enter(device, &nested);
     if (!primary)
-        return hami_context_refused(device);
+        return hami_device_refused(device);
     if (charge(primary)) {
         result = hami_real()->cuGreenCtxCreate(green_context, descriptor, device, flags);
         /* Its memory goes with the primary context, whose handle we may not have seen yet. */

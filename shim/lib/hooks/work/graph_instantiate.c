@@ -1,10 +1,8 @@
 /* Instantiating graphs, in five spellings. One whose memory cannot fit is refused here already: the
  * driver may reserve it now or when the graph runs, and nobody can undo a launch. */
-#include "memory/account.h"
-#include "hooks/allocations/async.h"
-#include "memory/graph_memory.h"
-#include "memory/graphs.h"
 #include "driver/real.h"
+#include "memory/graph_memory.h"
+#include "memory/reclaim.h"
 #include "slice/slice.h"
 
 /* One spelling of cuGraphInstantiate with its other arguments. */

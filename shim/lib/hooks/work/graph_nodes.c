@@ -2,9 +2,9 @@
  * matters is whether a graph may have nodes that allocate. The parameters of such nodes cannot be
  * changed once a graph is instantiated, and its measured duration is measured again soon, so
  * setting parameters passes through. */
-#include "memory/account.h"
-#include "memory/graphs.h"
 #include "driver/real.h"
+#include "memory/graph_memory.h"
+#include "slice/slice.h"
 
 /* Noted before the driver is asked: another thread may instantiate the graph right after. */
 static void note(const CUgraphNodeParams *parameters)

@@ -1,11 +1,9 @@
 /* The hooks of everything that starts work on a device (gate.h). Without a limit each is a few
  * loads and a jump to the driver's own. */
-#include "launch.h"
-
-#include "memory/account.h"
 #include "compute/gate.h"
-#include "memory/graphs.h"
 #include "driver/real.h"
+#include "memory/graph_memory.h"
+#include "slice/slice.h"
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 

@@ -1,8 +1,9 @@
 /* The launches of the driver API's first versions, and the one that starts work on several devices
  * (gate.h). */
 #include "compute/gate.h"
-#include "launch.h"
 #include "driver/real.h"
+#include "program/capture.h"
+#include "slice/devices.h"
 #include "slice/slice.h"
 
 /* ---- One kernel at a time, its arguments set before ------------------------------------------ */
