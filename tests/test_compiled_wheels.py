@@ -145,14 +145,19 @@ def test_the_production_wheel_has_the_library_and_nothing_simulated(wheel):
         for path in (wheel / "hami_nvidia").rglob("*")
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     }
-    data = "hami_nvidia/data/simulated_gpus.yaml"
-    assert files == {*LIBRARIES, "hami_nvidia/py.typed", data}
+    assert files == {*LIBRARIES, "hami_nvidia/py.typed"}
+    assert not [path for path in (wheel / "hami_nvidia").rglob("*") if "simul" in path.name]
 
 
 def test_the_simulators_wheel_has_the_simulator(wheel):
     files = {str(path.relative_to(wheel)) for path in (wheel / "hami_simgpu").rglob("*.*")}
     files |= {str(path.relative_to(wheel)) for path in (wheel / "hami_simgpu").rglob("simgpud")}
-    python_files = {"hami_simgpu/__init__.py", "hami_simgpu/py.typed"}
+    python_files = {
+        "hami_simgpu/__init__.py",
+        "hami_simgpu/gpus.py",
+        "hami_simgpu/gpus.yaml",
+        "hami_simgpu/py.typed",
+    }
     assert {f for f in files if not f.endswith(".pyc")} == {
         *FOR_PROGRAMS, *SIMULATED, *python_files
     }  # fmt: skip
@@ -212,7 +217,7 @@ def test_the_agent_finds_the_packaged_library(wheel, tmp_path, monkeypatch):
 def test_the_demo_finds_what_the_wheel_brings(wheel):
     program = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from hami_lab.demo.simulated_device import installed_driver\n"
+        "from hami_lab.simgpu import installed_driver\n"
         "found = installed_driver('NVIDIA')\n"
         "print(json.dumps([str(found.library), str(found.folder)]))\n"
     )

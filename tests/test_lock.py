@@ -48,7 +48,7 @@ def test_the_lock_is_of_what_the_project_asks_for(name):
     wanted = asked(about.get("dependencies", []))
     for extra, requirements in about.get("optional-dependencies", {}).items():
         wanted |= asked(requirements, extra)
-    assert locked(MEMBERS[name].get("metadata", {}).get("requires-dist", [])) == wanted, REMEDY
+    assert locked(MEMBERS[name]["metadata"]["requires-dist"]) == wanted, REMEDY
 
 
 def test_the_lock_has_the_tools_of_the_project():

@@ -94,6 +94,7 @@ def run_device_plugin(
         agent = imported_for_good("hami.node.agent")
     keep_one_arena()
     code = LibraryCode.loaded()
+    code.release()  # of what the imports alone have run
 
     def ready() -> None:
         code.release()

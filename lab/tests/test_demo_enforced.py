@@ -11,14 +11,11 @@ import pytest
 from hami_lab.demo import enforced
 from hami_lab.demo.enforced import PROGRAM, Enforced
 from hami_lab.demo.run import Skipped, StepFailed
-from hami_lab.demo.simulated_device import (
-    answer_of,
-    installed_driver,
-    script,
-    simulated_device,
-)
+from hami_lab.demo.simulated_device import answer_of, script, simulated_device
+from hami_lab.simgpu import installed_driver
 
 from hami.domain.devices import Device
+from hami.domain.errors import ConfigError
 from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from tests.shim.builds import build
 from tests.shim.slices import Slice, uuid_of
@@ -162,7 +159,7 @@ def none(_):
 
 
 def unbuilt(_):
-    raise FileNotFoundError("there is none; make one")
+    raise ConfigError("there is none; make one")
 
 
 @pytest.mark.parametrize(

@@ -9,32 +9,31 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-import yaml
 from hami_lab.cluster import EmbeddedCluster
 from hami_lab.kubelet.plugin_node import PluginNodeSettings
 from hami_lab.live import LIVE_PODS
 from hami_nvidia.schedule.mig_annotation import MIG_ANNOTATION, decode_mig_allocations
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import read_simulation
 
 from hami.kube.resources import EVENTS
 from hami.wire.codecs import decode_register_json
+from tests.shim.builds import build
+from tests.shim.nvml.driver_process import DriverProcess
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
-CUT = [{"model": "a100-40g", "mig": True}]
+CUT = "a100-40g:mig"
 MIG = "operatingmode: mig"
 REGISTER = "hami.io/node-nvidia-register"
+IN_USE, NO_ROOM, UNKNOWN = 19, 23, 999
+"""nvmlReturn_t."""
 
 
 class Node:
-    """The node, its GPUs and its agent."""
+    """The node, its agent, and the simulated GPUs, which ``nvml`` asks as the agent does."""
 
-    def __init__(self, cluster, node, nvml, flags):
-        self.cluster, self.node, self.nvml, self.flags = cluster, node, nvml, flags
-        self.gpu = nvml.gpus()[0].uuid if nvml.gpus() else ""
-
-    async def start(self):
-        self.agent = await self.cluster.start_agent(self.node, "nvidia", *self.flags)
+    def __init__(self, cluster, node, gpus, nvml):
+        self.cluster, self.node, self.gpus, self.nvml = cluster, node, gpus, nvml
+        self.gpu = nvml.gpus()[0].uuid
+        self.agent = None
 
     async def kill(self):
         await self.cluster.agents.kill_agent(self.agent)
@@ -51,9 +50,10 @@ class Node:
         self.nvml.create_compute(self.gpu, made)
         return next(d.uuid for d in self.nvml.mig_devices(self.gpu) if d.gpu_instance == made)
 
-    def fails(self, **requests):
-        with self.nvml.state.changing() as state:
-            state.failing = requests
+    async def refuses(self, **requests):
+        """The driver, each request with this error of NVML's; 0: no more."""
+        for request, status in requests.items():
+            await self.gpus.daemon.command("refuse", 0, request.replace("_", "-"), status)
 
     def profiles(self):
         """Of the instances that there are, each with its MIG device's UUID."""
@@ -78,28 +78,28 @@ class Node:
 
 
 @asynccontextmanager
-async def a_node(gpus, *flags, entry="", cut=(), start=True):
+async def a_node(gpus, *flags, entry="", cut=()):
     """A cluster with one node; ``entry``: of the per-node configuration; ``cut``: beforehand."""
+    made = build("")
     async with EmbeddedCluster() as cluster:
         settings = PluginNodeSettings(
             retry=(0.1, 0.2), hear=lambda: asyncio.sleep(0.2), backoff=0.05
         )
         node = await cluster.add_plugin_node("n1", settings)
-        spec, library = node.folder / "gpus.yaml", node.folder / "local/vgpu/libvgpu.so"
-        spec.write_text(yaml.safe_dump({"node": "n1", "gpus": gpus, "waitSeconds": 0.1}))
+        library = node.folder / "local/vgpu/libvgpu.so"
         library.parent.mkdir(parents=True)
         library.touch()
         entries = node.folder / "nodes.yaml"
         entries.write_text(f"nodeconfig: [{{name: n1, {entry}}}]" if entry else "nodeconfig: []")
-        found = Node(
-            cluster, node, SimulatedNvml(read_simulation(spec, "n1")),
-            [f"--simulated-nvml={spec}", f"--hook-path={node.folder / 'local'}",
-             f"--node-config={entries}", "--discover-interval=1s", *flags],
-        )  # fmt: skip
-        found.made = [found.cut(*place) for place in cut]
-        if start:
-            await found.start()
-        yield found
+        simulated = await cluster.agents.simulate_gpus(node, "nvidia", gpus)
+        with DriverProcess({**made.environment(), **simulated.daemon.environment}) as process:
+            found = Node(cluster, node, simulated, process.nvml)
+            found.made = [found.cut(*place) for place in cut]
+            found.agent = await cluster.start_agent(
+                node, "nvidia", f"--hook-path={node.folder / 'local'}", f"--node-config={entries}",
+                "--discover-interval=1s", *flags, gpus=simulated,
+            )  # fmt: skip
+            yield found
 
 
 def a_pod(name, *memory, resource=GPU, **about):
@@ -177,7 +177,7 @@ async def test_instances_outlive_the_agent_and_it_takes_care_of_them_again():
 async def test_an_agent_that_is_killed_after_the_instance_was_made_uses_it_afterwards():
     """It was made, nothing of it was recorded, and it could not be taken back."""
     async with a_node(CUT, entry=MIG) as node:
-        node.fails(mig_devices="Unknown Error", destroy_compute="In use by another client")
+        await node.refuses(mig_devices=UNKNOWN, destroy_compute=IN_USE)
         await node.cluster.apply(a_pod("p", 4000))
 
         async def half_made():
@@ -187,7 +187,7 @@ async def test_an_agent_that_is_killed_after_the_instance_was_made_uses_it_after
         await node.kill()
         (state,) = (path for path in (node.node.slices / "nvidia").iterdir() if path.is_dir())
         assert not (state / "nvidia.json").exists(), "nothing is recorded"
-        node.fails()
+        await node.refuses(mig_devices=0, destroy_compute=0)
         (uuid,) = node.profiles()
         await node.start_again()
         await node.cluster.phase("p", "Running")
@@ -200,7 +200,7 @@ async def test_an_agent_that_is_killed_after_the_instance_was_made_uses_it_after
 
 async def test_a_refusal_of_the_driver_is_told_on_the_pod_and_tried_again():
     async with a_node(CUT, entry=MIG) as node:
-        node.fails(create_instance="Insufficient Resources")
+        await node.refuses(create_instance=NO_ROOM)
         await node.cluster.apply(a_pod("p", 4000))
 
         async def told():
@@ -209,7 +209,7 @@ async def test_a_refusal_of_the_driver_is_told_on_the_pod_and_tried_again():
             return next((text for text in found if "Insufficient Resources" in text), None)
 
         assert "pod default/p, container c0" in await node.cluster.eventually("an event", told)
-        node.fails()
+        await node.refuses(create_instance=0)
         await node.cluster.phase("p", "Running")
         assert len(node.profiles()) == 1
 
@@ -237,7 +237,7 @@ async def test_single_offers_mig_devices_as_gpus():
 
 async def test_mixed_offers_them_beside_gpus_and_kubelet_chooses():
     resource = "nvidia.com/mig-3g.20gb"
-    gpus = [*CUT, {"model": "t4"}]
+    gpus = f"{CUT},t4"
     async with a_node(gpus, "--mig-strategy=mixed", cut=[("3g.20gb", 4)]) as node:
         await node.node.devices.healthy(resource)
         await node.cluster.apply([a_pod("p", 0, resource=resource), a_pod("q", 1000)])
@@ -262,7 +262,7 @@ async def test_a_gpu_with_a_critical_error_is_avoided_until_it_has_been_quiet():
 
         async def ill():
             # Once more each time: the agent may not listen yet.
-            node.nvml.state.add_event(94, node.gpu)
+            await node.gpus.daemon.command("xid", 0, 94)
             return await health(False, True)
 
         await node.cluster.eventually("it is ill", ill)

@@ -6,7 +6,7 @@ import platform
 
 import hami_simgpu
 import pytest
-from hami_lab.demo.simulated_device import ENTRY_POINT_GROUP, installed_driver
+from hami_lab.simgpu import ENTRY_POINT_GROUP, installed_driver
 from hami_simgpu import NotBuilt, simulated_driver
 
 PARTS = ("libcuda.so.1", "libnvidia-ml.so.1", "simgpud")

@@ -105,6 +105,8 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device,
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!sim_nvml_model(&opened))
         return NVML_ERROR_NOT_SUPPORTED;
+    if (opened.card.mig_devices)
+        return (nvmlReturn_t)opened.card.mig_devices;
     if (index >= (unsigned int)sim_nvml_mig_devices(&opened, units))
         return NVML_ERROR_NOT_FOUND;
     *mig = sim_nvml_handle(units[index]);

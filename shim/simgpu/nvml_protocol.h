@@ -15,7 +15,10 @@ enum sim_nvml_op {
     SIM_NVML_DESTROY_INSTANCE,   /* card, gpu_instance */
     SIM_NVML_CREATE_COMPUTE,     /* card, gpu_instance, number: profile; answer: id */
     SIM_NVML_DESTROY_COMPUTE,    /* card, gpu_instance, compute_instance */
+    SIM_NVML_END,
 };
+
+#define SIM_NVML_OPS (SIM_NVML_END - SIM_OP_NVML)
 
 #define SIM_NVML_ANYWHERE (-1)
 
@@ -49,6 +52,7 @@ struct sim_nvml_card {
     uint32_t lost;        /* it does not answer any more */
     uint32_t recovery;    /* nvmlDeviceGpuRecoveryAction_t */
     uint32_t links_down;  /* bit n: NVLink n */
+    uint32_t mig_devices; /* what a request for them is refused with; 0: it is answered */
     int32_t instance_count;
     struct sim_nvml_instance instances[SIM_CARD_INSTANCES]; /* by id */
 };

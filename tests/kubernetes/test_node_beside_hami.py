@@ -13,6 +13,7 @@ import pytest
 from .hami_plugin import LOCK, REGISTER, HamiPlugin, serving
 from .processes import until
 from .real_node import a_running_pod, grants_of
+from .simulated import simulated_gpus
 from .test_node_nvidia import LIBRARY, spec_of
 
 pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
@@ -24,23 +25,21 @@ POD_COUNT = 6
 
 
 @pytest.fixture
-def agent(node):
+def agent(node, tmp_path):
     if not LIBRARY.exists():
         pytest.skip(f"needs {LIBRARY}, in place of the library that enforces limits")
-    simulated = node.worker.home / "gpus.yaml"
-    simulated.write_text("gpus: a100-40gx2\n")
-    agent = node.agent(
-        "nvidia",
-        devices={},
-        simulated_nvml=simulated,
-        library=LIBRARY,
-        hook_path=node.worker.home / "hook",
-    )
-    until("it needs no lock", lambda: said(node).startswith("NVIDIA=kubelet"))
-    until("the devices are there", lambda: allocatable(node) == SLOTS)
-    ids = [gpu["id"] for gpu in json.loads(annotations(node)[REGISTER])]
-    (node.worker.cdi / "nvidia.json").write_text(json.dumps(spec_of(ids)))
-    return agent
+    with simulated_gpus("a100-40gx2", node.name, tmp_path) as section:
+        agent = node.agent(
+            "nvidia",
+            devices=section,
+            library=LIBRARY,
+            hook_path=node.worker.home / "hook",
+        )
+        until("it needs no lock", lambda: said(node).startswith("NVIDIA=kubelet"))
+        until("the devices are there", lambda: allocatable(node) == SLOTS)
+        ids = [gpu["id"] for gpu in json.loads(annotations(node)[REGISTER])]
+        (node.worker.cdi / "nvidia.json").write_text(json.dumps(spec_of(ids)))
+        yield agent
 
 
 def annotations(node):

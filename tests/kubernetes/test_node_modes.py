@@ -26,6 +26,7 @@ from ..node.disk.leases import a_tenant
 from .client import NAMESPACES, node_path, pods_path
 from .processes import until
 from .real_node import MIB, a_job, a_running_pod, an_app, grants_of
+from .simulated import simulated_gpus
 
 pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
 
@@ -34,23 +35,21 @@ LIBRARY = Path("/lib/x86_64-linux-gnu/libm.so.6")
 
 
 @pytest.fixture
-def locked(node):
+def locked(node, tmp_path):
     """An NVIDIA agent that speaks HAMi's protocol; where it puts what containers mount."""
     if not LIBRARY.exists():
         pytest.skip(f"needs {LIBRARY}, in place of the library that enforces limits")
-    simulated = node.worker.home / "gpus.yaml"
-    simulated.write_text("gpus: a100-40gx2\n")
-    hook = node.worker.home / "hook"
-    node.agent(
-        "nvidia",
-        devices={},
-        simulated_nvml=simulated,
-        library=LIBRARY,
-        hook_path=hook,
-        identity="lock",
-        accept_unsigned="yes",  # as beside HAMi's scheduler, which signs nothing
-    )
-    return hook
+    with simulated_gpus("a100-40gx2", node.name, tmp_path) as section:
+        hook = node.worker.home / "hook"
+        node.agent(
+            "nvidia",
+            devices=section,
+            library=LIBRARY,
+            hook_path=hook,
+            identity="lock",
+            accept_unsigned="yes",  # as beside HAMi's scheduler, which signs nothing
+        )
+        yield hook
 
 
 def test_the_node_lock_gives_each_container_its_own_grant(node, locked):

@@ -10,6 +10,7 @@ import pytest
 
 from .processes import until
 from .real_node import a_job, a_running_pod, an_app
+from .simulated import simulated_gpus
 
 pytestmark = pytest.mark.timeout(300)  # kubelet tries again every 10 to 15 s
 
@@ -19,23 +20,21 @@ LIBRARY = Path("/lib/x86_64-linux-gnu/libm.so.6")
 
 
 @pytest.fixture
-def gpus(node):
+def gpus(node, tmp_path):
     """The ids of two GPUs that an agent serves; containers get ``/dev/nvidia<n>`` for each."""
     if not LIBRARY.exists():
         pytest.skip(f"needs {LIBRARY}, in place of the library that enforces limits")
-    simulated = node.worker.home / "gpus.yaml"
-    simulated.write_text("gpus: a100-40gx2\n")
-    node.agent(
-        "nvidia",
-        devices={},
-        simulated_nvml=simulated,
-        library=LIBRARY,
-        hook_path=node.worker.home / "hook",
-    )
-    published = json.loads(node.object()["metadata"]["annotations"][REGISTER])
-    ids = [gpu["id"] for gpu in published]
-    (node.worker.cdi / "nvidia.json").write_text(json.dumps(spec_of(ids)))
-    return ids
+    with simulated_gpus("a100-40gx2", node.name, tmp_path) as section:
+        node.agent(
+            "nvidia",
+            devices=section,
+            library=LIBRARY,
+            hook_path=node.worker.home / "hook",
+        )
+        published = json.loads(node.object()["metadata"]["annotations"][REGISTER])
+        ids = [gpu["id"] for gpu in published]
+        (node.worker.cdi / "nvidia.json").write_text(json.dumps(spec_of(ids)))
+        yield ids
 
 
 def spec_of(ids):

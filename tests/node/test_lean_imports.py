@@ -19,6 +19,7 @@ HEAVY = {
     "prometheus_client": "the scheduler's metrics",
     "hami.scheduler": "the scheduler, its settings too",
     "hami_lab": "simulations",
+    "hami_simgpu": "simulations",
 }
 
 
@@ -41,6 +42,8 @@ def loaded_by(program: str, **environment: str) -> set[str]:
         "hami.policy.pods.admission",
         "hami.kube.client",
         "hami.kube.informer",
+        "hami_nvidia",
+        "hami_hygon",
     ],
 )
 def test_an_agent_loads_nothing_that_is_the_schedulers_alone(module):

@@ -28,6 +28,7 @@ from hami_lab.cluster import ClusterSettings, EmbeddedCluster
 from hami_lab.demo.workloads import apply_objects, read_objects
 from hami_lab.shapes import nodes_of
 
+GPUS = "--simulated-gpus="
 DEFAULT_NODES = "a100-40gx2:1,t4x4:1"
 _MARK = "# Written by hami up, and removed when it ends.\n"
 
@@ -74,10 +75,11 @@ def _check_node(vendors: Vendors, document: Document, config: PluginConfig) -> N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpAgent:
-    """A node for a real node agent, and the agent's flags."""
+    """A node for a real node agent, its simulated GPUs, and the agent's flags."""
 
     node: str
     vendor: str
+    gpus: str
     flags: Sequence[str]
 
 
@@ -100,7 +102,10 @@ def agents_of(texts: Sequence[str], vendors: Vendors) -> list[UpAgent]:
         vendor = vendor_named(vendors, name).profile.key.lower()
         numbers[vendor] += 1
         node = f"{vendor}-agent-{numbers[vendor]}"
-        agents.append(UpAgent(node=node, vendor=vendor, flags=flags))
+        # Ours, not the agent's; the last one counts, as of any flag.
+        given = [flag.removeprefix(GPUS) for flag in flags if flag.startswith(GPUS)]
+        own = [flag for flag in flags if not flag.startswith(GPUS)]
+        agents.append(UpAgent(node=node, vendor=vendor, gpus="".join(given[-1:]), flags=own))
     return agents
 
 
@@ -134,7 +139,10 @@ def run_up(
                 await cluster.ready_nodes(*applied.nodes)
             for agent in agents:
                 node = await cluster.add_plugin_node(agent.node)
-                await cluster.start_agent(node, agent.vendor, *agent.flags)
+                gpus = None
+                if agent.gpus:
+                    gpus = await cluster.agents.simulate_gpus(node, agent.vendor, agent.gpus)
+                await cluster.start_agent(node, agent.vendor, *agent.flags, gpus=gpus)
             write_kubeconfig(kubeconfig, cluster.server.kubeconfig())
             try:
                 _say(console, cluster, kubeconfig)

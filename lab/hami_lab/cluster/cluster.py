@@ -28,7 +28,7 @@ from hami_lab.cluster.definitions import definitions
 from hami_lab.cluster.objects import AnyObject, apply, flattened
 from hami_lab.cluster.observer import PATIENCE, Observer
 from hami_lab.cluster.parts import Parts
-from hami_lab.cluster.plugin_nodes import NodeAgent, NodeFolders, PluginNodes
+from hami_lab.cluster.plugin_nodes import NodeAgent, NodeFolders, NodeGpus, PluginNodes
 from hami_lab.cluster.problems import NotInTime
 from hami_lab.cluster.service import SchedulerService, extender_of
 from hami_lab.controllers import WorkloadControllers
@@ -241,16 +241,20 @@ class EmbeddedCluster:
         await self.ready_nodes(name)
         return node
 
-    async def start_agent(self, node: PluginNode, vendor: str, *flags: str) -> NodeAgent:
+    async def start_agent(
+        self, node: PluginNode, vendor: str, *flags: str, gpus: NodeGpus | None = None
+    ) -> NodeAgent:
         """The real node agent, ``hami device-plugin``, for a vendor on such a node.
 
-        When this returns, kubelet has its devices and the node's annotations name them.
+        ``gpus``: what ``agents.simulate_gpus`` made for it. When this returns, kubelet has its
+        devices and the node's annotations name them.
 
         Raises:
+            ConfigError: no plugin serves nodes with this vendor.
             ServiceDied: it ended instead.
             NotInTime: it takes too long.
         """
-        agent = await self._plugin_nodes.start_agent(node, vendor, flags)
+        agent = await self._plugin_nodes.start_agent(node, vendor, flags, gpus)
         register = agent.profile.node_annotations.register
 
         async def registered() -> bool | None:

@@ -6,10 +6,13 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+
+from hami.domain.errors import ConfigError
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
@@ -22,6 +25,7 @@ from hami_lab.cluster.service import SchedulerService
 from hami_lab.kubelet.kubelet import Kubelet
 from hami_lab.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami_lab.live import LivePod
+from hami_lab.simgpu import SimulatedGpus, installed_driver, simulated_gpus
 
 READY = 60.0
 """Seconds that an agent may take until its devices are listed: starting Python is most of it."""
@@ -55,8 +59,19 @@ class NodeFolders:
             self._elsewhere.cleanup()
 
 
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """Simulated GPUs of a node: their daemon, and the device configuration of an agent for them."""
+
+    daemon: SimulatedGpus
+    devices: Path
+
+
 class NodeAgent(HamiProcess):
-    """``hami device-plugin`` for the vendor of ``profile`` on one node."""
+    """``hami device-plugin`` for the vendor of ``profile`` on one node.
+
+    ``gpus`` are the simulated ones that it serves, if any.
+    """
 
     def __init__(
         self,
@@ -64,6 +79,7 @@ class NodeAgent(HamiProcess):
         profile: VendorProfile,
         service: SchedulerService,
         flags: Sequence[str],
+        gpus: NodeGpus | None,
     ) -> None:
         vendor = profile.key.lower()
         super().__init__(
@@ -71,6 +87,7 @@ class NodeAgent(HamiProcess):
             log=node.folder / f"{vendor}.log",
             folder=node.folder,
             foreign=_FOREIGN,
+            environment=gpus.daemon.environment if gpus else {},
         )
         self.node = node
         self.profile = profile
@@ -86,7 +103,7 @@ class NodeAgent(HamiProcess):
             "--usage-tmpfs=off",
             f"--kubeconfig={service.kubeconfig}",
             f"--verification-keys={service.verification_keys}",
-            f"--device-config={service.devices}",
+            f"--device-config={gpus.devices if gpus else service.devices}",
             *flags,
         ]
 
@@ -140,7 +157,33 @@ class PluginNodes:
         self._parts.start(f"kubelet of {name}", node.run())
         return node
 
-    async def start_agent(self, node: PluginNode, vendor: str, flags: Sequence[str]) -> NodeAgent:
+    async def simulate_gpus(self, node: PluginNode, vendor: str, text: str) -> NodeGpus:
+        """Start the daemon of simulated GPUs such as ``a100-40g:migx2,t4``, for an agent of later.
+
+        Raises:
+            ConfigError: no simulated driver of this vendor is installed, or the text is wrong.
+            HamiError: the driver is not built, or the daemon does not start.
+        """
+        profile = vendor_named(self._vendors, vendor).profile
+        driver = installed_driver(profile.key)
+        if driver is None:
+            raise ConfigError(
+                f"no simulated driver for {profile.key} is installed; leave its GPUs out"
+            )
+        configuration, section = driver.prepare(text, node.name, node.folder / "host")
+        daemon = await self._stack.enter_async_context(
+            simulated_gpus(driver, configuration, node.folder / "gpus")
+        )
+        config = msgspec.json.decode(self._service.devices.read_bytes())
+        key = profile.key.lower()
+        config[key] = {**config.get(key, {}), **section}
+        devices = node.folder / "devices.json"
+        devices.write_bytes(msgspec.json.encode(config))
+        return NodeGpus(daemon, devices)
+
+    async def start_agent(
+        self, node: PluginNode, vendor: str, flags: Sequence[str], gpus: NodeGpus | None = None
+    ) -> NodeAgent:
         """Start ``hami device-plugin``; its devices are listed when this returns.
 
         Raises:
@@ -149,7 +192,7 @@ class PluginNodes:
             NotInTime: it takes too long.
         """
         profile = vendor_named(self._vendors, vendor).profile
-        agent = NodeAgent(node, profile, self._service, flags)
+        agent = NodeAgent(node, profile, self._service, flags, gpus)
         self._agents.append(agent)
         self._stack.push_async_callback(self.stop_agent, agent)
         await self.restart_agent(agent)

@@ -8,8 +8,9 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from hami.domain.errors import shortened
 from hami_lab.cluster.problems import ServiceDied
@@ -24,14 +25,23 @@ class HamiProcess:
     """``hami ARGUMENT...``, started any number of times; ``log`` gets what it writes.
 
     ``name`` says in messages what it is. Variables whose names begin with one of ``foreign``
-    configure some other process and are kept from it.
+    configure some other process and are kept from it; those of ``environment`` are added.
     """
 
-    def __init__(self, name: str, *, log: Path, folder: Path, foreign: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: Path,
+        folder: Path,
+        foreign: Sequence[str],
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self.log = log
         self._folder = folder
         self._foreign = tuple(foreign)
+        self._environment = environment
         self._process: Process | None = None
 
     @property
@@ -44,6 +54,7 @@ class HamiProcess:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(self._foreign)}
         # What a killed process leaves behind goes with our folder.
         environment["TMPDIR"] = str(self._folder)
+        environment |= self._environment
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -15,7 +15,7 @@ import msgspec
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
-from hami.domain.errors import Malformed
+from hami.domain.errors import HamiError, Malformed
 from hami.domain.units import MIB, MemoryMiB, VendorKey
 from hami.node.disk.limits_page import PageLimits, read_page
 from hami.signing import Signer
@@ -26,16 +26,10 @@ from hami_lab.cluster import EmbeddedCluster
 from hami_lab.demo.containers import LIMITS, USAGE, started_container
 from hami_lab.demo.nodes import VENDOR
 from hami_lab.demo.run import Skipped, StepFailed
-from hami_lab.demo.simulated_device import (
-    SimulatedDevice,
-    SimulatedDriver,
-    answer_of,
-    installed_driver,
-    script,
-    simulated_device,
-)
+from hami_lab.demo.simulated_device import SimulatedDevice, answer_of, script, simulated_device
 from hami_lab.demo.tenant import BLOCK
 from hami_lab.live import LIVE_PODS, LivePod
+from hami_lab.simgpu import SimulatedDriver, installed_driver
 
 PROGRAM = Path(__file__).with_name("tenant.py")
 MORE = MemoryMiB(10240)
@@ -70,7 +64,7 @@ class Enforced:
         """
         try:
             driver = self.find(VENDOR)
-        except FileNotFoundError as error:
+        except HamiError as error:
             return Skipped(why=str(error))
         if driver is None:
             return Skipped(why=f"no simulated driver for {VENDOR} is installed")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import yaml
-
 from hami.domain.units import VendorKey
 from hami_lab.cluster import EmbeddedCluster
 
@@ -30,16 +28,11 @@ async def start_nodes(cluster: EmbeddedCluster) -> None:
 
 async def _start_node(cluster: EmbeddedCluster, name: str, devices: str) -> None:
     node = await cluster.add_plugin_node(name)
-    hardware = node.folder / "gpus.yaml"
-    hardware.write_text(yaml.safe_dump({"node": name, "gpus": devices}))
     # In the place of a library that somebody else installed: no process is there to load it. An
     # agent that brings a library of its own puts that beside it.
     library = node.folder / "local" / "vgpu" / "libvgpu.so"
     library.parent.mkdir(parents=True)
     library.touch()
-    await cluster.start_agent(
-        node,
-        VENDOR.lower(),
-        f"--simulated-nvml={hardware}",
-        f"--hook-path={node.folder / 'local'}",
-    )
+    vendor, hook = VENDOR.lower(), f"--hook-path={node.folder / 'local'}"
+    gpus = await cluster.agents.simulate_gpus(node, vendor, devices)
+    await cluster.start_agent(node, vendor, hook, gpus=gpus)

@@ -1,53 +1,22 @@
-"""A simulated device that a program can be run on: its daemon, and the program's environment.
-
-A simulated driver is named by an entry point of the group ``hami.simulated_drivers``, under the
-vendor's key: hami-simgpu brings NVIDIA's.
-"""
+"""A simulated device that a program can be run on, and the program's environment."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from importlib import metadata
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from hami.domain.devices import Device
-from hami.domain.units import VendorKey
+from hami_lab import simgpu
 from hami_lab.demo.run import StepFailed
+from hami_lab.simgpu import NotAnswering, SimulatedDriver, SimulatedGpus, running, simulated_gpus
 
-ENTRY_POINT_GROUP = "hami.simulated_drivers"
-_PATIENCE = 20.0
 _TENANT = "demo"
-
-
-class SimulatedDriver(Protocol):
-    """``folder`` has the driver's libraries and simgpud; ``library`` limits programs on it."""
-
-    @property
-    def library(self) -> Path: ...
-
-    @property
-    def folder(self) -> Path: ...
-
-
-def installed_driver(vendor: VendorKey) -> SimulatedDriver | None:
-    """The one of this vendor; None when none is installed.
-
-    Raises:
-        FileNotFoundError: it would, and has not been built; says how that is done.
-    """
-    for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == vendor:
-            found: SimulatedDriver = point.load()()
-            return found
-    return None
 
 
 class _Held(msgspec.Struct):
@@ -62,19 +31,13 @@ class _Ledger(msgspec.Struct):
 class SimulatedDevice:
     """The daemon that simulates it is asked here, past driver and library."""
 
-    def __init__(self, driver: SimulatedDriver, folder: Path) -> None:
+    def __init__(self, driver: SimulatedDriver, gpus: SimulatedGpus) -> None:
         self._driver = driver
-        self._folder = folder
+        self._gpus = gpus
 
     async def most_held(self) -> int:
         """Bytes that programs ever had at once, their contexts too, by the daemon's own ledger."""
-        reader, writer = await asyncio.open_unix_connection(self._folder / "control")
-        try:
-            writer.write(b"ledger\n")
-            line = await asyncio.wait_for(reader.readline(), _PATIENCE)
-        finally:
-            writer.close()
-        ledger = msgspec.json.decode(line, type=_Ledger)
+        ledger = msgspec.json.decode(await self._gpus.command("ledger"), type=_Ledger)
         return sum(held.most for held in ledger.tenants)
 
     def environment(self, given: Mapping[str, str], slice_folder: Path) -> dict[str, str]:
@@ -85,7 +48,7 @@ class SimulatedDevice:
             "LD_PRELOAD": str(self._driver.library),
             "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),  # Python itself may need some
             "HAMI_SLICE_DIR": str(slice_folder),
-            "HAMI_SIM_DIR": str(self._folder),
+            **self._gpus.environment,
             "HAMI_SIM_TENANT": _TENANT,
         }
 
@@ -99,22 +62,16 @@ async def simulated_device(
     Raises:
         StepFailed: the daemon does not start.
     """
-    folder.mkdir()
-    config = folder / "devices.conf"
-    config.write_text(
-        f'gpu name="{device.model}" memory={device.memory_mib} uuid={device.id}\n', encoding="utf-8"
-    )
-    command = [str(driver.folder / "simgpud"), str(folder), f"--config={config}", "--until-eof"]
-    async with _running(command, os.environ) as daemon:
-        if b"ready" not in await answer_of(daemon, "simgpud"):
-            raise StepFailed(f"simgpud did not start: {await _said(daemon)}")
-        yield SimulatedDevice(driver, folder)
+    line = f'gpu name="{device.model}" memory={device.memory_mib} uuid={device.id}\n'
+    with _failing_the_step():
+        async with simulated_gpus(driver, line, folder) as gpus:
+            yield SimulatedDevice(driver, gpus)
 
 
 @asynccontextmanager
 async def script(path: Path, environment: Mapping[str, str]) -> AsyncIterator[Process]:
     """A Python script with this environment and no other; ended with the block."""
-    async with _running([sys.executable, "-I", "-S", str(path)], environment) as process:
+    async with running([sys.executable, "-I", "-S", str(path)], environment) as process:
         yield process
 
 
@@ -124,41 +81,13 @@ async def answer_of(process: Process, name: str, line: bytes = b"") -> bytes:
     Raises:
         StepFailed: it says nothing.
     """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(line)
+    with _failing_the_step():
+        return await simgpu.answer_of(process, name, line)
+
+
+@contextmanager
+def _failing_the_step() -> Iterator[None]:
     try:
-        answer = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
-    except TimeoutError as error:
-        raise StepFailed(f"{name} has said nothing for {_PATIENCE:.0f} s") from error
-    if not answer:
-        raise StepFailed(f"{name} ended: {await _said(process)}")
-    return answer
-
-
-async def _said(process: Process) -> str:
-    """The last line of its standard error."""
-    assert process.stderr is not None
-    lines = (await process.stderr.read()).decode(errors="replace").splitlines()
-    return lines[-1] if lines else f"exit code {await process.wait()}"
-
-
-@asynccontextmanager
-async def _running(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> AsyncIterator[Process]:
-    """It ends with its standard input, so also when we are killed."""
-    # Only asked to end: a signal would make Popen wait for it behind asyncio's back.
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.communicate(), _PATIENCE)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        yield
+    except NotAnswering as error:
+        raise StepFailed(str(error)) from error

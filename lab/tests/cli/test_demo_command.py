@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hami_lab.cli.demo import print_demo, teller
+from hami_lab.cli.up import agents_of
 from hami_lab.cluster import EmbeddedCluster
 from hami_lab.demo.enforced import MORE
 from hami_lab.demo.run import DemoResult, StepResult
@@ -28,6 +29,7 @@ from typer.testing import CliRunner
 
 from hami.cli.app import app
 from hami.simulate.result import Simulation
+from hami.vendors.registry import load_vendors
 from tests.installed import Point
 from tests.shim.builds import build
 
@@ -259,6 +261,47 @@ def test_up_runs_agents_of_ones_own_and_profiles(place):
     assert (process.returncode, errors) == (0, "")
     assert "the log of the node agent of mock on mock-agent-1: /" in output
     assert services_of(place) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "flags"),
+    [
+        pytest.param("mock --mock-devices=mockx2", "", ["--mock-devices=mockx2"], id="none"),
+        pytest.param("nvidia --simulated-gpus=t4x2", "t4x2", [], id="simulated"),
+        pytest.param(
+            "nvidia --simulated-gpus=t4 --nvidia-driver-root=/x --simulated-gpus=l4",
+            "l4",
+            ["--nvidia-driver-root=/x"],
+            id="the last one counts",
+        ),
+    ],
+)
+def test_the_gpus_of_an_agent_are_the_laboratorys_and_not_its_flag(text, gpus, flags):
+    (agent,) = agents_of([text], load_vendors())
+    assert (agent.gpus, agent.flags) == (gpus, flags)
+
+
+def test_up_runs_an_agent_on_simulated_gpus(place, library):
+    agent = "nvidia --simulated-gpus=a100-40gx2,t4"
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--agent", agent, "--kubeconfig", "k.yaml"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        kubeconfig = Path("k.yaml")
+        until(lambda: kubeconfig.exists() and kubeconfig.read_text(), "a kubeconfig")
+        (node,) = get(yaml.safe_load(kubeconfig.read_text()), "/api/v1/nodes")["items"]
+        published = json.loads(node["metadata"]["annotations"]["hami.io/node-nvidia-register"])
+        assert [gpu["type"] for gpu in published] == [
+            "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", "NVIDIA-Tesla T4"
+        ]  # fmt: skip
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, errors) == (0, "")
+    assert (list(place.iterdir()), services_of(place)) == ([], [])
 
 
 def get(config, path: str):

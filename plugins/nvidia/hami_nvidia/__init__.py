@@ -10,8 +10,7 @@ module of one of these folders:
 * ``devices``: what the node has and publishes;
 * ``mig``: MIG instances on the node;
 * ``nvml``: what is asked of the driver;
-* ``settings``: the configuration, flags and variables;
-* ``simulation``: GPUs that are not there.
+* ``settings``: the configuration, flags and variables.
 
 Not here: what every vendor shares (``hami``), and the library in containers (``shim``).
 """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 
 from hami.domain.devices import Device
@@ -26,8 +27,6 @@ from hami_nvidia.nvml.driver import DriverNvml
 from hami_nvidia.nvml.interface import Nvml
 from hami_nvidia.settings.node_settings import NodeSettings, node_settings
 from hami_nvidia.settings.options import NODE_OPTIONS
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import read_simulation
 
 _log = logging.getLogger("hami.nvidia")
 _MOST_REMEMBERED = 1000
@@ -82,9 +81,13 @@ class _Opened:
 
 
 class NvidiaNode:
-    """Remembers the connection to NVML, which is made anew only when it is another one."""
+    """Remembers the connection to NVML, which is made anew only when it is another one.
 
-    def __init__(self) -> None:
+    ``connect`` makes it: to the driver below a root directory of the node, or a test's.
+    """
+
+    def __init__(self, connect: Callable[[Path], Nvml] = DriverNvml) -> None:
+        self._connect = connect
         self._lock = Lock()
         self._opened: _Opened | None = None
         self._config: PluginConfig | None = None
@@ -143,10 +146,11 @@ class NvidiaNode:
             if opened is not None and config is self._config:
                 return opened
             settings = node_settings(config)
-            if opened is None or _library_of(opened.settings) != _library_of(settings):
+            root = settings.container_driver_root
+            if opened is None or opened.settings.container_driver_root != root:
                 if opened is not None:
                     opened.close()
-                opened = self._opened = _Opened(_nvml(settings), settings, self._report)
+                opened = self._opened = _Opened(self._connect(root), settings, self._report)
             elif opened.settings != settings:
                 opened.hardware = replace(opened.hardware, settings=settings)
             self._config = config
@@ -180,16 +184,3 @@ def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
 
 def _answer(identity: Identity) -> Answer:
     return LockedAnswer() if identity == "lock" else CdiAnswer()
-
-
-def _library_of(settings: NodeSettings) -> tuple[object, ...]:
-    """What decides which NVML is asked."""
-    if settings.simulated_nvml is not None:
-        return (settings.simulated_nvml, settings.node_name)
-    return (settings.container_driver_root,)
-
-
-def _nvml(settings: NodeSettings) -> Nvml:
-    if settings.simulated_nvml is not None:
-        return SimulatedNvml(read_simulation(settings.simulated_nvml, settings.node_name))
-    return DriverNvml(settings.container_driver_root)

@@ -8,10 +8,11 @@ from typing import Any
 import yaml
 from hami_nvidia.devices.discovery import discover
 from hami_nvidia.settings.node_settings import NodeSettings, node_settings
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import read_simulation
 
 from hami.domain.devices import Device
+
+from .stand_in.nvml import SimulatedNvml
+from .stand_in.spec import read_simulation
 
 
 def simulated(folder: Path, gpus: Any, **rest: Any) -> SimulatedNvml:

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hami_nvidia import NvidiaVendor
 from hami_nvidia.handover.hardware import Hardware
 from hami_nvidia.handover.limits import ContextReserves
 from hami_nvidia.mig.instances import Instances
 from hami_nvidia.mig.made_instances import MadeInstances
 from hami_nvidia.schedule.mig_placement import MIG_INSTANCE, MigInstance, MigPlacement
 from hami_nvidia.settings.node_settings import NodeSettings
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import mig_minors_text, read_simulation
+from hami_simgpu.gpus import mig_minors_text
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.extra import NO_EXTRA
 from hami.domain.slices import Slice
+
+from .stand_in.nvml import SimulatedNvml
+from .stand_in.spec import read_simulation
 
 
 def a_library(directory: Path, content: bytes = b"current") -> Path:
@@ -43,7 +46,6 @@ def a_node(directory: Path, gpus: Any = "a100-40gx2", **settings: Any) -> Hardwa
     (proc / "mig-minors").write_text(mig_minors_text(8))
     defaults = {
         "node_name": "worker-1",
-        "simulated_nvml": spec,
         "hook_path": directory / "usr-local",
         "library": a_library(directory),
         "lock_dir": directory / "vgpulock",
@@ -65,6 +67,19 @@ def a_node(directory: Path, gpus: Any = "a100-40gx2", **settings: Any) -> Hardwa
         contexts=ContextReserves(nvml),
         report=reports.append,
     )
+
+
+def a_vendor() -> NvidiaVendor:
+    """The plugin on the simulated GPUs of whatever node its settings are of."""
+    return NvidiaVendor(lambda root: SimulatedNvml(read_simulation(spec_below(root), "worker-1")))
+
+
+def spec_of(node: Hardware) -> Path:
+    return spec_below(node.settings.container_driver_root)
+
+
+def spec_below(driver_root: Path) -> Path:
+    return driver_root.parent / "gpus.yaml"
 
 
 def reported(node: Hardware) -> list[str]:
@@ -152,7 +167,6 @@ def section_of(node: Hardware) -> dict[str, Any]:
     """The section ``nvidia:`` that gives a node these simulated GPUs and folders."""
     found = node.settings
     return {
-        "simulatedNVML": str(found.simulated_nvml),
         "hookPath": str(found.hook_path),
         "library": str(found.library),
         "lockDir": str(found.lock_dir),

@@ -8,12 +8,11 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import pytest
-from hami_nvidia import NvidiaVendor
 
 from hami.testing import VendorContract, node_publishing
 
 from .builders import a_gpu, a_mig_gpu, linked
-from .node_builders import a_node, node_of, section_of
+from .node_builders import a_node, a_vendor, node_of, section_of
 
 
 class TestSharedGpus(VendorContract):
@@ -22,7 +21,7 @@ class TestSharedGpus(VendorContract):
 
     @pytest.fixture
     def vendor(self):
-        return NvidiaVendor()
+        return a_vendor()
 
     @pytest.fixture
     def config(self, tmp_path):

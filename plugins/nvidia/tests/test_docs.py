@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from hami_nvidia import NvidiaVendor
 from hami_nvidia.health.xids import NEEDS_RESET, PROGRAMS_FAULT
 from hami_nvidia.settings.config import NvidiaConfig
 from hami_nvidia.settings.node_settings import NodeSettings, node_settings
 from hami_nvidia.settings.options import MIG_STRATEGIES, NODE_OPTIONS
-from hami_nvidia.simulation.spec import read_simulation
+from hami_simgpu.gpus import read_gpus
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "nvidia.md").read_text()
@@ -108,15 +107,13 @@ def test_the_example_of_nodes_that_differ_is_what_it_says():
     assert node_settings({"nodeconfig": entries[:1]}).mode == "mig"
 
 
-def test_the_simulated_node_is_one(tmp_path):
-    path = tmp_path / "gpus.yaml"
-    path.write_text(code_block("simulated"))
-    assert [gpu.gpu.name for gpu in read_simulation(path, "").gpus] == [
-        "NVIDIA A100-SXM4-40GB",
-        "NVIDIA A100-SXM4-40GB",
-        "Tesla T4",
+def test_the_simulated_node_is_one():
+    [gpus] = re.findall(r"--simulated-gpus=([^' ]+)", code_block("simulated"))
+    assert [(card.name, card.mig) for card in read_gpus(gpus, "worker-1")] == [
+        ("NVIDIA A100-SXM4-40GB", True),
+        ("NVIDIA A100-SXM4-40GB", True),
+        ("Tesla T4", False),
     ]
-    assert yaml.safe_load(code_block("simulated"))["node"] == "worker-1"
 
 
 @pytest.mark.parametrize(("name", "xids"), [("programs", PROGRAMS_FAULT), ("resets", NEEDS_RESET)])

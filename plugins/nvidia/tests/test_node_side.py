@@ -12,7 +12,7 @@ from hami_nvidia.nvml.interface import NvmlAway
 from hami.domain.errors import ConfigError
 from hami.domain.options import NodeOption
 
-from .node_builders import a_library, a_node, a_slice, gpu_ids, node_of, section_of
+from .node_builders import a_library, a_node, a_slice, a_vendor, gpu_ids, node_of, section_of
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ class World:
 
     def __init__(self, tmp_path, gpus="t4x2", **settings):
         self.node = a_node(tmp_path, gpus, **settings)
-        self.plugin = NvidiaVendor()
+        self.plugin = a_vendor()
         self.section = section_of(self.node)
         self.entries = []
 
@@ -69,7 +69,8 @@ def test_other_hardware_is_a_new_connection(tmp_path):
     world = World(tmp_path)
     first = world.discover()
     (tmp_path / "other").mkdir()
-    world.section["simulatedNVML"] = str(a_node(tmp_path / "other", "l4x1").settings.simulated_nvml)
+    other = a_node(tmp_path / "other", "l4x1")
+    world.section["containerDriverRoot"] = str(other.settings.container_driver_root)
     second = world.discover()
     assert {device.model for device in first} != {device.model for device in second}
     assert len(second) == 1, "what the former hardware had is forgotten"
@@ -119,7 +120,7 @@ def test_a_start_without_a_driver_is_an_error_unless_configured(tmp_path, fails)
 def test_real_hardware_that_is_not_there_is_named_with_the_remedy(tmp_path):
     """On a machine with GPUs the driver answers; here nothing may be simulated."""
     world = World(tmp_path)
-    world.section["simulatedNVML"] = ""
+    world.plugin = NvidiaVendor()
     world.section["failOnInitError"] = True
     problem = ""
     try:

@@ -19,9 +19,7 @@ from hami_nvidia.nvml.interface import (
     XidEvent,
     profile_name,
 )
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import builtin_models, mig_minors_text, read_simulation
-from hami_nvidia.simulation.state import StateFile
+from hami_simgpu.gpus import mig_minors_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +27,9 @@ from hami.domain.errors import ConfigError
 
 from .devices.test_discovery import cut
 from .hardware_builders import settings, simulated, take_driver_away, uuids
+from .stand_in.nvml import SimulatedNvml
+from .stand_in.spec import builtin_models, read_simulation
+from .stand_in.state import StateFile
 
 UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

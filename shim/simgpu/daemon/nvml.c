@@ -57,6 +57,8 @@ static uint32_t change(struct daemon *daemon, uint32_t op, const struct sim_nvml
 {
     struct nvml_card *of = &cards[ask->card];
 
+    if (op < SIM_NVML_END && of->refusals[op - SIM_OP_NVML])
+        return of->refusals[op - SIM_OP_NVML];
     switch (op) {
     case SIM_NVML_SET_MIG:
         return set_mig(daemon, ask->card, ask->number, made);
@@ -166,6 +168,32 @@ static const char *link_to(const struct daemon *daemon, int card, const char *wh
     return "ok";
 }
 
+/* What a kind of request is refused with from now on, an nvmlReturn_t; 0: nothing. */
+static const char *refuse(int card, const char *what, const char *with)
+{
+    static const char *const changes[SIM_NVML_OPS] = {
+        [SIM_NVML_SET_MIG - SIM_OP_NVML] = "set-mig",
+        [SIM_NVML_CREATE_INSTANCE - SIM_OP_NVML] = "create-instance",
+        [SIM_NVML_DESTROY_INSTANCE - SIM_OP_NVML] = "destroy-instance",
+        [SIM_NVML_CREATE_COMPUTE - SIM_OP_NVML] = "create-compute",
+        [SIM_NVML_DESTROY_COMPUTE - SIM_OP_NVML] = "destroy-compute",
+    };
+    long status;
+
+    if (!number(with, NVML_UNKNOWN, &status))
+        return NULL;
+    if (strcmp(what, "mig-devices") == 0) {
+        cards[card].state.mig_devices = (uint32_t)status;
+        return "ok";
+    }
+    for (int op = 0; op < SIM_NVML_OPS; op++)
+        if (changes[op] && strcmp(what, changes[op]) == 0) {
+            cards[card].refusals[op] = (uint32_t)status;
+            return "ok";
+        }
+    return NULL;
+}
+
 static const char *drive(const char *how)
 {
     bool goes = strcmp(how, "away") == 0;
@@ -201,11 +229,14 @@ static const char *of_card(struct daemon *daemon, const char *command, int card,
     }
     if (count == 2 && strcmp(command, "link") == 0)
         return link_to(daemon, card, words[0], words[1]);
+    if (count == 2 && strcmp(command, "refuse") == 0)
+        return refuse(card, words[0], words[1]);
     return NULL;
 }
 
 /* xid CARD CODE [GPU-INSTANCE [COMPUTE-INSTANCE]] | lose CARD | find CARD | reset CARD |
- * recovery CARD ACTION | link CARD LINK up|down | resets-late CARD 0|1 | driver away|back */
+ * recovery CARD ACTION | link CARD LINK up|down | resets-late CARD 0|1 |
+ * refuse CARD REQUEST STATUS | driver away|back */
 bool nvml_command(struct daemon *daemon, int count, char **words, FILE *answer)
 {
     const char *said = NULL;

@@ -17,11 +17,13 @@ enum {
     NVML_IN_USE = 19,
     NVML_RESET_REQUIRED = 16,
     NVML_NO_ROOM = 23,
+    NVML_UNKNOWN = 999,
 };
 
 struct nvml_card {
     struct sim_nvml_card state;
     bool resets_late; /* a change of the MIG mode waits for a reset */
+    uint32_t refusals[SIM_NVML_OPS]; /* by enum sim_nvml_op: what each change is refused with */
 };
 
 /* What `card` can be cut into; NULL: nothing, or it is not cut now. */

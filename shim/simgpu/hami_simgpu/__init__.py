@@ -8,9 +8,14 @@ outside a container has nothing mounted at ``/run/hami``. Nothing of this is eve
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+from hami.domain.errors import HamiError
+from hami_simgpu.gpus import read_gpus, write_node
 
 __version__ = "1.0.0.dev0"
 
@@ -20,7 +25,7 @@ CUDA = "libcuda.so.1"
 NVML = "libnvidia-ml.so.1"
 
 
-class NotBuilt(FileNotFoundError):
+class NotBuilt(HamiError):
     """There is none for this machine; says how to get it."""
 
 
@@ -30,6 +35,19 @@ class SimulatedDriver:
 
     library: Path
     folder: Path
+
+    def prepare(self, gpus: str, node: str, folder: Path) -> tuple[str, Mapping[str, Any]]:
+        """A node with these GPUs, such as ``a100-40g:migx2,t4``: its files go into ``folder``.
+
+        Returns the text of simgpud's configuration and the section of the vendor's configuration
+        with which an agent finds the files.
+
+        Raises:
+            ConfigError: ``gpus`` cannot be used.
+        """
+        found = read_gpus(gpus, node)
+        section = write_node(found, self.folder / NVML, folder)
+        return "".join(f"{gpu.line}\n" for gpu in found), section
 
     @property
     def whole(self) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 from hami_nvidia.settings.node_settings import NodeSettings, node_settings
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import NvmlSimulation, SimulatedGpu, read_simulation
+
+from plugins.nvidia.tests.stand_in.nvml import SimulatedNvml
+from plugins.nvidia.tests.stand_in.spec import NvmlSimulation, SimulatedGpu, read_simulation
 
 
 def standing_in(folder: Path, gpus: Any) -> tuple[SimulatedNvml, str]:

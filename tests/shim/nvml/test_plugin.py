@@ -11,7 +11,8 @@ from hami_nvidia.mig.claims import InstanceClaim, Owner
 from hami_nvidia.mig.instances import InstanceRefused, Instances
 from hami_nvidia.nvml.interface import GpuLost, NvmlAway, NvmlFailed, Recovery, Span, XidEvent
 from hami_nvidia.schedule.mig_placement import MigInstance, MigPlacement
-from hami_nvidia.simulation.spec import builtin_models
+
+from plugins.nvidia.tests.stand_in.spec import builtin_models
 
 from .cards import settings_for
 from .driver_calls import (
@@ -210,8 +211,41 @@ def test_links_go_down_and_up(node):
 
 
 @pytest.mark.parametrize(
+    ("request_", "status", "told"),
+    [
+        pytest.param("create-instance", 23, "Insufficient Resources", id="an instance"),
+        pytest.param("create-compute", 23, "Insufficient Resources", id="a compute instance"),
+        pytest.param("mig-devices", 999, "Unknown Error", id="the MIG devices"),
+        pytest.param("destroy-compute", 19, "In use", id="the end of a compute instance"),
+        pytest.param("destroy-instance", 19, "In use", id="the end of an instance"),
+        pytest.param("set-mig", 4, "Insufficient Permissions", id="the mode"),
+    ],
+)
+def test_a_request_is_refused_as_long_as_the_daemon_is_told_to(cut_node, request_, status, told):
+    gpu = cut_node.uuids[0]
+    kind = next(k for k in cut_node.nvml.instance_profiles(gpu) if k.name == "1g.5gb")
+
+    def cycle():
+        made = cut_node.nvml.create_instance(gpu, kind, kind.spans[0])
+        cut_node.nvml.create_compute(gpu, made)
+        cut_node.nvml.mig_devices(gpu)
+        cut_node.nvml.destroy_compute(gpu, made, 0)
+        cut_node.nvml.destroy_instance(gpu, made)
+        cut_node.nvml.set_mig(gpu, enabled=False)
+
+    cut_node.gpus.command("refuse", 0, request_, status)
+    with pytest.raises(NvmlFailed, match=told):
+        cycle()
+    cut_node.gpus.command("refuse", 0, request_, 0)
+    cut_node.gpus.command("reset", 0)  # it ends what was left half made
+    cycle()
+
+
+@pytest.mark.parametrize(
     "words",
     [
+        pytest.param("refuse 0 everything 3", id="no such request"),
+        pytest.param("refuse 0 set-mig", id="no status"),
         pytest.param("xid 2 79", id="no such card"),
         pytest.param("xid 0", id="no code"),
         pytest.param("xid 0 x", id="no number"),

@@ -113,7 +113,7 @@ def _capability_files(
         (gpu_minor, device.gpu_instance, device.compute_instance),
     )
     files = tuple(f"/dev/nvidia-caps/nvidia-cap{minors[key]}" for key in keys if key in minors)
-    if len(files) == len(keys) or settings.simulated_nvml is not None:
+    if len(files) == len(keys):
         return files, ""
     return files, (
         f"MIG device {device.uuid}: {settings.proc_root / _MINORS} names no capability file for "

@@ -57,9 +57,7 @@ def device_files(
         if seen(path, settings):
             yield _node(path, root)
     for path in dict.fromkeys(path for id in ids for path in place_of(id, places).paths):
-        # A simulated GPU has no file, and a runtime refuses a container with a file that is not.
-        if settings.simulated_nvml is None or seen(path, settings):
-            yield _node(path, root)
+        yield _node(path, root)
     yield from channel_files(settings).values()
 
 

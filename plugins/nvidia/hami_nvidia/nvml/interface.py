@@ -1,7 +1,6 @@
 """What we ask of NVML, NVIDIA's management library, as values: no handles, no error numbers.
 
-Two classes answer: ``driver.DriverNvml``, which asks the driver, and
-``simulation.nvml.SimulatedNvml``, which needs none. GPUs and MIG devices are named by their UUIDs.
+``driver.DriverNvml`` answers, which asks the driver. GPUs and MIG devices are named by their UUIDs.
 Every method blocks for a short while and may be called from any thread.
 
 HamiError

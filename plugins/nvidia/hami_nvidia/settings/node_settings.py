@@ -148,7 +148,6 @@ class NodeSettings:
         "auto", validation_alias="deviceDiscoveryStrategy"
     )
     fail_on_init_error: bool = Field(default=True, validation_alias="failOnInitError")
-    simulated_nvml: _OptionalPath = Field(None, validation_alias="simulatedNVML")
 
     # Health.
     disable_health_checks: Annotated[str, BeforeValidator(_text)] = Field(

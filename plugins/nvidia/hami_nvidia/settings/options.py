@@ -244,12 +244,6 @@ _OURS = (
         "The kind of the node's own CDI spec, as nvidia-ctk writes it.",
         "nvidia.com/gpu",
     ),
-    _option(
-        "simulatedNVML",
-        "--simulated-nvml NVIDIA_SIMULATED_NVML",
-        "A YAML file that describes GPUs that are not there; for tests and demonstrations.",
-        "",
-    ),
 )
 
 NODE_OPTIONS = (*_DEVICES, *_CONTAINERS, *_PATHS, *_HEALTH, *_OURS)

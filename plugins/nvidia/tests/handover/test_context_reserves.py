@@ -11,13 +11,13 @@ from hami_nvidia.devices.context_memory import UNKNOWN_MIB, context_memory, mult
 from hami_nvidia.node_side import enforce
 from hami_nvidia.nvml.driver import DriverNvml
 from hami_nvidia.nvml.interface import Capability, Gpu
-from hami_nvidia.simulation.spec import builtin_models
 
 from hami.domain.slices import PageSettings
 
 from ..hardware_builders import bring_back, lose, take_driver_away
 from ..node_builders import a_grant, a_node, a_slice, gpu_ids, reported, with_node_spec
 from ..nvml.fake_library import driver_over
+from ..stand_in.spec import builtin_models
 
 
 def a_gpu(cores, capability):

@@ -15,8 +15,6 @@ from hami_nvidia.mig.instances import InstanceRefused, Instances
 from hami_nvidia.mig.made_instances import MadeInstances
 from hami_nvidia.node_side import enforce, reconcile, release, static_edits
 from hami_nvidia.schedule.mig_annotation import MIG_ANNOTATION, decode_mig_allocations
-from hami_nvidia.simulation.nvml import SimulatedNvml
-from hami_nvidia.simulation.spec import read_simulation
 
 from hami.domain.slices import ContainerEdits
 
@@ -27,9 +25,12 @@ from ..node_builders import (
     an_instance,
     gpu_ids,
     reported,
+    spec_of,
     with_files,
     with_node_spec,
 )
+from ..stand_in.nvml import SimulatedNvml
+from ..stand_in.spec import read_simulation
 
 CUT = ({"model": "a100-40g", "count": 2, "mig": True},)
 
@@ -102,7 +103,7 @@ def test_the_same_slice_has_the_same_instance_after_an_agent_was_killed(tmp_path
 
 
 def restarted(node):
-    nvml = SimulatedNvml(read_simulation(node.settings.simulated_nvml, "worker-1"))
+    nvml = SimulatedNvml(read_simulation(spec_of(node), "worker-1"))
     return replace(
         node,
         nvml=nvml,
@@ -265,7 +266,11 @@ def test_a_mig_device_that_was_granted_has_no_limit(tmp_path, identity):
     node = mig_node(tmp_path, mode="hami-core", mig_strategy="single", identity=identity)
     uuid = cut_by_hand(node)
     slice = a_slice(node, a_grant(uuid, 4864, 100))
-    assert enforce(slice, node) == ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": uuid})
+    edits = enforce(slice, node)
+    assert replace(edits, device_nodes=()) == ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": uuid})
+    files = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
+    wanted = files if identity == "kubelet" else []
+    assert [node.host_path for node in edits.device_nodes] == wanted
     release(slice, node)
     assert the_uuid(node, gpu_ids(node)[0]) == uuid, "it is not ours to destroy"
 
@@ -284,9 +289,8 @@ def test_a_mig_device_without_its_files_is_refused_on_real_hardware(tmp_path):
     node = mig_node(tmp_path, mode="hami-core", mig_strategy="single")
     uuid = cut_by_hand(node)
     (tmp_path / "proc/driver/nvidia-caps/mig-minors").write_text("config 1\nmonitor 2\n")
-    real = replace(node, settings=replace(node.settings, simulated_nvml=None))
     with pytest.raises(Exception, match=f"MIG device {uuid}: .*mig-minors names no capability"):
-        enforce(a_slice(node, a_grant(uuid)), real)
+        enforce(a_slice(node, a_grant(uuid)), node)
 
 
 # The agent's start.
@@ -388,9 +392,7 @@ def test_a_device_without_files_does_not_stand_in_the_way_of_others(tmp_path):
     uuid, whole = cut_by_hand(node), gpu_ids(node)[1]
     (tmp_path / "proc/driver/nvidia-caps/mig-minors").unlink()
     for strategy in ("uuid", "index"):
-        settings = replace(
-            node.settings, simulated_nvml=None, list_strategies=("cdi-cri",), id_strategy=strategy
-        )
+        settings = replace(node.settings, list_strategies=("cdi-cri",), id_strategy=strategy)
         real = replace(node, settings=settings)
         with_node_spec(node, {"0": "/dev/nvidia0", "1": "/dev/nvidia1"})
         name = whole if strategy == "uuid" else "1"

@@ -27,7 +27,8 @@ from hami_nvidia.nvml.interface import (
     Recovery,
     Span,
 )
-from hami_nvidia.simulation.nvml import SimulatedNvml
+
+from ..stand_in.nvml import SimulatedNvml
 
 _NUMBERS = {
     "Not Found": 6,

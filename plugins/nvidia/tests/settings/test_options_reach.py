@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hami_nvidia import NvidiaVendor
 from hami_nvidia.handover.agent_cdi import SpecFailed
 from hami_nvidia.nvml.interface import NvmlAway
 from hami_nvidia.schedule.topology import PAIR_SCORES
@@ -27,6 +26,7 @@ from ..node_builders import (
     a_library,
     a_node,
     a_slice,
+    a_vendor,
     gpu_ids,
     section_of,
     with_files,
@@ -36,7 +36,7 @@ from ..node_builders import (
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
 FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", CHANNEL)
 VARIABLES = {name: None for option in NODE_OPTIONS for name in option.variables}
-OPTIONS_OF_THE_FILE = ("simulatedNVML", "hookPath", "library", "containerDriverRoot")
+OPTIONS_OF_THE_FILE = ("hookPath", "library", "containerDriverRoot")
 """What says where this node is: an option that is being tried is left out of the file."""
 
 
@@ -55,7 +55,7 @@ class Served:
         nvml.create_compute(cut, nvml.create_instance(cut, profile, profile.spans[0]))
         self.mig = nvml.mig_devices(cut)[0].uuid
         self.config = self._configured(words, variables, key)
-        self.plugin = NvidiaVendor()
+        self.plugin = a_vendor()
 
     def _configured(self, words: list[str], variables: dict[str, str], key: str) -> Any:
         section = section_of(self.node)
@@ -223,7 +223,6 @@ ROWS = [
     Row("contextReserveMiB", "17", reserve, 442, 17),
     Row("library", "{folder}/libvgpu-other.so", library, None, b"other"),
     Row("cdiKind", "own.io/gpu", lambda s: "of kind own.io/gpu" in refusal(s), False, True, CDI),
-    Row("simulatedNVML", "{folder}/other.yaml", hardware, None, ["NVIDIA L4"]),
 ]  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from hami_nvidia.nvml.interface import Recovery, Span
 
 from hami.domain.units import DeviceId
-from hami_nvidia.nvml.interface import Recovery, Span
 
 
 class SimulatedCompute(msgspec.Struct, rename="camel"):

@@ -2,28 +2,28 @@
 
 node: worker-1          # its name is in the UUIDs; the agent's node if it is not said
 gpus: a100-40gx4,t4     # <model>[x<count>], or a list: [{model: t4, count: 2, memoryMiB: 8192}]
-state: state.json       # what changes (see simulation.state), beside this file
+state: state.json       # what changes (see state.py), beside this file
 waitSeconds: 0.5        # the longest wait for an error
-models: {}              # further models, as in data/simulated_gpus.yaml
+models: {}              # further models, as in hami_simgpu/gpus.yaml
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
+from hami_nvidia.nvml.interface import Capability, Gpu, InstanceProfile, MigMode, NvLink, Span
+from hami_simgpu import gpus as simulated_gpus
+from hami_simgpu.gpus import peers, simulated_uuid
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.units import MIB, DeviceId, MemoryMiB
-from hami_nvidia.nvml.interface import Capability, Gpu, InstanceProfile, MigMode, NvLink, Span
 
 _ITEM = re.compile(r"(?P<model>[A-Za-z0-9._-]+?)(?:x(?P<count>\d{1,3}))?")
 _MOST = 64
@@ -150,36 +150,14 @@ def read_simulation(path: Path, node_name: str) -> NvmlSimulation:
 
 
 def builtin_models() -> Mapping[str, SimulatedModel]:
-    """The models that come with this package; reads its data."""
-    source = resources.files("hami_nvidia").joinpath("data/simulated_gpus.yaml")
-    written = _loaded(source.read_text("utf-8"))["models"]
+    """The models of the simulated driver."""
+    written = simulated_gpus.builtin_models()
     return {name: SimulatedModel.model_validate(model) for name, model in written.items()}
-
-
-def simulated_uuid(kind: str, *parts: object) -> DeviceId:
-    """``GPU-`` or ``MIG-`` and a UUID that follows from the parts: the same after every start."""
-    text = hashlib.sha256("\0".join(map(str, (kind, *parts))).encode()).hexdigest()
-    return DeviceId(f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}")
-
-
-def mig_minors_text(gpus: int) -> str:
-    """``/proc/driver/nvidia-caps/mig-minors`` as the driver writes it, for this many GPUs.
-
-    Every GPU has room for 15 GPU instances of 8 compute instances each.
-    """
-    lines, minor = ["config 1", "monitor 2"], 3
-    for gpu in range(gpus):
-        for instance in range(15):
-            place = f"gpu{gpu}/gi{instance}"
-            lines.append(f"{place}/access {minor}")
-            lines += [f"{place}/ci{part}/access {minor + 1 + part}" for part in range(8)]
-            minor += 9
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _loaded(text: str) -> Any:
     """With libyaml where there is one: it is five times as fast, and as safe."""
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _items(written: str | tuple[SimulatedItem, ...], path: Path) -> tuple[SimulatedItem, ...]:
@@ -222,7 +200,7 @@ def _gpu(
     memory = None if item.shares_host_memory else item.memory_mib or model.memory_mib
     return SimulatedGpu(
         gpu=Gpu(
-            uuid=simulated_uuid("GPU", node, index),
+            uuid=DeviceId(simulated_uuid("GPU", node, index)),
             index=index,
             minor=index,
             name=item.name or model.name,
@@ -254,18 +232,8 @@ def _linked(board: list[SimulatedGpu], model: SimulatedModel) -> list[SimulatedG
             gpu,
             links=tuple(
                 NvLink(remote_bus_id=board[peer].gpu.pci_bus_id)
-                for peer in _peers(place, len(board), model.nvlinks)
+                for peer in peers(place, len(board), model.nvlinks)
             ),
         )
         for place, gpu in enumerate(board)
-    ]
-
-
-def _peers(place: int, count: int, links: int) -> list[int]:
-    """To which peers the links lead; symmetric. With too few for all, the nearest in a ring."""
-    others = [(place + step) % count for step in range(1, count)]
-    if len(others) <= links:
-        return others * (links // len(others))
-    return [
-        peer for step, peer in enumerate(others, start=1) if min(step, count - step) <= links // 2
     ]

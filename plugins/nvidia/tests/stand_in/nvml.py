@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 
-from hami.domain.units import DeviceId, MemoryMiB
 from hami_nvidia.nvml.interface import (
     Ancestor,
     Gpu,
@@ -32,8 +31,12 @@ from hami_nvidia.nvml.interface import (
     Watch,
     XidEvent,
 )
-from hami_nvidia.simulation.spec import NvmlSimulation, SimulatedGpu, simulated_uuid
-from hami_nvidia.simulation.state import (
+from hami_simgpu.gpus import simulated_uuid
+
+from hami.domain.units import DeviceId, MemoryMiB
+
+from .spec import NvmlSimulation, SimulatedGpu
+from .state import (
     SimulatedCompute,
     SimulatedInstance,
     SimulatedState,
@@ -135,7 +138,7 @@ class SimulatedNvml:
                 raise NvmlFailed(
                     f"NVML: {gpu}: create a compute instance of {instance}: Insufficient Resources"
                 )
-            uuid = simulated_uuid("MIG", gpu, instance, 0)
+            uuid = DeviceId(simulated_uuid("MIG", gpu, instance, 0))
             whole.compute = [SimulatedCompute(0, uuid)]
         return 0
 
