@@ -15,6 +15,9 @@ from typing import Literal
 
 from hami.domain.units import CorePercent, MemoryMiB, VendorKey
 
+SERVICE_ACCOUNT_AT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes mounts a pod's account into each of its containers, if nobody forbids it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceNames:
@@ -125,7 +128,8 @@ class VendorProfile:
     exactly; always without regard to case.
     ``hidden_env``: variables that make a runtime show no device, until a slice's CDI spec does.
     ``guarded_paths``: where containers have what limits them, or where a runtime takes devices
-    from: a pod with slices may mount no volume at, above or below one.
+    from: a pod with slices may mount no volume at, above or below one. None lies at, above or
+    below :data:`SERVICE_ACCOUNT_AT`.
     """
 
     key: VendorKey

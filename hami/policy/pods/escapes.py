@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami.domain.objects import Container, Pod
+from hami.domain.profile import SERVICE_ACCOUNT_AT
 from hami.domain.slices import SEEN_AT
 from hami.policy.ports import VendorRegistry
 
@@ -47,10 +48,12 @@ def container_escape(container: Container, vendors: VendorRegistry) -> str | Non
     return None
 
 
-may_cover: Final = re.compile(r"run|etc|usr|\.\.|\A[/.]*\Z").search
+may_cover: Final = re.compile(
+    rf"\A(?!{re.escape(SERVICE_ACCOUNT_AT)}\Z)(?s:.*?)(?:run|etc|usr|\.\.)|\A[/.]*\Z"
+).search
 """A first look at a path, for the many that have nothing to do with it: what may be guarded is
-below /run, /var/run, /etc or /usr, or is the root. Every mount of every pod is asked about, so it
-is no function of ours.
+below /run, /var/run, /etc or /usr, or is the root, and is not what nearly every pod has. Every
+mount of every pod is asked about, so it is no function of ours.
 """
 
 

@@ -134,8 +134,8 @@ class FastPath(HttpToolsProtocol):
             answer = await request.route.handler(request.part.whole())
             if self.flow.write_paused:
                 await self.flow.drain()
-        except BaseException as error:  # noqa: BLE001 -- as uvicorn does, cancelled at the end too
-            self.logger.error("Exception in ASGI application\n", exc_info=error)
+        except BaseException as error:  # As uvicorn does: also cancelled at the end.
+            self.logger.critical("A request failed.", exc_info=error)
             answer = _BUG
         finally:
             request.forget()
