@@ -28,8 +28,8 @@ async def main() -> None:
     gc.disable()
     settings = KubeSettings(kubeconfig=Path(sys.argv[1]))
     async with await KubeClient.connect(settings) as client:
-        kinds = await asyncio.gather(read(client, NODES), read(client, PODS))
-        sys.stdout.write(f"{sum(map(len, kinds))}\n")
+        nodes, pods = await asyncio.gather(read(client, NODES), read(client, PODS))
+        sys.stdout.write(f"{len(nodes) + len(pods)}\n")
         sys.stdout.flush()
 
 
