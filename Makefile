@@ -8,15 +8,17 @@ TESTS := pytest -n auto --dist worksteal
 STORMS ?= 1000
 QUOTA_STORMS ?= 10000
 PLUGIN_EDITABLES := $(foreach plugin,$(PLUGINS),-e plugins/$(plugin))
-EDITABLE := -e '.[testing]' $(PLUGIN_EDITABLES)
-PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+LABORATORY := -e lab -e shim/simgpu
+EDITABLE := -e '.[testing]' $(LABORATORY) $(PLUGIN_EDITABLES)
+PROJECTS := pyproject.toml lab/pyproject.toml shim/simgpu/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 HAVE_UV := $(shell uv --version 2>/dev/null)
 PROTO_GENERATOR := grpcio-tools==1.72.1
+OPENAPI := kubernetes-validate==1.37.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check format soak bench bench-shim picture protos constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture protos openapi constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,10 +32,10 @@ $(RUNTIME): constraints.txt uv.lock $(PROJECTS)
 	  echo "hami needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1); run make PYTHON=python3.11" >&2; exit 1; }
 ifneq ($(HAVE_UV),)
 	uv venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV)
-	env -u VIRTUAL_ENV uv sync --frozen --inexact --no-dev $(foreach plugin,$(PLUGINS),--extra $(plugin))
+	env -u VIRTUAL_ENV uv sync --frozen --inexact --no-dev $(foreach extra,lab $(PLUGINS),--extra $(extra))
 else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . $(PLUGIN_EDITABLES)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt -e . $(LABORATORY) $(PLUGIN_EDITABLES)
 endif
 	@touch $@
 
@@ -81,6 +83,11 @@ format: $(STAMP) ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# It is read from the repository's root, so that a link leads where it leads in the repository.
+docs: $(STAMP) ## build the documentation site into build/docs, offline; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going --quiet --jobs auto -c docs . build/docs
+	@echo "open build/docs/index.html"
+
 soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS=10000): an hour
 	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py
 	HAMI_QUOTA_STORMS=$(QUOTA_STORMS) $(BIN)/pytest -n auto tests/policy/elastic/test_plan_storms.py
@@ -100,6 +107,10 @@ protos: ## generate the messages of kubelet's API from hami/node/kubelet/api/v1b
 	$(PYTHON) -m venv --clear build/protos
 	build/protos/bin/python -m pip install --quiet --disable-pip-version-check $(PROTO_GENERATOR)
 	build/protos/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. hami/node/kubelet/api/v1beta1.proto
+
+openapi: $(STAMP) ## generate the types of the embedded API server from Kubernetes' OpenAPI definitions
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/openapi $(OPENAPI)
+	PYTHONPATH=build/openapi $(BIN)/python lab/openapi.py
 
 constraints: ## take over the newest versions of everything into constraints.txt and uv.lock
 	$(PYTHON) -m venv --clear build/constraints

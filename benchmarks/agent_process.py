@@ -1,7 +1,7 @@
 """``hami device-plugin`` as it runs in a pod: with a service account.
 
-``python -m benchmarks.agent_process FOLDER FLAGS...``: FOLDER stands for the one where kubelet
-puts the account's files, which is no setting. Everything else is the command as it is.
+``python -m benchmarks.agent_process FOLDER FLAGS...``: FOLDER takes the place of the folder where
+kubelet puts the account's files, which is no setting. Everything else is the unchanged command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A node with the agent as a process of its own, in a pod's environment; and who calls it."""
+"""A node whose agent is a process of its own, in a pod's environment; and its callers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run:
 
 
 class AgentWorld(World):
-    """The API server, kubelet and the caller's orders are in this process, the agent is not."""
+    """A node; the API server, kubelet and the caller are in this process, the agent is not."""
 
     def __init__(self) -> None:
         super().__init__(devices="mockx16", tls=True)
@@ -50,7 +50,7 @@ class AgentWorld(World):
         await super().__aexit__(*error)
 
     async def begin_agent(self, kubelet: Path | None = None) -> None:
-        """For the kubelet in this folder; by default the one that this world has."""
+        """Start the agent for the kubelet in this folder; by default this world's kubelet."""
         account = self.folder / "account"
         account.mkdir(exist_ok=True)
         assert self.tls is not None
@@ -89,12 +89,12 @@ class AgentWorld(World):
         return int(line.split()[1]) / 1024
 
     def socket(self, folder: Path | None = None) -> Path:
-        """Where the agent serves."""
+        """The path of the agent's socket."""
         found = (folder or self.node.plugins).glob("*.sock")
         return next(path for path in found if path.name != "kubelet.sock")
 
     async def run_pods(self, count: int) -> list[Run]:
-        """So many at once, of two containers each, until all of them are started."""
+        """Run ``count`` pods at once, of two containers each, until all containers are started."""
         bound = await asyncio.gather(*(self._bound() for _ in range(count)))
         for name, _ in bound:
             await self.until(f"{name} is started", lambda name=name: self._whole(name), 60)
@@ -121,7 +121,7 @@ class AgentWorld(World):
 
 
 class Caller:
-    """Another process, which calls the agent as kubelet does, and one that answers with an echo."""
+    """Two processes: one calls the agent as kubelet does, the other answers with an echo."""
 
     def __init__(self, folder: Path) -> None:
         socket = str(folder / "echo.sock")

@@ -16,19 +16,19 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hami_lab.api import ApiServer
+from hami_lab.api.http.calls import WRITES
 
 from benchmarks.population import NAMESPACE, Population, Size
 from hami.signing import Signer
-from hami.sim.api import ApiServer
-from hami.sim.api.calls import WRITES
 from hami.wire import keys
 
 HANDSHAKE = "hami.io/node-handshake"
-"""An annotation that device plugins write again and again."""
+"""An annotation that device plugins write repeatedly."""
 
 
 class Filled:
-    """The server, and what a benchmark may ask of it."""
+    """The filled server, with what a benchmark may ask of it."""
 
     def __init__(self, server: ApiServer, population: Population) -> None:
         self._server = server
@@ -50,7 +50,7 @@ class Filled:
                 )
 
     async def relist(self) -> int:
-        """Change every node and forget the history: whoever watches nodes must list them anew."""
+        """Change every node and forget the history, so that watchers must list nodes anew."""
         self._beats += 1
         stamp = {HANDSHAKE: f"Reported_2026.01.01 00:00:{self._beats % 60:02}"}
         nodes = self._server.objects("nodes")
@@ -62,11 +62,11 @@ class Filled:
         return len(nodes)
 
     async def lists(self) -> int:
-        """How many pages of nodes were read so far."""
+        """How many pages of nodes have been read."""
         return self._server.calls.count(verb="list", resource="nodes")
 
     async def writes(self) -> list[list[Any]]:
-        """Every sort of write since the last question: verb, resource, subresource, count."""
+        """The writes since the last call: verb, resource, subresource, count."""
         counted = [
             [call.verb, call.resource, call.subresource, times]
             for call, times in self._server.calls
@@ -76,7 +76,7 @@ class Filled:
         return counted
 
     async def obey(self) -> None:
-        """Until standard input ends."""
+        """Obey orders until standard input ends."""
         orders = {"relist": self.relist, "lists": self.lists, "writes": self.writes}
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -89,7 +89,7 @@ def say(answer: object) -> None:
 
 
 def a_signing_key(path: Path) -> Signer:
-    """A new key, written where the service reads it."""
+    """A new key, in the file where the service reads it."""
     pem = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

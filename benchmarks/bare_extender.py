@@ -1,8 +1,8 @@
-"""The least that an extender in Python can do: name some node, send the binding, keep no book.
+"""The least that an extender in Python can do: name some node, send the binding, remember nothing.
 
 ``python -m benchmarks.bare_extender`` reads one line of JSON with the API server's ``url``,
-``token`` and ``ca`` file, prints its own URL, and answers until its standard input ends. What
-kube-scheduler reaches with it is what the machine allows any extender in Python.
+``token`` and ``ca`` file, prints its own URL, and answers until its standard input ends. The
+throughput of kube-scheduler with it is the most that this machine allows any extender in Python.
 """
 
 from __future__ import annotations

@@ -47,12 +47,12 @@ async def _measure(
             node = _filtered(extender, mine)
             taken.append(_bound(extender, mine, node))
             written = api.get(mine["metadata"]["name"])["metadata"]["annotations"]
-            # As long as ours, but a signature of another pod would be reported.
+            # As long as ours. Under its own key, another pod's signature would be reported.
             written["example.com/signature"] = written.pop(keys.ALLOCATION_SIGNATURE)
             bare.append(await _bare(client, other, node, written))
         told = api.told("writes")
         writes = sum(times for _, resource, _, times in told if resource != "events")
-        # At its own pace the service tells of each allocation that was there and nobody signed.
+        # The service also reports each unsigned allocation that it found, at its own pace.
         events = await client.list(EVENTS)
         writes += sum(event.reason != "UnsignedAllocation" for event in events)
     taken, bare = taken[WARM_UP:], bare[WARM_UP:]
@@ -96,7 +96,7 @@ def _bound(extender: Connection, pod: Json, node: str) -> float:
 
 
 async def _bare(client: KubeClient, pod: Json, node: str, annotations: dict[str, Any]) -> float:
-    """The same write, of a pod that asks for the same, by nobody but the client."""
+    """The same write for another pod, by the client alone, without the service."""
     about = pod["metadata"]
     binding = PodBinding(
         namespace=NAMESPACE,

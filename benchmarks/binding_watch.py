@@ -36,7 +36,7 @@ class _Event(msgspec.Struct):
 
 
 class BindingWatch:
-    """A context manager. ``bound`` has ``time.monotonic()`` by pod name, the first sight of it."""
+    """A context manager; ``bound`` has ``time.monotonic()`` of each pod's first sight as bound."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self.bound: dict[str, float] = {}
@@ -63,7 +63,7 @@ class BindingWatch:
         self._connection.close()
 
     def wait(self, count: int, seconds: float) -> None:
-        """Until so many pods are bound."""
+        """Wait until this many pods are bound."""
         until(
             f"{count} bindings",
             lambda: len(self.bound) >= count,
@@ -91,7 +91,7 @@ class BindingWatch:
                 raise
             now = time.monotonic()
             if not data and not self._ended:
-                # kube-apiserver ends a watch that reads too slowly: go on where it ended.
+                # kube-apiserver ends a watch whose client reads too slowly: go on where it ended.
                 self._connection.close()
                 self._answer, rest = self._asked(), b""
                 continue

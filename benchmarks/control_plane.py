@@ -1,9 +1,9 @@
 """Pods per second on a real control plane: kube-scheduler alone, with our service, with a bare one.
 
 It needs the binaries of ``make test-kubernetes``. All three take turns on one etcd and one
-kube-apiserver. In each turn 1000 pods are there before kube-scheduler may go on: the throughput is
-nobody's but the scheduler's. Then pods arrive at a rate that leaves it idle, for the time from
-creation to binding.
+kube-apiserver. In each turn 1000 pods wait before kube-scheduler may go on, so that the throughput
+is the scheduler's alone. Then pods arrive at a rate that leaves it idle, for the time from creation
+to binding.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from tests.kubernetes.processes import until
 
 NODES, PODS, TURNS = 200, 1000, 3
 ARRIVING, RATE = 200, 50
-"""Pods that arrive one by one, and how many of them a second."""
+"""The number of pods that arrive one by one, and how many arrive in a second."""
 WAITING = 40
-"""Pods that wait for one device, one of which goes at a time."""
+"""The number of pods that wait for one device; one at a time gets it and ends."""
 DEVICES = "h100x8"
 ASKS: Mapping[str, Any] = {"gpu": 1, "mem": 8000, "cores": 10}
 WRITES = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -51,7 +51,10 @@ Process = subprocess.Popen[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """What each pod asks for, and whom kube-scheduler calls; ``wakes`` pods that wait."""
+    """What each pod asks for, and which extender kube-scheduler calls.
+
+    ``wakes``: waiting pods are woken.
+    """
 
     asks: Mapping[str, Any]
     extender: Process | None = None
@@ -59,7 +62,7 @@ class Way:
 
 
 def writes(cluster: Cluster) -> Counter[str]:
-    """Everything that the API server was asked to change of pods and events, by ``verb what``."""
+    """The API server's counts of writes to pods, events, nodes and quotas, by ``verb what``."""
     counted: Counter[str] = Counter()
     for labels, value in WRITES.findall(cluster.admin.text("/metrics")):
         of = dict(LABEL.findall(labels))
@@ -71,19 +74,19 @@ def writes(cluster: Cluster) -> Counter[str]:
 
 
 def create(cluster: Cluster, names: list[str], asks: Mapping[str, Any]) -> None:
-    """Several at a time, as controllers do."""
+    """Create pods, several at a time, as controllers do."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: cluster.add_pod(a_pod(name, **asks)), names))
 
 
 def cpu_seconds(process: Process) -> float:
-    """User and system time of a running process; its name, in brackets, may hold blanks."""
+    """User and system time of a running process. (The process's name may contain blanks.)"""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def backlog(cluster: Cluster, way: Way) -> Seen:
-    """All pods are there, then kube-scheduler goes on: pods a second, and writes per pod."""
+    """Let kube-scheduler go on when all pods are there: pods a second, and writes per pod."""
     names = [f"burst-{number:04}" for number in range(PODS)]
     scheduler = cluster.plane.processes["kube-scheduler"]
     busy: dict[str, Process] = {"kube-scheduler": scheduler}
@@ -107,7 +110,7 @@ def backlog(cluster: Cluster, way: Way) -> Seen:
 
 
 def settled(cluster: Cluster, before: Counter[str]) -> dict[str, float]:
-    """Writes per pod once no more come: events are written behind."""
+    """Writes per pod once no more come; events are written late."""
     last = writes(cluster)
     while True:
         time.sleep(1)
@@ -133,7 +136,7 @@ def arriving(cluster: Cluster, asks: Mapping[str, Any]) -> Seen:
 
 
 def woken(cluster: Cluster) -> Seen:
-    """Milliseconds from a pod's end to the binding of one that waits for its device."""
+    """Milliseconds from a pod's end to the binding of a pod that waits for its device."""
     asks = a_container(gpu=1, mem=15000)
     on_one_node = {"nodeSelector": {"name": "wake"}}
     names = [f"waits-{number:02}" for number in range(WAITING + 1)]
@@ -160,7 +163,7 @@ def woken(cluster: Cluster) -> Seen:
 
 
 def emptied(cluster: Cluster) -> None:
-    """Every pod gone, and every book of them."""
+    """Delete every pod, and wait until the books are empty."""
     cluster.admin.delete(pods_path(cluster.namespace), grace=0)
     until("the pods are gone", lambda: not cluster.pods(), seconds=60)
 
@@ -174,7 +177,7 @@ def alone(cluster: Cluster) -> Iterator[Way]:
 
 @contextmanager
 def with_hami(cluster: Cluster) -> Iterator[Way]:
-    """As it comes, with a log line for each filter and bind."""
+    """hami with its usual settings, including a log line for each filter and bind."""
     service = cluster.scheduled()
     yield Way(asks=ASKS, extender=service.process, wakes=True)
     cluster.agrees(service)
@@ -221,9 +224,13 @@ def turn(cluster: Cluster, kind: Callable[[Cluster], AbstractContextManager[Way]
 
 
 def measure() -> list[Row]:
-    """Raises: Missing."""
-    kinds = (alone, with_hami, with_a_bare_extender)
-    turns: dict[str, list[Seen]] = {kind.__name__: [] for kind in kinds}
+    """Measure all ways.
+
+    Raises:
+        Missing: a binary is missing.
+    """
+    ways = (alone, with_hami, with_a_bare_extender)
+    turns: dict[str, list[Seen]] = {way.__name__: [] for way in ways}
     with (
         tempfile.TemporaryDirectory() as state,
         ControlPlane(binaries(build=False), Path(state), audit=False) as plane,
@@ -231,8 +238,8 @@ def measure() -> list[Row]:
     ):
         cluster.add_nodes(*(f"node-{number:03}" for number in range(NODES)), devices=DEVICES)
         for _ in range(TURNS):
-            for kind in kinds:
-                turns[kind.__name__].append(turn(cluster, kind))
+            for way in ways:
+                turns[way.__name__].append(turn(cluster, way))
     return _rows(*(best(seen) for seen in turns.values()))
 
 
@@ -290,11 +297,11 @@ def _rows(alone: Seen, hami: Seen, bare: Seen) -> list[Row]:
 
 
 def best(turns: list[Seen]) -> Seen:
-    """Of each figure, because disturbances only ever make it worse."""
+    """The best of each figure, because disturbances only ever make it worse."""
     fastest = max(turns, key=lambda seen: seen["pods_per_s"])
-    least = ("p50_ms", "p99_ms", "wake_p50_ms", "wake_worst_ms")
+    lowest = ("p50_ms", "p99_ms", "wake_p50_ms", "wake_worst_ms")
     return {
-        **{key: min(seen[key] for seen in turns) for key in least if key in turns[0]},
+        **{key: min(seen[key] for seen in turns) for key in lowest if key in turns[0]},
         "pods_per_s": fastest["pods_per_s"],
         "cpu_ms_per_pod": fastest["cpu_ms_per_pod"],
         "writes_per_pod": round(max(sum(seen["writes"].values()) for seen in turns), 2),

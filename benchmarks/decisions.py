@@ -42,7 +42,7 @@ ASKS: Mapping[str, Mapping[str, str]] = {
 
 
 def a_cluster(vendors: Vendors, nodes: int) -> ClusterTable:
-    """``nodes`` x 8 devices with 4 slices a node, at random but the same in every run."""
+    """A cluster of ``nodes`` x 8 devices, 4 slices a node at random, the same in every run."""
     table = ClusterTable(vendors)
     for number in range(nodes):
         devices = [
@@ -76,7 +76,7 @@ def a_cluster(vendors: Vendors, nodes: int) -> ClusterTable:
 
 
 def time_decisions(vendors: Vendors, table: ClusterTable, ask: str, runs: int) -> list[float]:
-    """Seconds from the pod to the decision, of ``runs`` pods."""
+    """Seconds from the pod to the decision, for each of ``runs`` pods."""
     names = list(table.node_names)
     ledger = QuotaLedger(vendors)
     taken: list[float] = []

@@ -1,8 +1,8 @@
-"""The measure of everything over HTTP: the service's own HTTP stack, and next to nothing behind it.
+"""The yardstick for everything over HTTP: the service's HTTP stack with next to nothing behind it.
 
-``python -m benchmarks.echo_process`` prints its URL and answers until its standard input ends:
-POST /echo reads the extender's arguments and writes them back, which is the least that an extender
-in Python can do; POST /bytes sends back the body unread.
+``python -m benchmarks.echo_process`` prints its URL and answers until its standard input ends. POST
+/echo reads the extender's arguments and writes them back, which is the least that an extender in
+Python can do. POST /bytes sends back the body unread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``/filter`` over HTTP on a large cluster, against an echo of the same body.
 
-One keep-alive connection, as kube-scheduler has; bodies of 152 KB, a pod and 5000 node names in
-another order each time. Echo and filter take turns, so that whatever else the machine does
-hits both alike. The echo reads the arguments and writes them back.
+One keep-alive connection, as kube-scheduler has; bodies of 152 KB with a pod and 5000 node names,
+in another order each time. The echo reads the arguments and writes them back. Echo and filter take
+turns, so that other work of the machine slows both alike.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CALLS, WARM_UP, BODIES = 600, 50, 16
 REST = 0.5
 """Seconds without work after which the service counts as idle."""
 RELISTS = 4
-"""Turns under load; a relist is applied in each."""
+"""Turns under load, with one relist in each."""
 
 PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 12.0
 
@@ -42,7 +42,7 @@ PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 1
 def measure() -> list[Row]:
     with Stage(LARGE) as large, Stage(SMALL) as small, ExitStack() as stack:
         service = large.service()
-        _come_to_rest(service)  # Signatures are verified beside the work.
+        _come_to_rest(service)  # It verifies signatures in the background.
         url = large.echo()
         at = _Asked(
             echo=stack.enter_context(Connection(url)),
@@ -94,7 +94,7 @@ class _Asked:
     extender: Connection
 
     def compared(self, bodies: Sequence[bytes], *, until: float = 0.0) -> _Compared:
-        """All three in turns; ``until`` may end it."""
+        """Call all three in turns; ``until`` may end it."""
         asked = [
             (self.unread, "/bytes", bodies),
             (self.echo, "/echo", bodies),
@@ -108,7 +108,7 @@ class _Asked:
 
 
 def _bodies(stage: Stage, size: Size, name: str, limits: Limits) -> list[bytes]:
-    """As kube-scheduler sends them, for pods that the service has seen."""
+    """Bodies as kube-scheduler sends them, for pods that the service has seen."""
     dice = random.Random(1)
     bodies = []
     for number in range(BODIES):
@@ -151,7 +151,7 @@ def _placed(compared: _Compared) -> list[Row]:
 
 
 def _busy(stage: Stage, service: ServiceProcess, at: _Asked, bodies: Sequence[bytes]) -> Row:
-    """While metrics are read each second and every node has changed behind the watch's back."""
+    """Measure while metrics are read each second and the service must list changed nodes anew."""
     before = stage.api.told("lists")
     pages = -(-stage.api.told("relist") // PAGE)
     begin = time.monotonic()

@@ -1,7 +1,7 @@
-"""The measure of every call of kubelet's: gRPC for Python, and next to nothing behind it.
+"""The yardstick for kubelet's calls: gRPC for Python with next to nothing behind it.
 
-``python -m benchmarks.grpc_echo SOCKET`` prints a line when it serves, and sends back what it is
-sent until its standard input ends.
+``python -m benchmarks.grpc_echo SOCKET`` prints a line when it serves, and sends back what it
+receives until its standard input ends.
 """
 
 from __future__ import annotations

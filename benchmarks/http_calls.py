@@ -1,6 +1,6 @@
-"""One keep-alive connection, as kube-scheduler has to its extender, that costs its user little.
+"""A cheap client with one keep-alive connection, like kube-scheduler's to its extender.
 
-Requests are made beforehand, so that what is timed is the server and the loopback interface.
+Requests are made beforehand, so that the time is the server's and the loopback interface's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LENGTH = b"content-length: "
 
 
 def a_post(path: str, body: bytes) -> bytes:
-    """A whole request."""
+    """The bytes of a whole request."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kube-scheduler/v1.36.0\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -29,7 +29,7 @@ def a_get(path: str) -> bytes:
 
 
 class Connection:
-    """``url`` is http://host:port."""
+    """A connection; ``url`` is http://host:port."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -51,7 +51,7 @@ class Connection:
         self._socket.close()
 
     def ask(self, request: bytes) -> tuple[float, bytes]:
-        """Seconds until the whole answer was there, and its body; it must be a 200."""
+        """Send a request; seconds until the whole answer was there, and its body. Must be a 200."""
         begin = time.perf_counter()
         self._socket.sendall(request)
         got = self._socket.recv_into(self._buffer)
@@ -69,7 +69,7 @@ class Connection:
         return taken, answer[answer.index(_END) + len(_END) :]
 
     def _whole(self, got: int) -> int:
-        """The length of the answer, once its head is there."""
+        """The length of the answer, once its head has arrived."""
         head = bytes(self._buffer[: min(got, 4096)])
         end = head.find(_END)
         if end < 0:

@@ -1,4 +1,4 @@
-"""The node agent and kubelet, over real sockets: the agent is a process as it runs in a pod."""
+"""The node agent and kubelet, over real sockets; the agent is a process as in a pod."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from hami_lab.live import LIVE_PODS
+
 from benchmarks.agent_world import AgentWorld, Caller, Run
 from benchmarks.kubelet_calls import Times
 from benchmarks.rows import Row, ms, p50, p99, percentile
 from hami.node.kubelet.checkpoint import read_checkpoint
-from hami.sim.live import LIVE_PODS
 from tests.node.fake_kubelet import FakeKubelet
 from tests.node.world import RESOURCE
 
 CALLS, BURST, BURSTS, RESTARTS = 2000, 100, 20, 50
 PODS, STORM = 35, 60
 CALM = 2.0
-"""Seconds until nothing of the start is left to be done."""
+"""Seconds until nothing of the start is left to do."""
 MOST_REGISTERED = 100.0
-"""Milliseconds: kubelet fails pods when a plugin takes longer than about a second."""
+"""In milliseconds. After a restart, kubelet fails pods whose plugin needs more than about a second
+to return."""
 MOST_ALLOCATE = 5.0
 MOST_MIB = 80.0
 
@@ -173,7 +175,7 @@ async def _measure() -> Seen:
 
 
 async def _beside_kubelet(world: AgentWorld, caller: Caller) -> tuple[Times, list[float]]:
-    """What needs a kubelet that keeps no book, and dies and comes back in no time."""
+    """Measure with a fake kubelet, which keeps no records and restarts in no time."""
     kubelet = FakeKubelet(world.folder / "kubelet")
     await kubelet.start()
     await world.begin_agent(kubelet.folder)
@@ -193,7 +195,7 @@ async def _beside_kubelet(world: AgentWorld, caller: Caller) -> tuple[Times, lis
 
 
 async def _restarted(kubelet: FakeKubelet) -> float:
-    """Seconds from the new socket, which kubelet makes after it has cleaned up, to our list."""
+    """Seconds from a restarted kubelet's new socket to the agent's first list."""
     count = len(kubelet.plugins)
     await kubelet.die()
     await asyncio.sleep(0.05)
@@ -213,7 +215,7 @@ async def _allocates(world: AgentWorld, caller: Caller) -> Times:
 
 @asynccontextmanager
 async def _busy(world: AgentWorld, runs: Sequence[Run]) -> AsyncIterator[Any]:
-    """The API server changes pods of the node as fast as it can; how many it has changed."""
+    """Let the API server change pods of the node as fast as it can; yields the count."""
     changed = 0
 
     async def change(number: int) -> None:
@@ -233,7 +235,7 @@ async def _busy(world: AgentWorld, runs: Sequence[Run]) -> AsyncIterator[Any]:
 
 
 async def _repeated(world: AgentWorld, caller: Caller) -> Times:
-    """Each container is started again, several times."""
+    """Start each container again, several times."""
     entries = read_checkpoint(world.node.plugins)
     assert isinstance(entries, tuple), entries
     held = [sorted(entry.ids) for entry in entries if entry.resource == RESOURCE]
@@ -245,7 +247,7 @@ async def _repeated(world: AgentWorld, caller: Caller) -> Times:
 
 
 async def _first(world: AgentWorld) -> list[float]:
-    """Each pod after the one before, which is gone again in the end."""
+    """Run pods one after the other, and delete them in the end."""
     taken: list[float] = []
     devices = world.node.devices
     before_start = devices.before_start

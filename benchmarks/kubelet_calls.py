@@ -23,7 +23,7 @@ from tests.node.fake_kubelet import CHANNEL, Plugin
 
 
 class Order(msgspec.Struct, kw_only=True):
-    """``ids`` are those of each call, which an ``at once`` makes together, ``rounds`` times."""
+    """One order: the ids of each call; ``at once`` calls go together, ``rounds`` times."""
 
     call: Literal["Allocate", "PreStartContainer", "Allocate at once"]
     socket: str
@@ -32,7 +32,7 @@ class Order(msgspec.Struct, kw_only=True):
 
 
 class Times(msgspec.Struct, kw_only=True):
-    """Seconds of each call; ``echo`` those of an empty one after it; what was refused, and why."""
+    """Seconds of each call, and of an empty ``echo`` call after it; what was refused, and why."""
 
     taken: list[float] = []
     echo: list[float] = []
@@ -62,7 +62,7 @@ class _Caller:
             times.taken.append(time.perf_counter() - begin)
             return
         for ids in order.ids:
-            # By turns: both have the same share of whatever else the machine does.
+            # By turns, so that other work of the machine slows both alike.
             times.taken.append(await _timed(self._allowed(ids)))
             times.echo.append(await _timed(self._echo(b"x" * 20)))
 

@@ -1,8 +1,8 @@
 """A burst of pods where a node takes one at a time: HAMi's node lock, on a real control plane.
 
-It needs the binaries of ``make test-kubernetes``. All pods are there before kube-scheduler may go
-on. The plugin is played, and does the least that there is to do (:mod:`benchmarks.lock_plugin`).
-The same burst onto the same nodes without locks takes turns with it.
+It needs the binaries of ``make test-kubernetes``. All pods wait before kube-scheduler may go on.
+The plugin is simulated and does only what the protocol demands (:mod:`benchmarks.lock_plugin`). The
+same burst onto the same nodes without locks takes turns with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BINDS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """``writes`` by ``verb what``, ``binds`` by their outcome; of all pods together."""
+    """One burst: ``writes`` by ``verb what``, ``binds`` by outcome, summed over all pods."""
 
     pods_per_s: float
     writes: Counter[str]
@@ -73,7 +73,7 @@ def _binds(service: Service) -> Counter[str]:
 
 
 def _settled(cluster: Cluster) -> Counter[str]:
-    """Once nothing is written any more: events are written behind."""
+    """The counts once nothing is written any more; events are written late."""
     last = writes(cluster)
     while True:
         time.sleep(1)
@@ -84,7 +84,7 @@ def _settled(cluster: Cluster) -> Counter[str]:
 
 @contextmanager
 def locking(cluster: Cluster) -> Iterator[None]:
-    """Every node wants its lock, and a plugin releases it."""
+    """A context in which every node wants its lock, and a plugin releases it."""
     _announce(cluster, "lock")
     command = [sys.executable, "-m", "benchmarks.lock_plugin", str(cluster.plane.kubeconfig())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -102,11 +102,15 @@ def _announce(cluster: Cluster, identity: str) -> None:
         said = {"hami.io/node-identity": f"NVIDIA={identity}", "hami.io/mutex.lock": None}
         path = node_path(node["metadata"]["name"])
         cluster.admin.merge(path, {"metadata": {"annotations": said}})
-    time.sleep(1)  # Whoever watches has seen it.
+    time.sleep(1)  # By now every watcher has seen it.
 
 
 def measure() -> list[Row]:
-    """Raises: Missing."""
+    """Measure with and without locks.
+
+    Raises:
+        Missing: a binary is missing.
+    """
     locked: list[Burst] = []
     free: list[Burst] = []
     with (

@@ -1,9 +1,9 @@
 """The least that a device plugin does by HAMi's protocol, for every node at once.
 
-    python -m benchmarks.lock_plugin KUBECONFIG
+python -m benchmarks.lock_plugin KUBECONFIG
 
-A pod in phase allocating is told ``success``, and its node's lock is removed: two writes, as soon
-as a watch shows the binding. Nothing is started, so whatever is slow is not this.
+The plugin writes ``success`` to a pod in phase allocating and removes its node's lock: two writes,
+as soon as a watch shows the binding. It starts nothing, so it is not what is slow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The cluster that the service is measured on: as large, and its objects as long, as real ones.
+"""The cluster that the service is measured on, with as many and as long objects as real ones.
 
-A node is some 5 KB of JSON, a pod 7 KB; names are as long as those of a cloud's nodes. Chance
-decides where slices are, but the same in every run.
+A node is some 5 KB of JSON, a pod 7 KB; names are as long as those of a cloud's nodes. Slices are
+placed at random, but the same in every run.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ A_SLICE: Limits = MappingProxyType(
 )
 """Fits on most devices."""
 TOO_MUCH_MEMORY: Limits = MappingProxyType({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "90000"})
-"""Fits on none: every node says the same."""
+"""Fits on no node, and every node gives the same reason."""
 WHOLE_NODE: Limits = MappingProxyType({"nvidia.com/gpu": "8", "nvidia.com/gpucores": "100"})
-"""Fits on no node, because each has a slice on some device: nodes say different things."""
+"""Fits on no node, because each has a slice on some device: nodes give different reasons."""
 
 
 def node_name(number: int) -> str:
@@ -52,7 +52,7 @@ def node_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """``pods`` are bound, and at least as many as nodes."""
+    """A cluster's size; at least as many ``pods`` as nodes, all bound."""
 
     nodes: int = 5000
     pods: int = 20_000
@@ -77,7 +77,7 @@ class Population:
             yield node
 
     def pods(self) -> Iterator[Json]:
-        """Bound pods, one slice each; the first ones go to one node each. Nodes come before."""
+        """Bound pods, one slice each; the first ones go to one node each. Make nodes first."""
         dice = random.Random(0)
         for number in range(self.size.pods):
             node = number if number < self.size.nodes else dice.randrange(self.size.nodes)
@@ -93,7 +93,7 @@ class Population:
             yield pod
 
     def signature(self, pod: Json) -> str:
-        """Over a bound pod that has its uid; empty for those that stay unsigned."""
+        """The signature of a bound pod that has its uid; empty for pods that stay unsigned."""
         if int(pod["metadata"]["name"].rpartition("-")[2]) % 2:
             return ""
         account = account_of(msgspec.convert(pod, Pod), self._vendors)
@@ -124,7 +124,7 @@ def _slice(device: DeviceId) -> ContainerAllocation:
 
 
 def a_node(name: str, annotations: dict[str, str]) -> Json:
-    """With the labels, conditions and images that a kubelet reports."""
+    """A node with the labels, conditions and images that a kubelet reports."""
     capacity = {
         "cpu": "192", "memory": "2113407800Ki", "ephemeral-storage": "1Ti", "pods": "250",
         "nvidia.com/gpu": str(10 * DEVICES_PER_NODE),
@@ -158,7 +158,7 @@ def a_node(name: str, annotations: dict[str, str]) -> Json:
 
 
 def a_pod(name: str, limits: Limits) -> Json:
-    """With the environment, probes and volumes of a served model: 7 KB once it is stored."""
+    """A pod with the environment, probes and volumes of a served model: 7 KB when stored."""
     container = {
         "name": "main",
         "image": "registry.example.com/team/serve:1.2.3",

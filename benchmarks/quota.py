@@ -1,4 +1,4 @@
-"""Quota: whether a pod may have what it asks and its charge, in one step, beside many others."""
+"""Quota: check and charge a pod in one step, beside many other pods."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from hami.domain.objects import (
 )
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.kube.pace import Turns
+from hami.policy.quota import QuotaLedger
 from hami.policy.quota.elastic import (
     GPU_MEMORY,
     Claim,
@@ -33,7 +34,6 @@ from hami.policy.quota.elastic import (
     Options,
     TreeNode,
 )
-from hami.policy.quota.elastic_ledger import ElasticLedger
 from hami.scheduler.bookings.elastic_levels import all_levels, levels_of
 from hami.vendors.registry import Vendors, load_vendors
 
@@ -63,7 +63,7 @@ ONE = PodAllocation(
 
 
 def a_pod(number: int, namespace: str) -> Pod:
-    """As the API server has it: created at some second, its requests filled in."""
+    """A pod as the API server stores it: with a creation time and filled-in requests."""
     limits = {
         "nvidia.com/gpu": "1",
         "nvidia.com/gpumem": str(MEMORY),
@@ -83,13 +83,13 @@ def a_pod(number: int, namespace: str) -> Pod:
 
 
 class World:
-    """Pods in the namespaces of quotas, each with a ResourceQuota, a quota, a group above it.
+    """Pods in namespaces that each have a ResourceQuota, an elastic quota and a group above it.
 
-    There is room for every further pod: a refusal would be quicker than a charge.
+    There is room for every further pod, because a refusal would be quicker than a charge.
     """
 
     def __init__(self, vendors: Vendors, pods: int, quotas: int) -> None:
-        self.ledger = ElasticLedger(vendors)
+        self.ledger = QuotaLedger(vendors)
         self.namespaces = [f"team-{number}" for number in range(quotas)]
         self._each = -(-pods // quotas) + 10
         self.set_quotas()
@@ -128,14 +128,14 @@ class World:
 
 
 class Times(NamedTuple):
-    """Seconds: all of a reservation, and what elastic quota alone takes of it."""
+    """Seconds: a whole reservation, and the part of it that elastic quota takes."""
 
     reserve: float
     elastic: float
 
 
 def time_reserves(world: World, runs: int) -> Iterator[Times]:
-    """Pods that come and go in one namespace or another; as many stay as before."""
+    """Time pods that come and go in random namespaces; the number of pods stays the same."""
     dice = random.Random(0)
     book = world.ledger.elastic
     for number in range(runs):
@@ -158,7 +158,7 @@ def time_reserves(world: World, runs: int) -> Iterator[Times]:
 
 
 def time_over_quota(pods: int, runs: int) -> list[float]:
-    """One quota, half of it over: a pod ends, another comes, and who is over is asked."""
+    """Time one step with half of a quota over: a pod ends, another comes, who is over?"""
     leaf = Leaf(namespace="a", name="q", namespaces=("a",), min={GPU_MEMORY: pods // 2})
     book = ElasticBook(Options(pool="off"))
     book.set_quotas([leaf])
@@ -190,7 +190,7 @@ def time_over_quota(pods: int, runs: int) -> list[float]:
 
 
 async def time_levels(book: ElasticBook) -> tuple[float, float]:
-    """What a scrape shows of every quota, all at once; and of one quota alone."""
+    """Time what a scrape shows of every quota, all at once; and of one quota alone."""
     every, one = [], []
     for leaf in book.leaves[:20]:
         begin = time.perf_counter()
@@ -204,16 +204,16 @@ async def time_levels(book: ElasticBook) -> tuple[float, float]:
 
 
 def quietest(seconds: Sequence[float]) -> float:
-    """The least p99 of any portion of the runs.
+    """The lowest p99 of any portion of the runs.
 
-    Whatever else the machine does makes some of them longer; what is in the code makes as many
-    longer in each.
+    Other work of the machine makes some portions slower; a fault in the code makes all of them
+    slower.
     """
     return min(p99(seconds[at : at + PORTION]) for at in range(0, len(seconds), PORTION))
 
 
 def measure() -> list[Row]:
-    """With 10 000 pods and 500 quotas, and against a hundredth of both."""
+    """Measure 10 000 pods and 500 quotas, and compare with a hundredth of both."""
     vendors = load_vendors()
     few = World(vendors, PODS // 100, QUOTAS // 100)
     less = [taken.elastic for taken in time_reserves(few, RUNS // 4)]

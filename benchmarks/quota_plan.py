@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import GPU_MEMORY, Amounts, Claim, ElasticBook, Leaf, Member, Options
-from hami.policy.quota.elastic.ground import NoBudgets
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.ground import NoBudgets
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 
 QUOTAS, PODS, NODES, CLAIMANTS = 500, 10_000, 5_000, 5_000
 MORE = 10
@@ -23,9 +23,9 @@ GB = 10
 
 @dataclass
 class Cluster:
-    """The first half of the quotas has borrowed all of the other half; a pod holds 10 GB.
+    """A cluster where the first half of the quotas has borrowed everything of the other half.
 
-    ``spare``: GB that every node has beyond what its pods hold.
+    Each pod holds 10 GB. ``spare``: GB that every node has beyond what its pods hold.
     """
 
     pods: int = PODS
@@ -36,10 +36,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.book = ElasticBook(self.options)
-        least = {GPU_MEMORY: GB * self.pods // self.quotas}
+        guarantee = {GPU_MEMORY: GB * self.pods // self.quotas}
         self.book.set_quotas(
             [
-                Leaf(namespace=f"ns{i}", name="q", namespaces=(f"ns{i}",), min=least)
+                Leaf(namespace=f"ns{i}", name="q", namespaces=(f"ns{i}",), min=guarantee)
                 for i in range(self.quotas)
             ]
         )
@@ -80,7 +80,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Devices:
-    """A claimant fits where the sums fit."""
+    """The devices as a plan sees them: a claimant fits where the sums fit."""
 
     cluster: Cluster
     claim: Claim
@@ -89,7 +89,7 @@ class Devices:
         return self.cluster.names
 
     def open_nodes(self) -> Sequence[str]:
-        """It would be charged the same on all of them, so one is enough."""
+        """One node with room; a claimant would be charged the same on all of them."""
         if not self.cluster.spare:
             return ()
         return [next(name for name in self.cluster.names if self.fits(name, ()) is not None)]
@@ -120,7 +120,7 @@ def a_claim(quota: int, name: str, *, priority: int = 0, asked: int = GB) -> Cla
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What every node has to spare, in GB, who asks, and which plan that makes; empty is none."""
+    """What every node has to spare in GB, who asks, and the kind of plan; empty for no plan."""
 
     spare: int = GB
     quota: int
@@ -166,7 +166,7 @@ def measure() -> list[Row]:
 
 
 def _times(case: Case, pods: int) -> list[float]:
-    """The first plans warm up. Time of the processor: nothing here waits."""
+    """Processor time of each plan, since nothing here waits; the first plans only warm up."""
     cluster = Cluster(pods=pods, spare=case.spare)
     taken = []
     gc.collect()
@@ -184,9 +184,9 @@ def _times(case: Case, pods: int) -> list[float]:
 
 
 def _storm() -> Row:
-    """So many pods claim at once what is theirs; every evicted pod tries again, until all rest.
+    """Many pods claim their guarantee at once; evicted pods try again until nothing moves.
 
-    The evicted pods' priorities differ, so some of them push others of their quota out in turn.
+    The evicted pods' priorities differ, so some of them evict other pods of their quota in turn.
     """
     cluster = Cluster()
     waiting = deque(a_claim(QUOTAS // 2 + i % (QUOTAS // 2), f"c{i}") for i in range(CLAIMANTS))

@@ -1,6 +1,6 @@
-"""Thousands of pods claim their guarantee at once: what the API server has to write for it.
+"""Thousands of pods claim their guarantee at once: how much that makes the API server write.
 
-The real service on the embedded API server; every evicted pod is made anew by its owner.
+The real service on the embedded API server; owners create every evicted pod anew.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def measured_now(rows: Sequence[Row]) -> Topic:
 
 
 def machine() -> str:
-    """Its processors, memory, kernel and Python."""
+    """The machine's processors, memory, kernel and Python."""
     info = _facts("/proc/cpuinfo")
     count = Path("/proc/cpuinfo").read_text().count("processor\t:")
     memory = int(_facts("/proc/meminfo")["MemTotal"].split()[0]) / (1 << 20)
@@ -45,7 +45,7 @@ def machine() -> str:
 
 
 def _facts(path: str) -> Mapping[str, str]:
-    """``name: value`` lines; of several processors the last one's."""
+    """``name: value`` lines as a mapping; of several processors the last counts."""
     pairs = (line.partition(":") for line in Path(path).read_text().splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -68,7 +68,7 @@ def _value(row: Row) -> str:
 
 
 def save(measured: Results) -> None:
-    """Into the documentation, beside what other topics measured at other times."""
+    """Write the results into the documentation, beside topics that were measured at other times."""
     known = msgspec.json.decode(JSON.read_bytes(), type=Results) if JSON.exists() else {}
     known |= measured
     JSON.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")

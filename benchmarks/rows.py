@@ -1,4 +1,4 @@
-"""What a measurement says: a figure, what it may be at most or at least, and what was seen."""
+"""One measured figure: its value, its limit, and the times behind it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """``value`` is in ``unit``; ``most`` or ``least`` is its limit, None where there is none.
+    """A figure; ``value`` is in ``unit``; ``most`` or ``least`` is its limit, None without one.
 
     ``seen`` has the times behind a ratio: they depend on the machine, ratios much less.
     """
@@ -22,7 +22,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """``met``, ``missed``, or nothing without a limit."""
+        """``met``, ``missed``, or empty without a limit."""
         if self.most is not None:
             return "met" if self.value <= self.most else "missed"
         if self.least is not None:
@@ -37,7 +37,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed."""
+    """The value that this share of the times does not exceed."""
     ordered = sorted(seconds)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 

@@ -1,4 +1,4 @@
-"""Prometheus' part: reads the metrics of URL once a second, until standard input ends.
+"""Reads metrics as Prometheus does: once a second, until standard input ends.
 
 ``python -m benchmarks.scrape_process URL`` then prints how many bytes the last answer had.
 """

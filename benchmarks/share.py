@@ -24,9 +24,9 @@ from tests.shim.share import Load, a_hall, tolerance
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 WARM_UP, WINDOW = 5.0, 10.0
 SHORT = 100_000
-"""Nanoseconds. Launching shorter kernels keeps a processor busy."""
+"""Nanoseconds: launching kernels shorter than this keeps a processor busy."""
 CARDS = 4
-"""So many at the same time, or one where kernels are short."""
+"""The number of simulated cards at the same time; one where kernels are short."""
 
 US, MS = 1000, 1_000_000
 NARROW = {"width": 125}
@@ -34,7 +34,7 @@ NARROW = {"width": 125}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """``even``: each of its tenants has work all the time and is to get its cap."""
+    """Tenants on one card. ``even``: each always has work and should get its cap."""
 
     name: str
     loads: tuple[Load, ...]
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One tenant of one case. ``work`` is as ``time``, but weighted by the kernels' width."""
+    """One tenant of one case. ``work`` is ``time`` weighted by the kernels' width."""
 
     case: Case
     load: Load
@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def error(self) -> float:
-        """In points. Who has not always work may have less than its cap."""
+        """Points of error. A tenant that does not always have work may have less than its cap."""
         over = self.time - self.load.cap
         return over if self.case.even or not self.load.options else max(over, 0.0)
 
@@ -105,7 +105,7 @@ def _together() -> Iterable[Case]:
 
 
 def _shapes() -> Iterable[Case]:
-    """Streams, graphs, processes, programs that wait for each kernel or pause."""
+    """Cases with streams, graphs, processes, and programs that wait for each kernel or pause."""
     for ns in (500 * US, 5 * MS):
         streams = {"streams": 8, **NARROW}
         free = Load(ns=ns, library=False, options=streams)
@@ -179,7 +179,7 @@ def measured(
 
 
 def beside(found: Sequence[Measured]) -> Mapping[Measured, float]:
-    """Of work in streams: its part of what the card does of it uncapped, as a part of its cap."""
+    """Work of tenants with streams, in percent of the uncapped work that their cap allows."""
     whole = {one.load.ns: one.work for one in found if not one.load.library}
     return {
         one: 100 * 100 * one.work / (one.load.cap * whole[one.load.ns])
@@ -189,7 +189,7 @@ def beside(found: Sequence[Measured]) -> Mapping[Measured, float]:
 
 
 def sums(found: Sequence[Measured]) -> Mapping[Case, float]:
-    """Percent of the card in use, where its tenants may use all of it."""
+    """Percent of the card in use, for cases whose tenants may use all of it."""
     full = {one.case for one in found if one.case.full}
     return {case: sum(one.time for one in found if one.case is case) for case in full}
 
@@ -199,7 +199,7 @@ def rows(found: Sequence[Measured]) -> list[Row]:
     worst = max(judged, key=lambda one: abs(one.error) / one.allowed)
     mean = sum(abs(one.error) for one in judged) / len(judged)
     used, streams = sums(found), beside(found)
-    least = min(used, key=lambda case: used[case])
+    emptiest = min(used, key=lambda case: used[case])
     slowest = min(streams, key=lambda one: streams[one])
     return [
         Row(
@@ -212,10 +212,10 @@ def rows(found: Sequence[Measured]) -> list[Row]:
         ),
         Row(
             what="A card whose tenants may use all of it, least used",
-            value=round(used[least], 1),
+            value=round(used[emptiest], 1),
             unit="%",
             least=95,
-            seen=f"{least.name}; mean of {len(used)} {sum(used.values()) / len(used):.1f} %",
+            seen=f"{emptiest.name}; mean of {len(used)} {sum(used.values()) / len(used):.1f} %",
         ),
         Row(
             what="Work in 8 streams under a cap, of cap x uncapped, least",

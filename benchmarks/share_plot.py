@@ -1,4 +1,4 @@
-"""Shares of compute as a picture: against the caps, and what they are off by kernels' length."""
+"""Shares of compute as a picture: against the caps, and the error by kernel length."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from itertools import count
 WIDTH, HEIGHT = 920, 400
 LEFT, TOP, SIDE = 60, 40, 300
 GAP = 150
-"""Between the two panels."""
+"""Pixels between the two panels."""
 COLOURS = {1: "#4477aa", 2: "#228833", 3: "#ccbb44", 4: "#aa3377"}
-"""By the number of tenants."""
+"""The colour for each number of tenants."""
 POINTS = 3.0
 SPAN = 6.0
-"""Of the right panel, points up and down."""
+"""The right panel's range, points up and down."""
 SHORTEST, DECADES = 4, 5
-"""Its left end, as a power of ten of nanoseconds, and how far it goes."""
+"""The right panel's left end, as a power of ten of nanoseconds, and its number of decades."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """``even``: it has work all the time."""
+    """One tenant. ``even``: it always has work."""
 
     cap: float
     share: float
@@ -87,8 +87,8 @@ def _errors(points: Sequence[Point], window: float) -> Iterable[str]:
     longest = 10.0 ** (SHORTEST + DECADES)
     kink = POINTS / 200 * window * 1e9
     edge = [(10.0**SHORTEST, POINTS), (kink, POINTS), (longest, 200 * longest / 1e9 / window)]
-    around = [*edge, *((ns, -error) for ns, error in reversed(edge))]
-    band = " ".join(f"{x(ns):.1f},{y(error):.1f}" for ns, error in around)
+    outline = [*edge, *((ns, -error) for ns, error in reversed(edge))]
+    band = " ".join(f"{x(ns):.1f},{y(error):.1f}" for ns, error in outline)
     yield f'<polygon points="{band}" fill="#ddd"/>'
     yield _line(left, y(0), left + SIDE, y(0), 'stroke="#888"')
     names = ("10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s")
@@ -112,7 +112,7 @@ def _legend() -> Iterable[str]:
 
 
 def drawn(points: Sequence[Point], *, window: float) -> str:
-    """An SVG; ``window`` in seconds, over which shares were taken."""
+    """The picture as SVG; ``window`` is the number of seconds over which shares were taken."""
     size = f'width="{WIDTH}" height="{HEIGHT}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',

@@ -22,22 +22,21 @@ from tests.shim.simulated import SimulatedGpus
 from tests.shim.slices import Slice
 
 LIMIT_BYTES = 64 << 30
-"""Of the slice, on a card of 80 GiB: nothing that is measured is refused."""
+"""The slice's limit, on a card of 80 GiB, so that nothing measured is refused."""
 LARGE, SMALL = 4 << 20, 4 << 10
-"""One has blocks of the driver to itself, others share one."""
+"""Bytes of an allocation: a large one has the driver's blocks to itself, small ones share one."""
 CAP = 99
-"""Percent of a card: all the bookkeeping of a compute limit, and next to no waiting. Even launches
-of nothing keep a card busy, by its own clock, when they follow each other as fast as they can.
-"""
+"""Percent of a card: all the bookkeeping of a compute limit, and next to no waiting. Even empty
+kernels keep a card busy, by its own clock, when they follow each other as fast as they can."""
 LOWEST = 0.1
 SLOWER = 30
-"""Batches under a compute limit are so much longer, and so many times fewer."""
+"""Under a compute limit, batches are this many times longer and fewer."""
 MONITOR_SECONDS = 0.5
-"""How often the monitor's words change, which the library looks at."""
+"""How often the monitor's words, which the library reads, change."""
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """``batch_ns`` is about how long one side measures before it is the other's turn."""
+    """How much to measure. ``batch_ns`` is about how long one side measures before the other."""
 
     batches: int = 1500
     batch_ns: int = 200_000
@@ -58,14 +57,14 @@ def measure() -> Sequence[Row]:
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True):
-    """Nanoseconds for each call: those that passed, and those in which it had a processor."""
+    """Nanoseconds per call: elapsed, and on a processor."""
 
     elapsed: float
     processor: float
 
 
 class Calls:
-    """``shim/bench/calls.c``: a process that makes calls and says what they took."""
+    """``shim/bench/calls.c``: a process that makes calls and says how long they took."""
 
     def __init__(self, program: Path, env: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -98,7 +97,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What each side took, batch by batch, in nanoseconds."""
+    """What each side took in nanoseconds, batch by batch."""
 
     bare: Sequence[float]
     under: Sequence[float]
@@ -109,7 +108,7 @@ class Added:
 
     @property
     def lowest(self) -> float:
-        """Of the tenth of the batches that others disturbed least."""
+        """The difference in the tenth of the batches that were disturbed least."""
         return percentile(self.under, LOWEST) - percentile(self.bare, LOWEST)
 
     def row(self, what: str, most: float | None = None, *, also: str = "") -> Row:
@@ -125,7 +124,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two that do the same, one without the library and one with it."""
+    """Two processes that make the same calls, one without the library and one with it."""
 
     bare: Calls
     under: Calls
@@ -137,11 +136,14 @@ class Pair:
         self.under.ask(*words)
 
     def added(self, what: str, bytes_: int = LARGE) -> Added:
-        """In time of the processor: none of these calls waits, but others want the processor."""
+        """The added processor time: these calls never wait, but other processes take turns."""
         return self.added_both(what, bytes_)[0]
 
     def added_both(self, what: str, bytes_: int = LARGE) -> tuple[Added, Added]:
-        """In time of the processor, and elapsed. By turns: what disturbs one, disturbs both."""
+        """The added processor time and the added elapsed time.
+
+        Sides take turns, so that a disturbance slows both.
+        """
         sides = (self.bare, self.under)
         took: tuple[list[Took], list[Took]] = ([], [])
         once = max(side.time(what, 100, bytes_).processor for side in sides)
@@ -170,7 +172,7 @@ class Bench:
         return self.build.folder / "bench" / name
 
     def container(self, name: str, *, cores: int = 0) -> Slice:
-        """With the policy under which a compute limit always holds."""
+        """A container with the policy under which a compute limit always holds."""
         return Slice(self.folder / name, LIMIT_BYTES, cores=cores, policy="force")
 
     def bare(self, **knobs: object) -> dict[str, str]:
@@ -214,7 +216,7 @@ def measured(build: Build, effort: Effort) -> list[Row]:
 
 
 def _free(bench: Bench) -> list[Row]:
-    """Without a compute limit, alone; and what the machine's own calls take, for scale."""
+    """Without a compute limit, alone; with the machine's own calls for scale."""
     live = bench.effort.live
     with bench.pair(bench.container("alone")) as pair:
         scale = ", ".join(
@@ -239,7 +241,7 @@ def _free(bench: Bench) -> list[Row]:
 
 
 def _limited(bench: Bench) -> list[Row]:
-    """Under a compute limit. Some launches are measured, so a batch is long enough for several."""
+    """Under a compute limit. Only some launches are measured, so a batch must be long enough."""
     container = bench.container("limited", cores=CAP)
     effort = msgspec.structs.replace(
         bench.effort,
@@ -284,7 +286,7 @@ def _crowded(bench: Bench) -> list[Row]:
 
 
 def _busy(bench: Bench) -> list[Row]:
-    """More processes than processors: in time of the processor."""
+    """More processes than processors, in processor time."""
     container = bench.container("busy")
     with ExitStack() as stack:
         for _ in range(bench.effort.active):

@@ -55,7 +55,7 @@ def write_inputs(folder: Path) -> list[Path]:
 
 
 def measure() -> list[Row]:
-    """Of ``hami simulate --json``, as the operating system counts them."""
+    """Measure ``hami simulate --json``, with the operating system's figures."""
     with tempfile.TemporaryDirectory() as name:
         inputs = write_inputs(Path(name))
         output = Path(name) / "out.json"

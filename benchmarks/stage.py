@@ -40,7 +40,7 @@ class Child:
         return line.strip()
 
     def told(self, order: str) -> Any:
-        """The answer to an order."""
+        """Give an order; the answer to it."""
         self.tell(order)
         return json.loads(self.line())
 
@@ -50,7 +50,7 @@ class Child:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """It ends with its standard input. Idempotent."""
+        """End the process by closing its standard input. Idempotent."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
@@ -67,11 +67,11 @@ class ApiProcess(Child):
         self.signing_key = folder / "signing-key.pem"
 
     def filled(self) -> None:
-        """Wait until everything is in it."""
+        """Wait until the cluster is complete."""
         self.url = json.loads(self.line())["url"]
 
     def create(self, pod: Json) -> Json:
-        """The pod as it is stored."""
+        """Create a pod; the pod as stored."""
         return self._call("POST", "", pod)
 
     def get(self, name: str) -> Json:
@@ -90,7 +90,7 @@ class ApiProcess(Child):
 
 
 class ServiceProcess:
-    """``hami scheduler``, ready once this is made; ``ready_after`` is in seconds."""
+    """``hami scheduler``, ready once this object exists; ``ready_after`` is in seconds."""
 
     def __init__(self, api: ApiProcess, folder: Path) -> None:
         addresses = folder / "addresses.json"
@@ -122,12 +122,12 @@ class ServiceProcess:
         return self._process.pid
 
     def resident_mib(self) -> float:
-        """Memory that it holds now."""
+        """The process's resident memory now."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
     def cpu_seconds(self) -> float:
-        """What it has used of the processors."""
+        """The processor time that the process has used."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -161,7 +161,7 @@ def _ended(process: subprocess.Popen[Any]) -> None:
 
 
 class Stage:
-    """A context manager: everything runs within, nothing is left afterwards."""
+    """A context manager: everything runs inside it, and nothing is left afterwards."""
 
     def __init__(self, size: Size) -> None:
         self._size = size
@@ -185,17 +185,17 @@ class Stage:
         self._stack.close()
 
     def service(self) -> ServiceProcess:
-        """Start it; it ends with the stage."""
+        """Start the service; it ends with the stage."""
         service = ServiceProcess(self.api, self.folder)
         self._stack.callback(service.close)
         return service
 
     def echo(self) -> str:
-        """Start it; its URL."""
+        """Start the echo and return its URL; it ends with the stage."""
         return self.child("echo_process").line()
 
     def child(self, module: str, *arguments: str) -> Child:
-        """Start it; it ends with the stage."""
+        """Start a child process; it ends with the stage."""
         child = Child(module, *arguments)
         self._stack.callback(child.close)
         return child

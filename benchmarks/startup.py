@@ -1,4 +1,4 @@
-"""From nothing to ready: the service reads a large cluster, and how much memory that leaves."""
+"""From nothing to ready: the service reads a large cluster; and the memory that it then has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_RATIO, MOST_MIB = 2.5, 400
 
 
 def measure() -> list[Row]:
-    """The best start, because disturbances only ever make one longer; the most memory."""
+    """The best start, because disturbances only ever make one longer; and the most memory."""
     seconds: list[float] = []
     listed: list[float] = []
     mib: list[float] = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+from hami_lab.cluster import ClusterSettings, EmbeddedCluster
+
 from benchmarks.rows import Row, ms, p50, p99
 from hami.kube.resources import PODS
-from hami.sim.cluster import ClusterSettings, EmbeddedCluster
 
 WAITING, HOLDING = 110, 8
 MOST_SECONDS = 1.0
@@ -28,7 +29,7 @@ def measure() -> list[Row]:
 
 
 async def _measure() -> list[float]:
-    """One node, every device taken; whenever a pod goes, one that waits comes in.
+    """One node with every device taken: whenever a pod goes, a waiting one comes in.
 
     The call that deletes is part of the time.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from hami.cli.render import print_simulation
-from hami.cli.simulating import simulated
+from hami.cli.simulating import run_simulation
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "simulate.svg"
@@ -23,7 +23,7 @@ def drawn() -> str:
     console = Console(
         file=io.StringIO(), record=True, width=80, force_terminal=True, color_system="truecolor"
     )
-    print_simulation(console, simulated([ROOT / file for file in FILES], None, None, None))
+    print_simulation(console, run_simulation([ROOT / file for file in FILES], None, None, None))
     svg = console.export_svg(title=f"hami simulate {' '.join(FILES)}", unique_id="hami")
     return "".join(f"{line.rstrip()}\n" for line in svg.splitlines())
 

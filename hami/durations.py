@@ -1,4 +1,4 @@
-"""Go's spelling of durations, which flags, files and texts of Kubernetes components use."""
+"""Durations in Go's spelling, which flags, files and texts of Kubernetes components use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seconds_of(value: object) -> float:
     """``5m``, ``1h30m``, ``28s`` or ``300ms`` in seconds; a bare number is seconds already.
 
     Raises:
-        ValueError: it is none of these, or longer than ten years.
+        ValueError: the text is no duration, or is longer than ten years.
     """
     text = "" if isinstance(value, bool) else str(value).strip()
     if _WHOLE.fullmatch(text):
@@ -42,7 +42,7 @@ def seconds_of(value: object) -> float:
 
 
 def go_duration(seconds: float) -> str:
-    """As Go prints it: ``5m0s``, ``28s``, ``300ms``, ``0s``. To the microsecond."""
+    """The duration as Go prints it: ``5m0s``, ``28s``, ``300ms``, ``0s``. To the microsecond."""
     micros = round(seconds * 1_000_000)
     if micros == 0:
         return "0s"

@@ -1,4 +1,4 @@
-"""Structured logs on standard error: ours, and those of the libraries below us."""
+"""Structured logs on standard error: ours, and those of the libraries that we use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NOISY = ("kubernetes", "asyncio", "aiohttp", "uvicorn.error", "uvicorn.access")
 
 
 def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
-    """``form`` is ``json``, one object a line, or ``console``. May be called again.
+    """Set up logging; may be called again. ``form`` is ``json`` (one object a line) or ``console``.
 
-    Libraries log from warnings on, or from debug on where the level is ``debug``. Our own lines
-    do not go through :mod:`logging`: a line for each filter would take a tenth of its time.
+    Libraries log warnings and worse, and everything where the level is ``debug``. Our own lines do
+    not go through :mod:`logging`: a line for each filter would take a tenth of the filter's time.
     """
     stream = stream or sys.stderr
     shared: list[Any] = [
@@ -42,7 +42,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
         if form == "json"
         else [
             structlog.dev.ConsoleRenderer(
-                # Not the pretty one that shows local variables, which may hold tokens.
+                # Not the pretty tracebacks, which show local variables: those may hold tokens.
                 colors=stream.isatty(),
                 exception_formatter=structlog.dev.plain_traceback,
             )
@@ -75,7 +75,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
 def _severe_enough(
     _: Any, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """The root logger's level is everybody's, and may change at any time."""
+    """Drop the event if it is below the root logger's level, which may change at any time."""
     if _SEVERITY.get(method, logging.ERROR) < logging.root.level:
         raise structlog.DropEvent
     return event
@@ -90,7 +90,7 @@ def _json(event: Mapping[str, Any], **_: Any) -> str:
 
 
 def set_level(level: str) -> None:
-    """The least severity from now on: ``debug``, ``info``, ``warning`` or ``error``."""
+    """Set the lowest severity that is logged: ``debug``, ``info``, ``warning`` or ``error``."""
     ours = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().setLevel(ours)
     libraries = ours if ours == logging.DEBUG else max(ours, logging.WARNING)
@@ -99,11 +99,11 @@ def set_level(level: str) -> None:
 
 
 class Secrets:
-    """Leaves values whose key says that they are secret out of the log."""
+    """Replaces the values whose keys say that they are secret."""
 
     def __init__(self) -> None:
         self._harmless: set[str] = set()
-        """Keys that were looked at before; the code names nearly all of them."""
+        """Keys that were checked before; the code names nearly all of them."""
 
     def __call__(
         self, _: Any, __: str, event: MutableMapping[str, Any]

@@ -1,8 +1,8 @@
 """Signed allocations: Ed25519 keys, signing, verifying, and where the keys come from.
 
-The scheduler alone has the private key; nodes get the public ones, so that neither a tenant nor a
-node that was broken into can forge an allocation. During a rotation there are two keys: the first
-private key signs, all verify.
+Only the scheduler has the private key. Nodes get the public ones, so that neither a tenant nor a
+compromised node can forge an allocation. During a rotation there are two keys: the first private
+key signs, all keys verify.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class BadSignature:
-    """Nobody with one of our keys signed this; ``problem`` says what is wrong, for people."""
+    """None of our keys signed this; ``problem`` says what is wrong, for people."""
 
     problem: str
 
@@ -59,10 +59,10 @@ class Signer:
 
     @classmethod
     def from_pem(cls, pem: bytes, *, source: str = "the signing key") -> Signer:
-        """From PEM blocks: PKCS#8 private keys and SPKI public keys; text around them is ignored.
+        """Read PEM blocks: PKCS#8 private keys and SPKI public keys; other text is ignored.
 
         Raises:
-            ConfigError: no block, or one that is no Ed25519 key; the text names ``source``.
+            ConfigError: no block, or a block that is no Ed25519 key; the text names ``source``.
         """
         private: Ed25519PrivateKey | None = None
         public: dict[str, Ed25519PublicKey] = {}
@@ -85,22 +85,22 @@ class Signer:
 
     @classmethod
     def none(cls) -> Signer:
-        """Signs nothing and knows nobody's signature."""
+        """A signer without keys: it signs nothing and verifies nothing."""
         return cls(None, {})
 
     @property
     def signs(self) -> bool:
-        """It has a private key."""
+        """Whether there is a private key."""
         return self._private is not None
 
     @property
     def verifies(self) -> bool:
-        """It has a key at all."""
+        """Whether there is any key."""
         return bool(self._public)
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """In the order of the PEM blocks; the signing key's may stand anywhere among them."""
+        """The keys' ids in the order of the PEM blocks; the signing key may be any of them."""
         return tuple(self._public)
 
     def public_pem(self) -> bytes:
@@ -124,7 +124,7 @@ class Signer:
     def verify(self, uid: PodUid, allocation: PodAllocation, text: str) -> Verdict:
         """Whether ``text`` is a signature of this allocation of this pod.
 
-        Costs about 110 µs; 40 µs for one that our own private key made.
+        Takes about 110 µs; 40 µs for a signature of our own private key.
         """
         signature = decode_signature(text)
         if isinstance(signature, Malformed):
@@ -148,15 +148,15 @@ class Signer:
         return Verified(signature.generation)
 
     def _makes(self, value: bytes, signed: bytes) -> bool:
-        """Our private key would make the same signature: Ed25519 makes one for each text.
+        """Whether our private key makes this signature; Ed25519 makes one signature for each text.
 
-        To sign takes a third of the time of verifying.
+        Signing takes a third of the time of verifying.
         """
         assert self._private is not None  # It has the key id.
         return hmac.compare_digest(self._private.sign(signed), value)
 
     def verify_many(self, signed: Iterable[tuple[PodUid, PodAllocation, str]]) -> list[Verdict]:
-        """:meth:`verify` for each; meant for a thread, OpenSSL computes without Python's lock."""
+        """:meth:`verify` for each. Meant for a thread: OpenSSL computes without Python's lock."""
         return [self.verify(uid, allocation, text) for uid, allocation, text in signed]
 
 
@@ -188,7 +188,7 @@ def _read_block(block: re.Match[bytes], where: str) -> Ed25519PrivateKey | Ed255
     try:
         key = read(block[0])
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        # The library's text may quote the key: it is not repeated.
+        # The library's text may quote the key, so we do not repeat it.
         raise ConfigError(f"{where} is no readable {label}; {_REMEDY}") from error
     if not isinstance(key, Ed25519PrivateKey | Ed25519PublicKey):
         raise ConfigError(f"{where} is a {label} of another kind than Ed25519; {_REMEDY}")
@@ -200,9 +200,9 @@ def _read_private(pem: bytes) -> object:
 
 
 class KeySource(Protocol):
-    """Where PEM blocks come from; ``str()`` of it names the place.
+    """Where PEM blocks come from; ``str()`` names the place.
 
-    ``every``: seconds between two looks at it.
+    ``every``: seconds between two looks.
     """
 
     @property
@@ -214,7 +214,7 @@ class KeySource(Protocol):
 
 
 class KeyFile:
-    """A file that somebody else writes, or a mounted Secret; messages say what it is ``called``."""
+    """A file that others write, or a mounted Secret; ``called`` is its name in messages."""
 
     every = 1.0
 
@@ -226,7 +226,11 @@ class KeyFile:
         return f"{self._called} {self._path}"
 
     async def read(self) -> bytes:
-        """Raises ConfigError when the file cannot be read."""
+        """The file's content.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
         try:
             return await asyncio.to_thread(self._path.read_bytes)
         except OSError as error:
@@ -237,15 +241,15 @@ class KeyFile:
 
 _SOON = 1.0
 _NEVER = 3600.0
-"""Without a source there is nothing to look at."""
+"""Seconds between two looks when there is no source to look at."""
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
+def _ignore_change() -> None:
+    """Do nothing when the keys have changed."""
 
 
 class SigningKeys:
-    """The signer of the moment; a reload that fails leaves the one before in use.
+    """The current signer; after a failed reload the earlier one stays in use.
 
     Without a source nothing is signed.
     """
@@ -261,7 +265,7 @@ class SigningKeys:
 
     @property
     def known(self) -> bool:
-        """They have been read, or there are none to read."""
+        """Whether the keys have been read, or there are none to read."""
         return self._source is None or self._signer.verifies
 
     async def reload(self) -> bool:
@@ -284,13 +288,13 @@ class SigningKeys:
         self,
         report: Callable[[str], None],
         *,
-        changed: Callable[[], None] = _nothing,
+        changed: Callable[[], None] = _ignore_change,
         every: float | None = None,
     ) -> None:
-        """Reload every ``every`` seconds, the source's by default; each problem is reported once.
+        """Reload every ``every`` seconds, the source's by default, until cancelled.
 
-        Until cancelled. ``changed`` is called after each reload that made a difference. Keys that
-        were never read are tried more often.
+        Each problem is reported once. ``changed`` is called after each reload that made a
+        difference. Keys that were never read are tried more often.
         """
         pause = every or (self._source.every if self._source else _NEVER)
         told = ""

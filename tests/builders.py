@@ -1,4 +1,4 @@
-"""Short ways to say plugins: objects made of the hooks that a case is about."""
+"""Short ways to make plugins: objects with only the hooks that a case is about."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_plugin(
 
 
 def naming(vendors: Any) -> Callable[..., Any]:
-    """``hami_vendors`` that answers with these: keys become profiles, all else stays."""
+    """A ``hami_vendors`` hook that answers with these vendors; keys become profiles."""
 
     @hookimpl
     def hami_vendors() -> Any:

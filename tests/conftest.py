@@ -1,4 +1,4 @@
-"""Fixtures of several tests here: plugins as if they were installed."""
+"""Fixtures that several folders use: plugins as if they were installed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(monkeypatch) -> Install:
-    """``install(acme=plugin)``: what is registered, each by ``hami-<name>``."""
+    """``install(acme=plugin)`` registers plugins, each as distribution ``hami-<name>``."""
 
     def install(*points: Point, **plugins: Any) -> None:
         named = [
             Point(name, found, Distribution(f"hami-{name}")) for name, found in plugins.items()
         ]
-        registered = [*points, *named]
+        registered, real = [*points, *named], metadata.entry_points
 
         def entry_points(*, group: str) -> list[Point]:
-            return registered if group == "hami.plugins" else []
+            return registered if group == "hami.plugins" else real(group=group)
 
         monkeypatch.setattr(metadata, "entry_points", entry_points)
 

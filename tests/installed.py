@@ -1,4 +1,4 @@
-"""Plugins as if they were installed, and what the registry says to them."""
+"""Plugins as if they were installed, and what the registry does with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Point:
-    """An entry point as importlib.metadata shows it; loading gives the object, or raises it."""
+    """An entry point as importlib.metadata shows it; loading gives the object or raises it."""
 
     name: str
     found: Any

@@ -114,6 +114,11 @@ def test_the_page_shows_each_hook_with_its_arguments(name: str) -> None:
     assert f"`{name}({arguments})`" in PAGE.read_text()
 
 
+def test_the_page_shows_the_required_hooks_in_bold() -> None:
+    bold = re.findall(r"^\| \*\*`(hami_\w+)", PAGE.read_text(), re.MULTILINE)
+    assert bold == [name for name, hook in HOOKS.items() if hasattr(hook, "hami_required")]
+
+
 def test_the_page_names_the_version_and_the_group() -> None:
     page = PAGE.read_text()
     assert f"HAMI_API = {HAMI_API}" in page

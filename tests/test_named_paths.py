@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NAMED = re.compile(
-    r"`+((?:hami|plugins|docs|tests|shim|examples|charts|benchmarks)/[\w./-]*[\w/])`+"
+    r"`+((?:hami|lab|plugins|docs|tests|shim|examples|charts|benchmarks)/[\w./-]*[\w/])`+"
 )
 MADE = ("shim/build",)
 """What building makes."""
@@ -15,7 +15,17 @@ MADE = ("shim/build",)
 
 def documents() -> list[str]:
     found = [*ROOT.glob("*.md")]
-    for folder in ("hami", "plugins", "docs", "tests", "shim", "examples", "charts", "benchmarks"):
+    for folder in (
+        "hami",
+        "lab",
+        "plugins",
+        "docs",
+        "tests",
+        "shim",
+        "examples",
+        "charts",
+        "benchmarks",
+    ):
         found += [
             path
             for path in (ROOT / folder).rglob("*")

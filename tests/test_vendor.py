@@ -14,7 +14,7 @@ import pytest
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
-from hami.domain.errors import HamiError, Malformed
+from hami.domain.errors import HamiError, Malformed, VendorFailed
 from hami.domain.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.options import NodeOption
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules
@@ -23,7 +23,7 @@ from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
 from hami.hookspecs import HAMI_API, NodeHooks, SchedulerHooks, hookimpl
-from hami.vendors.boundary import Vendor, VendorFailed, VendorFailure
+from hami.vendors.boundary import Vendor, VendorFailure
 from hami.vendors.registry import Vendors
 
 from .builders import a_plugin, a_profile, answering

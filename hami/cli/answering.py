@@ -1,4 +1,4 @@
-"""What a command says on standard error: warnings, and the error that it ends with."""
+"""What a command says on standard error: warnings, and the error that ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAD_INPUT = 2
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """A command's work: errors that somebody can mend become one line and an exit code."""
+    """Run a command's work; an error that a person can mend becomes one line and an exit code."""
     raise_at_interrupt()
     try:
         yield
@@ -27,13 +27,13 @@ def answering() -> Iterator[None]:
 
 
 def warn(*texts: str) -> None:
-    """A line for each."""
+    """Print one warning line for each text."""
     for text in texts:
         typer.echo(f"hami: warning: {visible(text)}", err=True)
 
 
 class Failures:
-    """Says once what a plugin does wrong, however often it does it."""
+    """Prints each failure of a plugin once, however often it occurs."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

@@ -1,4 +1,4 @@
-"""The scheduler's read-only API, asked by a command."""
+"""A command's client for the scheduler's read-only API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from hami.domain.errors import ConfigError
 
 DEFAULT = "http://127.0.0.1:9395"
-"""Where a scheduler on this machine, or a forwarded port, answers."""
+"""The address of a scheduler on this machine, or of a forwarded port."""
 
 _PATIENCE = 10.0
 _FORWARD = "kubectl -n NAMESPACE port-forward POD 9395"
@@ -25,13 +25,13 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class Api:
-    """One scheduler."""
+    """The read-only API of one scheduler."""
 
     def __init__(self, server: str) -> None:
         """``server`` is ``http://HOST:PORT``.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: the text is no such address.
         """
         self._server = server.rstrip("/")
         if "@" in server:  # It may hold a password, so it is not repeated.
@@ -41,14 +41,14 @@ class Api:
                 f"--server or HAMI_SERVER is {server!r}, which is no address; write "
                 f"http://HOST:PORT"
             )
-        # A proxy of the environment cannot know a forwarded port on this machine.
+        # No proxy from the environment: it could not reach a forwarded port on this machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, shape: type[Answer], *path: str, **query: str) -> Answer | None:
-        """The answer of ``/api/v1/PATH``; None for what is not known there.
+        """The answer of ``/api/v1/PATH``; None for a thing that the scheduler does not know.
 
         Raises:
-            ConfigError: nobody answers, or somebody else than hami's scheduler.
+            ConfigError: no server answers, or a server other than hami's scheduler does.
         """
         where = "/".join(quote(part, safe="") for part in path)
         asked = f"?{urlencode(query)}" if query else ""
@@ -80,7 +80,7 @@ class Api:
 
 
 def _is_address(server: str) -> bool:
-    """``http://HOST[:PORT][/PATH]``, and nothing that could not be sent."""
+    """Whether the text is ``http://HOST[:PORT][/PATH]``, without characters that cannot be sent."""
     try:
         parts = urlsplit(server)
         named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -90,7 +90,7 @@ def _is_address(server: str) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Without the errno, and never nothing."""
+    """The error's text without its number; never empty."""
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({inner.verify_message})"
@@ -101,7 +101,7 @@ def _reason(error: Exception) -> str:
 
 
 def _is_ours(body: bytes) -> bool:
-    """Our 404 says what is not known; another server's says that there is no such path."""
+    """Whether a 404 is ours: it says what is not known; other servers' that no path is there."""
     try:
         said = json.loads(body)
     except ValueError:

@@ -67,7 +67,7 @@ def run_device_plugin(
     *,
     print_config: bool,
 ) -> None:
-    """The command behind its options.
+    """Run the command with parsed options.
 
     Raises:
         HamiError: a setting, a file or a plugin must be changed.

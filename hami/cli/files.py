@@ -13,13 +13,13 @@ from hami.simulate.documents import read_documents
 STDIN = Path("-")
 
 
-def shown(path: Path) -> str:
-    """The file's name in messages."""
+def file_name(path: Path) -> str:
+    """The file's name for messages."""
     return "<stdin>" if path == STDIN else str(path)
 
 
 def check_one_stdin(paths: Iterable[Path | None]) -> None:
-    """Standard input can be read once.
+    """Refuse to read standard input twice.
 
     Raises:
         ConfigError: two of the paths are ``-``.
@@ -29,7 +29,7 @@ def check_one_stdin(paths: Iterable[Path | None]) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The whole file; ``-`` is standard input.
+    """The text of the whole file; ``-`` is standard input.
 
     Raises:
         ConfigError: it cannot be opened, or is not UTF-8.
@@ -38,12 +38,12 @@ def read_text(path: Path) -> str:
         return _read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{shown(path)}: byte {error.start} is not UTF-8; save the file as UTF-8"
+            f"{file_name(path)}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from error
     except (OSError, ValueError) as error:
         # ValueError: a path with a NUL byte in it.
         cause = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{shown(path)}: {cause}; name a readable file") from error
+        raise ConfigError(f"{file_name(path)}: {cause}; name a readable file") from error
 
 
 def _read(path: Path) -> bytes:
@@ -58,9 +58,9 @@ def read_device_config(path: Path) -> dict[str, Any]:
     """The device configuration: one YAML mapping of sections.
 
     Raises:
-        ConfigError: the file cannot be read, or is no such mapping.
+        ConfigError: the file cannot be read, or is no YAML mapping.
     """
-    documents = read_documents(shown(path), read_text(path))
+    documents = read_documents(file_name(path), read_text(path))
     match [document.value for document in documents]:
         case []:
             return {}
@@ -70,4 +70,4 @@ def read_device_config(path: Path) -> dict[str, Any]:
             problem = "is no mapping; write sections such as nvidia:"
         case _:
             problem = f"holds {len(documents)} documents; write one"
-    raise ConfigError(f"{shown(path)}: the device configuration {problem}")
+    raise ConfigError(f"{file_name(path)}: the device configuration {problem}")

@@ -1,6 +1,6 @@
-"""What a process that runs on every node need not keep in memory.
+"""Frees memory that a process on every node need not keep.
 
-Both are requests to the system: where it does not know them, nothing happens.
+Both functions ask the operating system; where it lacks the call, nothing happens.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Self
 
 _M_ARENA_MAX = -8
-"""glibc's, in malloc.h."""
+"""``M_ARENA_MAX`` in glibc's malloc.h (mallopt(3))."""
 
 
 def keep_one_arena() -> None:
-    """All threads take memory from one heap; by default each of them begins one of its own.
+    """Let all threads allocate from one heap; by default glibc gives each thread its own.
 
-    gRPC has a thread for each processor, up to 16, and they do little. Call it before there are
+    gRPC has a thread for each processor, up to 16, and they do little. Call this before there are
     threads.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -29,27 +29,27 @@ def keep_one_arena() -> None:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCode:
-    """Where the code of the libraries lies that are loaded now, as pairs of addresses.
+    """The address ranges of the code of the libraries that are loaded now.
 
-    Make it while there are no other threads. None of these libraries is ever unloaded: Python
-    keeps every extension module, and the linker what one of them needs.
+    Make it while there are no other threads. None of these libraries is ever unloaded: Python keeps
+    every extension module, and the linker keeps what a module needs.
     """
 
     ranges: tuple[tuple[int, int], ...]
 
     @classmethod
     def loaded(cls) -> Self:
-        """Nothing where the system does not say what is mapped."""
+        """The ranges of this process; none where the system does not say what is mapped."""
         try:
             return cls(tuple(mapped_code(Path("/proc/self/smaps").read_text("utf-8", "replace"))))
         except OSError:
             return cls(())
 
     def release(self) -> None:
-        """Let go of the pages. Those that are needed again come back from the system's cache.
+        """Give the pages back (madvise(2)); a page that is needed again comes from the page cache.
 
-        Most of a library's code that was ever run was run once, when the process began. It is
-        some 10 MiB of the agent's.
+        Most of a library's code that ever ran, ran once, when the process began. That is some 10
+        MiB of the agent's memory.
         """
         advise = ctypes.CDLL(None).madvise
         advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -58,9 +58,9 @@ class LibraryCode:
 
 
 def mapped_code(smaps: str) -> Iterator[tuple[int, int]]:
-    """What is mapped from a file to be run and not written; and nobody did: no breakpoint is lost.
+    """Executable mappings of files without private changes, so that no breakpoint is lost.
 
-    ``smaps`` is what proc(5) calls ``/proc/<pid>/smaps``.
+    ``smaps`` is the text of ``/proc/<pid>/smaps`` (proc(5)).
     """
     begin = end = 0
     for line in smaps.splitlines():

@@ -1,4 +1,4 @@
-"""Flags as Go programs write them too, for command lines that were written for HAMi.
+"""Flags in the spelling of Go programs as well, for command lines that were written for HAMi.
 
 ``--leader-elect=true``, ``--http_bind`` with an underscore, one dash before a long name, and
 ``-v=4`` of klog.
@@ -23,7 +23,7 @@ _SHORT = re.compile(r"-v(=?\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag that a command declares, without dashes; a switch needs no value."""
+    """A flag that a command declares; the name has no dashes; a switch needs no value."""
 
     name: str
     switch: bool = False
@@ -44,7 +44,7 @@ class GoFlags(TyperCommand):
         return super().parse_args(ctx, words)
 
     def flags(self, ctx: Any) -> list[Flag]:
-        """Every long flag that is declared."""
+        """Every long flag that the command declares."""
         return [
             Flag(name=spelling.removeprefix("--"), switch=getattr(param, "is_flag", False))
             for param in self.get_params(ctx)
@@ -55,7 +55,7 @@ class GoFlags(TyperCommand):
 
 
 def rewritten(arguments: Sequence[str], flags: Iterable[Flag]) -> Iterator[str]:
-    """The same flags as the command declares them."""
+    """The same words, with flags spelled as the command declares them."""
     switches = {flag.name: flag.switch for flag in flags}
     for argument in arguments:
         if _SHORT.fullmatch(argument):
@@ -74,7 +74,11 @@ def rewritten(arguments: Sequence[str], flags: Iterable[Flag]) -> Iterator[str]:
 
 
 def check_switches(words: Sequence[str], flags: Iterable[Flag]) -> None:
-    """Raises ConfigError: a switch among these words has a value that is neither yes nor no."""
+    """Refuse a value of a switch that is neither yes nor no.
+
+    Raises:
+        ConfigError: names the flag and its value.
+    """
     switches = {f"--{flag.name}" for flag in flags if flag.switch}
     for word in words:
         name, equals, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""Modules that stay until the process ends."""
+"""Imports of modules that stay until the process ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 def imported_for_good(name: str) -> ModuleType:
-    """The module; the collector looks neither for garbage while it is made nor at it afterwards."""
+    """Import a module; the garbage collector pauses meanwhile and later ignores its objects."""
     gc.disable()
     try:
         return importlib.import_module(name)
@@ -20,9 +20,9 @@ def imported_for_good(name: str) -> ModuleType:
 
 
 def import_structlog_alone() -> None:
-    """Without rich, which it loads for tracebacks: they would show tokens among local variables.
+    """Import structlog without rich, whose tracebacks would show tokens among local variables.
 
-    It would cost every node's agent 4 MiB too. Whoever wants rich for itself gets it as usual.
+    rich would also cost every node's agent 4 MiB. Later imports of rich work as usual.
     """
     if "rich" in sys.modules or "structlog" in sys.modules:
         return
@@ -34,10 +34,10 @@ def import_structlog_alone() -> None:
 
 
 def import_aiohttp_alone() -> None:
-    """Without the system's certificates, of which it keeps a set for callers that name no others.
+    """Import aiohttp without the system's certificates, which it loads for its default context.
 
-    Our calls to the API server name theirs. The set costs 2 MiB; without it such a caller would be
-    refused, not let through.
+    Our calls to the API server name their own CA. The set costs 2 MiB. A caller that relied on it
+    would be refused, and not let through.
     """
     former = os.environ.get("SSL_CERT_FILE")
     os.environ["SSL_CERT_FILE"] = os.devnull

@@ -1,4 +1,4 @@
-"""Ctrl-C while there is nothing to tidy up yet: modules are imported, the command line is read."""
+"""Ctrl-C while there is nothing to tidy up yet: during imports and command line parsing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ INTERRUPTED = 130
 
 @contextmanager
 def ending_at_interrupt() -> Iterator[None]:
-    """An interrupt within ends the process at once, with 130 and without a word.
+    """While the block runs, an interrupt ends the process at once, with 130 and no message.
 
-    A library might swallow the exception, and one that is raised in code made of text (every
-    dataclass has some, typer reads annotations) has Python end by the signal later, although it was
+    A library might swallow the exception. And an exception in generated code (every dataclass has
+    some, typer evaluates annotations) makes Python end by the signal later, although it was
     handled.
     """
     former = signal.getsignal(signal.SIGINT)
@@ -30,7 +30,7 @@ def ending_at_interrupt() -> Iterator[None]:
 
 
 def raise_at_interrupt() -> None:
-    """From here on there is something to tidy up: what ended the process raises an exception."""
+    """Let an interrupt raise KeyboardInterrupt again: there is something to tidy up now."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""The installed plugins, for a command that tells of their failures."""
+"""Loads the installed plugins for a command, which prints their failures."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def installed_vendors(
     profiles: Path | None = None,
     on_broken: OnBroken = refuse_broken,
 ) -> Vendors:
-    """As :func:`load_vendors`; a plugin is imported here, and may load libraries."""
+    """:func:`load_vendors` with failures printed; imports plugins, which may load libraries."""
     with ending_at_interrupt():
         return load_vendors(config, profiles=profiles, on_failure=Failures(), on_broken=on_broken)

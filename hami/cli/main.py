@@ -1,6 +1,6 @@
 """Where the process begins and ends: streams, Ctrl-C, and the last resort for a bug of ours.
 
-Little is imported here, so that what can be interrupted or fail is under guard.
+This module imports little, so that whatever is slow or may fail runs under its guard.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ INTERNAL, UNWRITABLE = 70, 74
 
 def main() -> None:
     """Run the command and exit."""
-    # Background jobs of scripts, and some CI runners' children, begin with SIGINT ignored; whoever
-    # sends us one means us all the same.
+    # Background jobs of scripts, and some CI runners' children, begin with SIGINT ignored. A SIGINT
+    # that is sent to us is meant for us all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     output = replace_streams()
     code = _run()
@@ -54,7 +54,7 @@ def _run() -> Any:
 def _imported() -> Any:
     # We multiply no matrices, and OpenBLAS's threads spin while they wait for one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # gRPC tells of every connection that the other end closes, on standard error.
+    # gRPC logs every connection that the other end closes to standard error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import_structlog_alone()
     return imported_for_good("hami.cli.app")

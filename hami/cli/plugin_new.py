@@ -1,4 +1,4 @@
-"""``hami plugin new NAME``: a package for a vendor, which passes the conformance kit as written.
+"""``hami plugin new NAME``: a package for a vendor that passes the conformance kit unchanged.
 
 ``--profile`` writes one YAML file instead: a vendor that is only data.
 """
@@ -31,7 +31,7 @@ def new_plugin(name: str, directory: Path) -> list[Path]:
     """Write the package ``hami-<name>`` below ``directory``; returns its files.
 
     Raises:
-        ConfigError: the name cannot be one, the package is there already, or ``directory`` takes
+        ConfigError: the name is not allowed, the package exists already, or ``directory`` takes
             no files.
     """
     root = _free(name, directory, f"hami-{name}")
@@ -47,7 +47,7 @@ def new_profile(name: str, directory: Path) -> Path:
 
 
 def _free(name: str, directory: Path, target: str) -> Path:
-    """Where nothing stands yet."""
+    """The path to write to, which must not exist yet."""
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise ConfigError(
             f"{name!r} cannot be a plugin's name; use at most {_LONGEST} lower-case letters and "
@@ -75,7 +75,7 @@ def _write(path: Path, source: str, words: Mapping[str, str]) -> Path:
 
 
 def _words(name: str) -> dict[str, str]:
-    """What the templates fill in."""
+    """The words that the templates fill in."""
     package = f"hami_{name.replace('-', '_')}"
     return {
         "name": name,

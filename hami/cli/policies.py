@@ -1,4 +1,4 @@
-"""``--policy``: how nodes and devices are chosen when a pod does not say."""
+"""``--policy``: how nodes and devices are chosen when a pod does not say so."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ NODE_POLICIES = tuple(policy.value for policy in NodePolicy)
 
 
 def read_policy(text: str | None) -> SchedulingPolicy:
-    """``binpack/spread``: nodes, then devices (a comma chain too). None: the defaults.
+    """``binpack/spread``: the policy for nodes, then for devices (a comma chain too).
 
-    ``binpack`` or ``spread`` alone counts for both.
+    ``binpack`` or ``spread`` alone counts for both. None means the defaults.
 
     Raises:
         ConfigError: a word is no policy; the message lists those that are.

@@ -1,4 +1,4 @@
-"""A progress bar for runs that take long enough to wonder."""
+"""A progress bar for runs of more than a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 _PATIENCE = 1.0
-"""Seconds without a bar."""
+"""Seconds before the bar appears."""
 
 
 @contextmanager

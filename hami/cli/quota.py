@@ -18,14 +18,14 @@ from hami.domain.errors import ConfigError, HamiError
 from hami.scheduler.readonly.models import ElasticQuotaPage, WhyView
 
 EVERY = 2.0
-"""Seconds between two looks of ``--watch``."""
+"""Seconds between two queries of ``--watch``."""
 
 _PAGE = "1000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaQuestion:
-    """What is asked: everything, one namespace's quota, or one pod."""
+    """What to ask about: all quotas, one namespace's quota, or one pod."""
 
     pod: tuple[str, str] | None = None
     namespace: str = ""
@@ -33,10 +33,10 @@ class QuotaQuestion:
 
 
 def read_question(pod: str | None, namespace: str | None, *, pods: bool) -> QuotaQuestion:
-    """From the command line.
+    """The question on the command line.
 
     Raises:
-        ConfigError: the pod is not NAMESPACE/NAME, or something makes no sense beside it.
+        ConfigError: the pod is not NAMESPACE/NAME, or an option makes no sense beside it.
     """
     if pod is None:
         return QuotaQuestion(namespace=namespace or "", pods=pods)
@@ -53,10 +53,10 @@ def read_question(pod: str | None, namespace: str | None, *, pods: bool) -> Quot
 
 
 def ask(api: Api, question: QuotaQuestion) -> ElasticQuotaPage | WhyView:
-    """The answer, whole.
+    """Ask the scheduler; the whole answer, all pages together.
 
     Raises:
-        ConfigError: nobody answers, or there is no such pod.
+        ConfigError: no scheduler answers, or there is no such pod.
     """
     if question.pod is not None:
         namespace, name = question.pod
@@ -70,7 +70,7 @@ def ask(api: Api, question: QuotaQuestion) -> ElasticQuotaPage | WhyView:
     query["pods"] = "true" if question.pods else "false"
     whole = _page(api, query)
     while whole.more:
-        # The pool is of all quotas: the last one is as good as the first.
+        # Every page has the pool of all quotas: the last page's is as good as the first's.
         following = _page(api, query | {"continue": whole.more})
         whole = following.model_copy(update={"items": [*whole.items, *following.items]})
     return whole
@@ -84,19 +84,19 @@ def _page(api: Api, query: dict[str, str]) -> ElasticQuotaPage:
 
 
 def waits(answer: ElasticQuotaPage | WhyView) -> bool:
-    """It is a pod that has no place yet."""
+    """Whether the answer is about a pod that has no place yet."""
     return isinstance(answer, WhyView) and answer.phase == "waiting"
 
 
 def as_json(answer: ElasticQuotaPage | WhyView) -> dict[str, object]:
-    """As the API has it, without what only makes pages."""
+    """The answer as in the API, without the field that only joins pages."""
     shown: dict[str, object] = answer.model_dump(mode="json", by_alias=True)
     shown.pop("continue", None)
     return shown
 
 
 def show(console: Console, answer: ElasticQuotaPage | WhyView, namespace: str = "") -> None:
-    """For people; ``namespace``: the one whose quota was asked for, if it was one."""
+    """Show people the answer; ``namespace`` is the one whose quota was asked for, if any."""
     if isinstance(answer, WhyView):
         show_pod(console, answer)
     else:
@@ -110,12 +110,12 @@ def watch(
     *,
     namespace: str = "",
 ) -> None:
-    """Until Ctrl-C; ``console`` None: one JSON object a line.
+    """Ask and show again and again, until Ctrl-C; with ``console`` None, one JSON object a line.
 
-    A scheduler that does not answer for a while is said and asked again, unless it never did.
+    When the scheduler stops answering for a while, a warning says so and the query is repeated.
 
     Raises:
-        HamiError: the first look was in vain.
+        HamiError: the first query failed.
     """
     answer = look()
     try:

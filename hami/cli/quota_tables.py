@@ -25,7 +25,7 @@ _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def amount(number: int | None, unit: str) -> str:
-    """``40 GB``, ``1.5`` cores, ``4 GiB``; a dash for no limit."""
+    """An amount for people: ``40 GB``, ``1.5`` cores, ``4 GiB``; a dash for no limit."""
     if number is None:
         return "-"
     if unit == "milli":
@@ -44,7 +44,7 @@ def amount(number: int | None, unit: str) -> str:
 def show_quotas(console: Console, page: ElasticQuotaPage, namespace: str = "") -> None:
     """A table for each resource, with who borrows from whom and what is left; then the pods.
 
-    ``namespace``: the one that was asked about; empty for all.
+    ``namespace`` is the one that was asked about; empty for all.
     """
     if not page.items:
         of = f"no elastic quota counts the pods of namespace {namespace}"
@@ -82,12 +82,12 @@ def _quotas(held: Held) -> Table:
 
 
 def _title(quota: ElasticQuotaView) -> str:
-    """With the group that it is in."""
+    """The quota's name with the group that it is in."""
     return f"{_name(quota)} in {quota.parent}" if quota.parent else _name(quota)
 
 
 def _lending(held: Held) -> Iterator[str]:
-    """Who holds more than is guaranteed, and whose it is."""
+    """Who holds more than its guarantee, and whose unused guarantee that is."""
     borrowers = [(quota, level.borrowed, level.unit) for quota, level in held if level.borrowed]
     lenders = [(quota, level.lent, level.unit) for quota, level in held if level.lent]
     said = [f"{_name(quota)} borrows {amount(number, unit)}" for quota, number, unit in borrowers]
@@ -101,7 +101,7 @@ def _name(quota: ElasticQuotaView) -> str:
 
 
 def _pool(page: ElasticQuotaPage, resource: str) -> Iterator[str]:
-    """Nothing for what nobody guarantees."""
+    """What all quotas hold together; no line for a resource that no quota guarantees."""
     if (pool := page.pool.get(resource)) is not None:
         used, free = amount(pool.used, pool.unit), amount(abs(pool.free), pool.unit)
         rest = f"{free} left" if pool.free >= 0 else f"{free} more than they may"
@@ -109,7 +109,7 @@ def _pool(page: ElasticQuotaPage, resource: str) -> Iterator[str]:
 
 
 def _composites(page: ElasticQuotaPage) -> Iterator[str]:
-    """Of which namespaces they are; in the tables the names would be folded."""
+    """Which namespaces composite quotas count; the tables would fold the names."""
     for quota in page.items:
         if quota.kind == "CompositeElasticQuota":
             yield f"{_name(quota)} counts the namespaces {', '.join(quota.namespaces)}"
@@ -131,7 +131,7 @@ def _pods(held: Sequence[tuple[ElasticQuotaView, ElasticPod]]) -> Table:
 
 
 def _capacity(pod: ElasticPod) -> str:
-    """In or over, and whatever else decides who is evicted."""
+    """In or over quota, and whatever else decides who is evicted."""
     words = ["over" if pod.capacity == "over-quota" else "in"]
     words += [f"priority {pod.priority}"] if pod.priority else []
     words += [] if pod.preemptible else ["not preemptible"]
@@ -144,7 +144,7 @@ def _capacity(pod: ElasticPod) -> str:
 
 
 def show_pod(console: Console, why: WhyView) -> None:
-    """Where it stands, what it asks, who is evicted for it or why nobody is."""
+    """Where the pod stands, what it asks, who is evicted for it or why no pod is."""
     style = "bold yellow" if why.phase == "waiting" else "bold"
     title = f"{why.namespace}/{why.name}: {why.phase}: {why.message}"
     _print(console, Text(visible(title), style=style))

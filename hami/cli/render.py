@@ -26,7 +26,7 @@ def print_simulation(console: Console, simulation: Simulation) -> None:
 
 
 _WIDEST = 70
-"""What is easily read, where the lines may be as long as they like."""
+"""The widest that is easily read, for output whose lines may be of any length."""
 
 
 def print_plugins(console: Console, vendors: Vendors) -> None:
@@ -59,7 +59,7 @@ def _parts(console: Console, simulation: Simulation) -> Iterator[RenderableType]
 
 def _pending(pending: Sequence[UnplacedPod]) -> RenderableType:
     lines: list[RenderableType] = [Text("Pending", style="bold yellow")]
-    # Replicas that wait for the same reasons are one paragraph.
+    # Replicas that wait for the same reasons share one paragraph.
     for (message, reasons), pods in _grouped(pending).items():
         lines.append(Text(visible(f"{_names(pods)}: {message}")))
         by_text: dict[str, list[str]] = {}

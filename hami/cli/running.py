@@ -1,4 +1,4 @@
-"""A service in the foreground: it runs until a signal, and ends in order."""
+"""Runs a service in the foreground until a signal, and lets it finish."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_until_signal(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run it; the first SIGTERM or SIGINT cancels it, so that it can finish, the second ends all.
+    """Run a service; the first SIGTERM or SIGINT cancels it, the second ends the process at once.
 
     Raises:
-        HamiError: something must be changed, also where it came out of a task group.
+        HamiError: something must be changed; taken out of a task group too.
     """
-    # One that comes before the loop can take it waits: a loop left half made tells of itself.
+    # A signal that comes before the loop can handle it waits: a half-made loop prints warnings.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         # asyncio's own loop: uvloop answered no faster here when measured.
         asyncio.run(_cancelled_by_signals(serve, before))
     except BaseExceptionGroup as group:
-        raise _to_be_mended(group) or group from None
+        raise _first_hami_error(group) or group from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _to_be_mended(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
-    """The first error that somebody can mend, where there is nothing else in the group."""
+def _first_hami_error(group: BaseExceptionGroup[BaseException]) -> HamiError | None:
+    """The first error that a person can mend, if the group has no other errors."""
     ours, others = group.split(HamiError)
     if ours is None or others is not None:
         return None

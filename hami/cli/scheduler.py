@@ -48,7 +48,7 @@ def scheduler_command(
 def run_scheduler(
     config_file: Path | None, options: Mapping[str, Any], *, print_config: bool
 ) -> None:
-    """The command behind its options.
+    """Run the command with parsed options.
 
     Raises:
         HamiError: a setting, a file or a plugin must be changed.
@@ -79,7 +79,7 @@ def run_scheduler(
 
 
 def _warnings(config: SchedulerConfig, source: ConfigSource) -> list[str]:
-    """What works, but perhaps not as it was meant."""
+    """Settings that work, but perhaps not as intended."""
     warnings = [*source.warnings]
     plugins = installed_plugins()
     if config.profiles is not None:
@@ -95,7 +95,7 @@ def _warnings(config: SchedulerConfig, source: ConfigSource) -> list[str]:
 
 
 def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
-    """As a JSON object, at once: whoever waits for the file never sees half of it.
+    """Write the addresses as a JSON object, atomically: no reader ever sees half of it.
 
     Raises:
         ConfigError: the file cannot be written.

@@ -25,5 +25,5 @@ def declare(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What was given: settings by field name, HAMi's other flags by flag name."""
+    """The options that were given: settings by field name, HAMi's other flags by flag name."""
     return given_settings(SCHEDULER, options), given_ignored(FOREIGN, options)

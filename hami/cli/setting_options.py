@@ -56,7 +56,7 @@ def ignored_parameters(flags: Iterable[str], switches: frozenset[str]) -> list[i
 
 
 def given_ignored(flags: Iterable[str], options: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the flags that were given, by flag name; a switch is ``true`` or ``false``."""
+    """The hidden flags that were given, by name; a switch is ``true`` or ``false``."""
     given = {flag: options.get(_argument(flag)) for flag in sorted(flags)}
     return {
         flag: str(value).lower() if isinstance(value, bool) else value
@@ -97,7 +97,7 @@ def _spellings(flag: str, *, switch: bool) -> tuple[str, ...]:
 
 
 def _types(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type alone."""
+    """The members of a union, or the type itself."""
     if get_origin(annotation) in (Union, types.UnionType):
         return get_args(annotation)
     return (annotation,)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from hami.cli.answering import warn
-from hami.cli.files import check_one_stdin, read_device_config, read_text, shown
+from hami.cli.files import check_one_stdin, file_name, read_device_config, read_text
 from hami.cli.loading import installed_vendors
 from hami.cli.policies import read_policy
 from hami.cli.progress import progress_bar
@@ -20,10 +20,10 @@ from hami.simulate.result import Simulation
 from hami.simulate.simulation import Settings, simulate
 
 
-def simulated(
+def run_simulation(
     files: Sequence[Path], policy: str | None, device_config: Path | None, profiles: Path | None
 ) -> Simulation:
-    """Read, simulate, and say what was not understood.
+    """Read the files, simulate, and warn of what was not understood.
 
     Raises:
         HamiError: a file, the policy or a plugin cannot be used.
@@ -31,7 +31,7 @@ def simulated(
     check_one_stdin([*files, device_config])
     config = read_device_config(device_config) if device_config else {}
     settings = Settings(admission=AdmissionSettings(policy=read_policy(policy)), config=config)
-    manifests = read_manifests([(shown(path), read_text(path)) for path in files])
+    manifests = read_manifests([(file_name(path), read_text(path)) for path in files])
     vendors = installed_vendors(config, profiles=profiles, on_broken=lambda p: warn(str(p)))
     with progress_bar(Console(stderr=True)) as progress:
         result = simulate(vendors, manifests, settings, progress)
@@ -40,5 +40,5 @@ def simulated(
 
 
 def show(result: Simulation) -> None:
-    """For people."""
+    """Show the result to people."""
     print_simulation(output_console(), result)

@@ -1,8 +1,8 @@
-"""Standard output and error that never fail while they are written to.
+"""Standard output and error whose writes never fail.
 
-Libraries that print turn a reader that went away (``| head``) into an exit code of their own, and
-leave a full disk to a traceback at exit. Here the former is silence, and the latter is kept for
-the end of the process.
+When the reader goes away (``| head``), libraries that print end the process with an exit code of
+their own; a full disk ends in a traceback at exit. Here the first is ignored, and the second is
+kept for the end of the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 
 class Descriptor(io.FileIO):
-    """A file descriptor that takes everything; ``problem`` is the first failure that matters."""
+    """A file descriptor that accepts every write; ``problem`` is the first failure that matters."""
 
     problem: OSError | None = None
 
@@ -28,9 +28,9 @@ class Descriptor(io.FileIO):
 
 
 def replace_streams() -> Descriptor | None:
-    """Put such streams into ``sys``; returns the output's, or None where it is closed.
+    """Put such streams into ``sys``; returns standard output's, or None where that is closed.
 
-    What the encoding lacks is escaped, in any locale.
+    Characters that the encoding lacks are escaped, in any locale.
     """
     if sys.stderr is not None:
         sys.stderr, _ = _replaced(sys.stderr)

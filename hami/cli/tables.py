@@ -1,6 +1,6 @@
 """Placements and devices as lines: side by side where they fit, else one under the other.
 
-Device ids are never cut or folded: people copy them.
+Device ids are never cut or folded, because people copy them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hami.simulate.result import NodeDevice, PlacedPod
 
 _NO_LIMIT = 1_000_000
 _MOST_ROWS = 200
-"""Longer tables help nobody on a terminal; ``--json`` has everything."""
+"""The most rows that help on a terminal; ``--json`` has everything."""
 
 
 def table(*headings: str) -> Table:
@@ -36,7 +36,7 @@ def table(*headings: str) -> Table:
 
 
 def fitting(console: Console, made: Table) -> RenderableType:
-    """The table; where the terminal would break its cells, its rows as sentences."""
+    """The table, or its rows as sentences where the terminal would break the table's cells."""
     unlimited = console.options.update_width(_NO_LIMIT)
     if console.measure(made, options=unlimited).maximum <= console.width:
         return made
@@ -114,7 +114,7 @@ def _cores(grant: Grant) -> str:
 
 
 def _extra(grant: Grant) -> str:
-    """A vendor's own data as ``name=value``, for example the MIG profile and its placement."""
+    """A vendor's own data as ``name=value``, such as the MIG profile and its placement."""
     return " ".join(
         f"{name}={value}"
         for key, data in grant.extra.encode().items()
@@ -175,7 +175,7 @@ def _cells(one: NodeDevice, glyphs: Glyphs) -> tuple[Text, Text, Text, Text]:
 
 
 def _cores_used(used: Usage, whole: int) -> int:
-    """Without what rounding added: each MIG instance counts its share rounded up to a percent."""
+    """Percent used, corrected for MIG instances, whose shares are each rounded up to a percent."""
     rounded = 0 < used.cores - whole < used.slots
     return whole if rounded else used.cores
 

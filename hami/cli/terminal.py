@@ -1,4 +1,4 @@
-"""What a terminal is shown: lines as wide as the reader takes, characters that it has."""
+"""What a terminal can show: lines of its width, characters of its encoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_LIMIT = 1_000_000
 
 
 def output_console() -> Console:
-    """For standard output; lines are wrapped for a terminal alone, never for a program."""
+    """A console for standard output; wraps lines for a terminal, and never for a program."""
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
     return Console() if on_terminal else Console(width=_NO_LIMIT)
 
@@ -26,7 +26,7 @@ class Glyphs:
 
 
 def glyphs_for(console: Console) -> Glyphs:
-    """Those that the console's encoding has, or ASCII."""
+    """The glyphs if the console's encoding has them, else ASCII."""
     glyphs = Glyphs()
     try:
         f"{glyphs.full}{glyphs.empty}{glyphs.more}".encode(console.encoding)

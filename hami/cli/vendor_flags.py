@@ -1,7 +1,7 @@
 """A vendor's options on the command line of ``hami device-plugin``.
 
-Which flags there are depends on ``--vendor``, so they are taken out of the command line before
-typer reads the rest, and shown below its own options in the help text.
+The flags depend on ``--vendor``. So the command takes them out of the command line before typer
+reads the rest, and shows them below its own options in the help text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _META = "hami.cli.vendor_flags"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorFlags:
-    """A vendor, its options, and the flags among them that were given, by first spelling."""
+    """A vendor, its options, and the values that were given, by each option's first flag."""
 
     vendor: Vendor | None = None
     options: Sequence[NodeOption] = ()
@@ -35,13 +35,13 @@ class VendorFlags:
 
 
 def vendor_flags(ctx: Any) -> VendorFlags:
-    """What was found on this command line."""
+    """The vendor's flags found on this command line."""
     found: VendorFlags = ctx.meta[_META]
     return found
 
 
 class DevicePluginCommand(GoFlags):
-    """Knows the flags of the vendor that ``--vendor`` names, and shows them in its help."""
+    """A command that knows the flags of the vendor that ``--vendor`` names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with answering():
@@ -54,14 +54,14 @@ class DevicePluginCommand(GoFlags):
             vendors = load_vendors(on_broken=broken.append)
         words = list(rewritten(args, own))
         name = _vendor_of(words, own)
-        vendor = _named(vendors, name, broken) if name else None
+        vendor = _vendor_named(vendors, name, broken) if name else None
         options = _options(vendor, own) if vendor else []
         flags = {flag: option for option in options for flag in option.flags}
         words = list(rewritten(args, [*own, *map(_as_flag, flags, flags.values())]))
-        rest, given = taken(words, own, flags)
+        rest, given = split_options(words, own, flags)
         for other in vendors.values():
             if other is not vendor:
-                _refuse(rest, other, [*own, *map(_as_flag, flags, flags.values())])
+                _refuse_foreign(rest, other, [*own, *map(_as_flag, flags, flags.values())])
         return rest, VendorFlags(vendor=vendor, options=options, given=given)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -77,15 +77,23 @@ class DevicePluginCommand(GoFlags):
                 formatter.write_dl(rows)
 
 
-def _named(vendors: Vendors, name: str, broken: Sequence[PluginRejected]) -> Vendor:
-    """Raises PluginRejected: nobody has it, and a plugin that cannot be used may be whose it is."""
+def _vendor_named(vendors: Vendors, name: str, broken: Sequence[PluginRejected]) -> Vendor:
+    """The vendor of this name.
+
+    Raises:
+        PluginRejected: no plugin has it, and a plugin that cannot be used may be the one.
+    """
     if broken and name.lower() not in map(str.lower, vendors):
         raise broken[0]
     return vendor_named(vendors, name)
 
 
 def _options(vendor: Vendor, own: Iterable[Flag]) -> Sequence[NodeOption]:
-    """Raises PluginRejected: one of them is spelled as an option of the agent is."""
+    """The vendor's options.
+
+    Raises:
+        PluginRejected: an option has the name of one of the agent's.
+    """
     options = vendor.node_options()
     agents = {f"--{flag.name}" for flag in own}
     for flag in (flag for option in options for flag in option.flags):
@@ -98,8 +106,8 @@ def _options(vendor: Vendor, own: Iterable[Flag]) -> Sequence[NodeOption]:
 
 
 def _vendor_of(words: Sequence[str], own: Iterable[Flag]) -> str:
-    """The vendor's name before anything else is known: flag, variable or file; or empty."""
-    _, given = taken(words, own, dict.fromkeys(("--vendor", "--config"), _TEXT))
+    """The vendor's name, read before everything else: flag, variable or file; or empty."""
+    _, given = split_options(words, own, dict.fromkeys(("--vendor", "--config"), _TEXT))
     config = given.get("--config")
     if name := given.get("--vendor"):
         return name
@@ -111,12 +119,12 @@ def _vendor_of(words: Sequence[str], own: Iterable[Flag]) -> str:
 _TEXT = NodeOption(section="", key="", help="")
 
 
-def taken(
+def split_options(
     words: Sequence[str], own: Iterable[Flag], options: Mapping[str, NodeOption]
 ) -> tuple[list[str], dict[str, str]]:
-    """A command line without these options, and their texts by their first spelling.
+    """A command line without these options, and their values by each option's first flag.
 
-    A list may be given several times; of anything else the last one counts.
+    A list may be given several times; of other options the last value counts.
 
     Raises:
         ConfigError: an option at the end has no value.
@@ -153,13 +161,17 @@ def _key(option: NodeOption, flag: str) -> str:
     return option.flags[0] if option.flags else flag
 
 
-def _refuse(words: Sequence[str], other: Vendor, known: Iterable[Flag]) -> None:
-    """Raises ConfigError: one of the words is an option of another vendor."""
+def _refuse_foreign(words: Sequence[str], other: Vendor, known: Iterable[Flag]) -> None:
+    """Refuse options of another vendor.
+
+    Raises:
+        ConfigError: names the option and its vendor.
+    """
     theirs = {flag: option for option in other.node_options() for flag in option.flags}
     for flag in {f"--{flag.name}" for flag in known} & theirs.keys():
         del theirs[flag]
     foreign = list(rewritten(words, map(_as_flag, theirs, theirs.values())))
-    _, given = taken(foreign, known, theirs)
+    _, given = split_options(foreign, known, theirs)
     for flag in given:
         raise ConfigError(
             f"{flag} is an option of vendor {other.profile.key} ({other.distribution}); leave it "

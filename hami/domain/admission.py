@@ -13,10 +13,10 @@ def _nothing() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Values to set; an env variable or annotation that is already set alike stays as it is.
+    """What to set in a container; a variable or annotation that is already so stays as it is.
 
-    ``limits`` and ``requests`` are quantity texts by resource name. ``runtime_class`` counts
-    only for a pod that has none. An empty Admission changes nothing.
+    ``limits`` and ``requests`` are quantity texts by resource name. ``runtime_class`` counts only
+    for a pod that has none. An empty Admission changes nothing.
     """
 
     env: Mapping[str, str] = field(default_factory=_nothing)
@@ -28,7 +28,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The pod is refused at creation, with this text for its author."""
+    """The vendor refuses the pod at creation, with this text for the pod's author."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""What a pod was given: grants per container, and what they use at the worst moment."""
+"""What a pod was given: the grants of each container."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hami.domain.units import DeviceId
 class ContainerKind(Enum):
     """When a container runs.
 
-    A plain init container runs alone (with the sidecars before it); a sidecar is an init
-    container with ``restartPolicy: Always`` and runs as long as the apps do.
+    A plain init container runs alone, or beside the sidecars that stand before it. A sidecar is an
+    init container with ``restartPolicy: Always``; it runs as long as the apps do.
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
     """
 
     INIT = "init"
@@ -23,7 +24,7 @@ class ContainerKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerAllocation:
-    """The grants of one container; ``grants`` is empty for one that asks for no device."""
+    """The grants of one container; ``grants`` is empty for a container that asks for no device."""
 
     name: str
     kind: ContainerKind
@@ -42,7 +43,7 @@ class PodAllocation:
         return tuple(grant for container in self.containers for grant in container.grants)
 
     def after_init(self) -> PodAllocation:
-        """What remains once every plain init container has ended: sidecars and apps."""
+        """What remains once every plain init container has ended: the sidecars and the apps."""
         return replace(
             self,
             containers=tuple(
@@ -56,7 +57,7 @@ class PodAllocation:
 class Corrupt:
     """A vendor's own annotations contradict the allocation on these devices.
 
-    What can be read stays charged, and these devices take no new pod (``UnknownUsage``).
+    What can be read stays charged. These devices take no new pod (``UnknownUsage``).
     """
 
     device_ids: tuple[DeviceId, ...]

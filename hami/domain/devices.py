@@ -1,4 +1,4 @@
-"""A device, what is used of it, and the slices granted on it."""
+"""A device, its usage, and the slices granted on it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, MemoryMiB, Ve
 class Device:
     """One schedulable device as its node published it.
 
-    ``slots`` is how many slices may share it; ``memory_mib`` is after the vendor's scaling,
-    rounded down; ``mode`` is the vendor's word for how it is shared (``hami-core``, ``mig``).
+    ``slots`` is how many slices may share it. ``memory_mib`` is after the vendor's scaling, rounded
+    down. ``mode`` is the vendor's word for the way of sharing (``hami-core``, ``mig``).
     """
 
     id: DeviceId
@@ -31,7 +31,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is taken of one device."""
+    """How much of one device is taken."""
 
     slots: int = 0
     memory_mib: MemoryMiB = MemoryMiB(0)
@@ -69,7 +69,7 @@ UNUSED = Usage()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """One slice of one device, as the vendor charged it."""
+    """One slice of one device, and what the vendor charged for it."""
 
     device_id: DeviceId
     vendor: VendorKey
@@ -85,11 +85,11 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device now: its usage and every live grant on it.
+    """A device with its usage and its grants at one moment.
 
-    The grants of the pod being placed are among them, as far as they run at the same time as
-    the container in question. ``known`` is False while a pod runs on it whose allocation cannot
-    be read: nobody can say what is free.
+    The grants include those of the pod being placed that run at the same time as the container in
+    question. ``known`` is False while a pod runs on the device whose allocation cannot be read:
+    then nobody can say what is free.
     """
 
     device: Device
@@ -98,7 +98,7 @@ class DeviceState:
     known: bool = True
 
     def taking(self, *grants: Grant) -> DeviceState:
-        """The state after these grants on this device."""
+        """The state of the device once these grants are on it too."""
         usage = self.usage
         for grant in grants:
             usage = usage + grant.usage

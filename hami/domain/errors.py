@@ -2,7 +2,8 @@
 
 HamiError
 ├── ConfigError        a file or flag must be changed; the command exits with 2
-└── PluginRejected     a plugin must be installed, removed or repaired; the command exits with 2
+├── PluginRejected     a plugin must be installed, removed or repaired; the command exits with 2
+└── VendorFailed       a plugin's hook failed on the node; the agent tries again
 
 Not here: "the pod does not fit" (:class:`~hami.domain.reasons.Rejected`) and "this annotation
 cannot be read" (:class:`Malformed`). Those are answers, not errors.
@@ -14,23 +15,28 @@ from dataclasses import dataclass
 
 
 class HamiError(Exception):
-    """Base of all; its message names the thing, the value and the remedy."""
+    """Base of all errors. The message names the thing, the value and the remedy."""
 
 
 class ConfigError(HamiError):
-    """A configuration, manifest or flag is unusable; whoever wrote it must act."""
+    """A configuration, manifest or flag is unusable; its author must act."""
 
 
 class PluginRejected(HamiError):
-    """A plugin cannot be used; whoever installed it must act."""
+    """A plugin cannot be used; the person who installed it must act."""
+
+
+class VendorFailed(HamiError):
+    """A vendor's hook gave no answer; whoever asked keeps what it had and tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
     """A text that cannot be read as what it should be.
 
-    ``annotation`` is the annotation's key; ``position`` says where in it (``device 2, memory``;
-    ``byte 17``), ``text`` is the offending part, shortened, and ``problem`` what is wrong.
+    ``annotation`` is the annotation's key. ``position`` says where in its value (``device 2,
+    memory``; ``byte 17``). ``text`` is the offending part, shortened, and ``problem`` says what is
+    wrong with it.
     """
 
     annotation: str
@@ -44,5 +50,5 @@ class Malformed:
 
 
 def shortened(text: str, limit: int = 80) -> str:
-    """At most ``limit`` characters of ``text``, for messages: it may come from anyone."""
+    """At most ``limit`` characters of ``text``, for messages: a tenant may have written it."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,7 +1,7 @@
-"""Vendor-only data, carried by the core without being understood by it.
+"""Vendor-only data, which the core carries and does not understand.
 
-A vendor makes one :class:`ExtraKey` per kind of value and keeps it; whoever holds the key can
-read the value, and its codec lets the core print it, sign it and compare it.
+A vendor makes one :class:`ExtraKey` per kind of value and keeps it; code that has the key can read
+the value. The key's codec lets the core print, sign and compare it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ExtraKey(Generic[T]):
-    """Names one kind of vendor value and how it becomes JSON.
+    """The name of one kind of vendor value, and how the value becomes JSON.
 
-    ``type`` is a frozen dataclass or msgspec Struct (or a plain int, str, tuple of them): its
-    field names are the JSON keys. ``name`` is unique by convention: ``nvidia.mig``.
+    ``type`` is a frozen dataclass or msgspec Struct (or a plain int, str, tuple of them): its field
+    names are the JSON keys. ``name`` is unique by convention: ``nvidia.mig``.
     """
 
     name: str
@@ -41,7 +41,10 @@ class ExtraKey(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An immutable set of vendor values; equal when it holds equal values under equal keys."""
+    """An immutable set of vendor values.
+
+    Two sets are equal when they hold equal values under equal keys.
+    """
 
     _items: tuple[tuple[ExtraKey[Any], Any], ...] = ()
 
@@ -52,16 +55,16 @@ class Extra:
         return None
 
     def with_(self, key: ExtraKey[T], value: T) -> Extra:
-        """A copy that holds ``value`` under ``key``, in the order of the keys' names."""
+        """A copy with ``value`` under ``key``, sorted by the keys' names."""
         kept = [item for item in self._items if item[0] != key]
         return Extra(tuple(sorted([*kept, (key, value)], key=lambda item: item[0].name)))
 
     def items(self) -> tuple[tuple[ExtraKey[Any], Any], ...]:
-        """Every key with its value, by the keys' names."""
+        """Every key with its value, sorted by the keys' names."""
         return self._items
 
     def encode(self) -> Mapping[str, Any]:
-        """``{key name: JSON value}``; empty when there is nothing."""
+        """``{key name: JSON value}``; empty when the set is."""
         return {key.name: key.encode(value) for key, value in self._items}
 
     def __bool__(self) -> bool:

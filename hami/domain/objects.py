@@ -1,8 +1,8 @@
 """The Kubernetes objects we read, with only the fields we read.
 
-Lean msgspec structs: the wire decodes straight into them (8 µs for a 10 KB pod). Unknown fields
-are ignored; ``null`` and "absent" mean the same. Quantities stay text, as the API server sends
-them; ``hami.domain.quantity`` gives them a meaning.
+The API server's JSON decodes straight into these msgspec structs (8 µs for a 10 KB pod). Unknown
+fields are ignored; ``null`` and "absent" mean the same. Quantities stay text, as the API server
+sends them; ``hami.domain.quantity`` gives them a meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Lean(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Base of the structs below: immutable, camelCase on the wire.
 
-    What was decoded holds no cycles, so the garbage collector need not walk through it.
+    Decoded JSON has no cycles, so the garbage collector need not visit these objects.
     """
 
 
@@ -63,14 +63,14 @@ class SecurityContext(Lean, frozen=True):
 
 
 class VolumeMount(Lean, frozen=True):
-    """``name`` is the volume's."""
+    """Where a container sees a volume; ``name`` is the volume's."""
 
     name: str = ""
     mount_path: str = ""
 
 
 class VolumeDevice(Lean, frozen=True):
-    """A raw block volume as a device file of the container."""
+    """A raw block volume, which the container sees as a device file."""
 
     device_path: str = ""
 
@@ -125,7 +125,10 @@ class Volume(Lean, frozen=True):
 
 
 class SchedulingGroup(Lean, frozen=True):
-    """Kubernetes 1.36's own groups."""
+    """The pod's PodGroup, in Kubernetes 1.36's own API.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/scheduling-group/
+    """
 
     pod_group_name: str = ""
 
@@ -160,7 +163,10 @@ class ContainerState(Lean, frozen=True):
 
 
 class ContainerStatus(Lean, frozen=True):
-    """``container_id`` is empty until the container was created for the first time."""
+    """A container's state as kubelet reports it.
+
+    ``container_id`` is empty until the container was created for the first time.
+    """
 
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
@@ -206,11 +212,11 @@ class Pod(Lean, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Succeeded or Failed: it uses nothing any more."""
+        """The pod has ended (Succeeded or Failed) and uses nothing any more."""
         return self.status is not None and self.status.phase in ("Succeeded", "Failed")
 
     def each_container(self) -> Iterator[tuple[Container, ContainerKind]]:
-        """Every container in spec order, init containers first: the order of HAMi's slots."""
+        """Every container in spec order, init containers first, as HAMi orders its slots."""
         for container in self.spec.init_containers or ():
             sidecar = container.restart_policy == "Always"
             yield container, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT
@@ -219,7 +225,7 @@ class Pod(Lean, frozen=True):
 
     @property
     def init_finished(self) -> bool:
-        """Every plain init container ended with exit 0, so what it held is free again."""
+        """Every plain init container has ended with exit 0, so its devices are free again."""
         if not self.spec.init_containers:
             return False
         plain = {c.name for c, kind in self.each_container() if kind is ContainerKind.INIT}
@@ -232,7 +238,7 @@ class Pod(Lean, frozen=True):
         return bool(plain) and plain <= ended
 
     def may_have_started(self, containers: Collection[str]) -> bool:
-        """Whether one of these containers, for all that kubelet says of them, may have run."""
+        """Whether one of these containers may have run, judged by what kubelet has reported."""
         status = self.status
         if status is None or status.phase != "Pending":
             return True
@@ -251,7 +257,7 @@ class GangPolicy(Lean, frozen=True):
 
 
 class GroupPolicy(Lean, frozen=True):
-    """One of the two: ``basic`` asks for nothing to happen together."""
+    """A PodGroup's policy: exactly one of the two; ``basic`` pods need not run together."""
 
     basic: dict[str, Any] | None = None
     gang: GangPolicy | None = None
@@ -263,14 +269,17 @@ class PodGroupSpec(Lean, frozen=True):
 
 
 class PodGroup(Lean, frozen=True):
-    """Of Kubernetes (``scheduling_policy``), scheduler-plugins or Volcano (``min_member``)."""
+    """A PodGroup of Kubernetes (``scheduling_policy``) or of others (``min_member``).
+
+    The others are scheduler-plugins' coscheduling and Volcano.
+    """
 
     metadata: Metadata = Metadata()
     spec: PodGroupSpec = PodGroupSpec()
 
     @property
-    def least(self) -> int | None:
-        """How many of its pods run together or not at all; None when it does not say."""
+    def min_count(self) -> int | None:
+        """How many of the group's pods run together or not at all; None when it is not set."""
         policy = self.spec.scheduling_policy
         if policy is not None and policy.gang is not None:
             return policy.gang.min_count
@@ -314,7 +323,7 @@ class Node(Lean, frozen=True):
 
     @property
     def allocatable(self) -> Mapping[str, str] | None:
-        """None when the node says nothing of it, as a hand-written manifest may."""
+        """The node's allocatable resources; None where a hand-written manifest has none."""
         return self.status.allocatable if self.status else None
 
 
@@ -358,7 +367,7 @@ Written = dict[str, str | int | float]
 
 
 class _Quota(Lean, frozen=True):
-    """What the namespaced quota objects have in common."""
+    """The fields that every namespaced quota object has."""
 
     metadata: Metadata = Metadata()
 
@@ -385,7 +394,7 @@ class ElasticQuotaSpec(Lean, frozen=True):
 
 
 class Condition(Lean, frozen=True):
-    """As the API's ``metav1.Condition``."""
+    """One condition of an object, ``metav1.Condition``."""
 
     type: str = ""
     status: str = ""
@@ -400,7 +409,7 @@ class ElasticQuotaStatus(Lean, frozen=True):
 
 
 class ElasticQuota(_Quota, frozen=True):
-    """``nos.nebuly.com/v1alpha1``: what its own namespace is guaranteed and may reach."""
+    """``nos.nebuly.com/v1alpha1``: what one namespace is guaranteed, and the most it may use."""
 
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
     status: ElasticQuotaStatus | None = None
@@ -413,7 +422,7 @@ class CompositeElasticQuotaSpec(Lean, frozen=True):
 
 
 class CompositeElasticQuota(_Quota, frozen=True):
-    """``nos.nebuly.com/v1alpha1``: one quota for several namespaces, wherever the object is."""
+    """``nos.nebuly.com/v1alpha1``: one quota for several namespaces, whichever it is created in."""
 
     spec: CompositeElasticQuotaSpec = CompositeElasticQuotaSpec()
     status: ElasticQuotaStatus | None = None
@@ -434,7 +443,7 @@ class QuotaTreeSpec(Lean, frozen=True):
 
 
 class QuotaTree(Lean, frozen=True):
-    """``quota.hami.io/v1alpha1``, cluster-scoped: groups of quotas."""
+    """``quota.hami.io/v1alpha1``, cluster-scoped: quotas arranged in groups."""
 
     metadata: Metadata = Metadata()
     spec: QuotaTreeSpec = QuotaTreeSpec()

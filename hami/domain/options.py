@@ -1,4 +1,4 @@
-"""An option of the node agent that a vendor declares: a flag, its variables, and where it goes."""
+"""An option of the node agent that a vendor declares: a flag, its variables, and its config key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class OptionKind(Enum):
     INTEGER = "integer"
     NUMBER = "number"
     LIST = "list"
-    """Texts separated by commas; the flag may also be given several times."""
+    """Texts separated by commas; the flag may be given several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOption:
-    """``config[section][key]`` gets the value when a flag or a variable is given.
+    """One option: ``config[section][key]`` gets the value that a flag or a variable gives.
 
-    ``flags`` begin with two dashes, the first is the documented one; ``variables`` are names of
-    the environment, the first one set counts. An option may have only one of the two. ``default``
-    is a text for people; what a missing key means is the vendor's business.
+    ``flags`` begin with two dashes; the first is the documented one. ``variables`` are environment
+    variables; the first that is set counts. An option may have flags alone or variables alone.
+    ``default`` is a text for people; the vendor decides what a missing key means.
     """
 
     section: str

@@ -1,8 +1,8 @@
 """A vendor described by data: names, units, defaults, annotation keys, rules.
 
-Everything that differs between vendors without needing code is here, so that a vendor can be a YAML
-file (``hami.policy.profile.profile_vendor.ProfileVendor``). Field by field what HAMi's backends
-need: resource names and units of its device configuration, keys of its annotation table.
+Everything that differs between vendors and needs no code is here, so a vendor can be a YAML file
+(``hami.policy.profile.profile_vendor.ProfileVendor``). The fields are what HAMi's backends need:
+the resource names and units of its device configuration, the keys of its annotation table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVICE_ACCOUNT_AT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceNames:
-    """Extended resource names; an empty one does not exist for this vendor."""
+    """The vendor's extended resources; an empty name means that the vendor has no such resource."""
 
     count: str
     memory: str = ""
@@ -42,10 +42,10 @@ class ResourceNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnnotations:
-    """Keys on the node. ``handshake`` is empty for a vendor that uses none.
+    """Keys on the node; ``handshake`` is empty for a vendor that uses none.
 
-    ``lock`` is the vendor's own lock, for a profile whose ``lock`` is ``private``: a bare time,
-    which its device plugin removes and two minutes end.
+    ``lock`` is the vendor's own lock, for a profile whose ``lock`` is ``private``. Its value is a
+    bare time. The vendor's device plugin removes it, and it expires after two minutes.
     """
 
     register: str
@@ -56,11 +56,12 @@ class NodeAnnotations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAnnotations:
-    """Keys on the pod: what we write, and what its author may ask for.
+    """Keys on the pod: what we write, and what the pod's author may ask for.
 
-    ``use_*`` and ``nouse_*`` may have several spellings; all that are set must hold. An empty
-    key or tuple means that this vendor offers no such choice. ``also_written`` are the keys of
-    ``hami_allocation_annotations``: like the two device lists, a pod's author may not set them.
+    ``use_*`` and ``nouse_*`` may have several spellings; all that are set must hold. An empty key
+    or tuple means that this vendor offers no such choice. ``also_written`` are the keys that
+    ``hami_allocation_annotations`` writes: like the two device lists, a pod's author may not set
+    them.
     """
 
     to_allocate: str = ""
@@ -75,12 +76,12 @@ class PodAnnotations:
 
 
 class Column(Enum):
-    """What the vectorised prefilter may refuse a device for."""
+    """A check of the vectorised prefilter, by which it may refuse a device."""
 
     HEALTH = "health"
     CORDON = "cordon"
     SELECTION = "selection"
-    """Model, mode and uuid, as the pod's annotations demand them."""
+    """The model, mode and uuid that the pod's annotations demand."""
     SLOTS = "slots"
     MEMORY = "memory"
     CORES = "cores"
@@ -94,11 +95,11 @@ HEALTH_AND_CORDON = frozenset({Column.HEALTH, Column.CORDON})
 class ModeRules:
     """How devices in one mode are counted.
 
-    ``prefilter``: the columns that may refuse in the vectorised pass; None means all for a vendor
-    on the default loop and health and cordon for one that overrides charge, accept, choose or
-    fit. ``several_slices_per_device``: a request for 2 may take one device twice.
-    ``placements``: the vendor's ``hami_charge`` proves that there is room (MIG), so the core does
-    not compare memory and cores: seven slices of 15 % are 105 % and fit.
+    ``prefilter`` names the columns by which the vectorised pass may refuse a device. None means all
+    columns for a vendor on the default loop; for a vendor that overrides charge, accept, choose or
+    fit it means health and cordon only. ``several_slices_per_device``: a request for 2 may take one
+    device twice. ``placements``: the vendor's ``hami_charge`` proves that there is room (MIG), so
+    the core does not compare memory and cores: seven slices of 15 % are 105 % and fit.
     """
 
     prefilter: frozenset[Column] | None = None
@@ -116,20 +117,19 @@ def _no_modes() -> Mapping[str, ModeRules]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorProfile:
-    """One vendor (one of several, where a plugin carries more).
+    """One vendor as data; a plugin may carry several.
 
-    ``memory_factor``: MiB per unit of the memory resource; a quota's unit too.
+    ``memory_factor``: MiB per unit of the memory resource, in requests and in quotas.
     ``default_count``: the count that admission adds when only memory or cores are asked; 0: none.
     ``default_memory_mib``: MiB when neither memory nor percentage is asked; 0: the whole device.
     ``cores_excess``: cores above 100 are clamped to 100, or the request is refused.
-    ``whole_device``: every request takes whole, unused devices, whatever else it says.
-    ``liveness``: ``capacity`` (allocatable of the count resource > 0), ``handshake``, ``always``.
-    ``type_match``: a model named by ``use_type`` matches as a substring, as HAMi does it, or
-    exactly; always without regard to case.
-    ``hidden_env``: variables that make a runtime show no device, until a slice's CDI spec does.
-    ``guarded_paths``: where containers have what limits them, or where a runtime takes devices
-    from: a pod with slices may mount no volume at, above or below one. None lies at, above or
-    below :data:`SERVICE_ACCOUNT_AT`.
+    ``whole_device``: every request takes whole, unused devices, whatever it asks for. ``liveness``:
+    ``capacity`` (allocatable of the count resource > 0), ``handshake``, ``always``. ``type_match``:
+    a model named by ``use_type`` matches as a substring, as HAMi does it, or exactly; case never
+    counts. ``hidden_env``: variables that make a runtime show no device; a slice's CDI spec then
+    adds its own. ``guarded_paths``: paths in a container that hold its limits, or from which a
+    runtime takes devices. A pod with slices may mount no volume at, above or below one. None may
+    lie at, above or below :data:`SERVICE_ACCOUNT_AT`.
     """
 
     key: VendorKey

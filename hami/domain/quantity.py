@@ -1,8 +1,9 @@
 """Kubernetes quantities, read the way a device resource means them.
 
-kube-apiserver rewrites what people write: ``3000`` comes back as ``3k``, ``1000000`` as ``1M``.
-So a decimal suffix says nothing about bytes: it counts the resource's own unit. Only a binary
-suffix (``Ki`` ``Mi`` ``Gi`` ...) proves that bytes were meant.
+kube-apiserver rewrites what people write: ``3000`` comes back as ``3k``, ``1000000`` as ``1M``
+(https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/). So a decimal
+suffix says nothing about bytes: it counts the resource's own unit. Only a binary suffix (``Ki``
+``Mi`` ``Gi`` ...) proves that the author meant bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LONGEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An exact number; ``binary`` when its suffix proves that bytes were meant."""
+    """An exact number; ``binary`` when its suffix proves that the author meant bytes."""
 
     value: Fraction
     binary: bool = False
@@ -36,7 +37,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class BadQuantity:
-    """Why a text is no usable quantity, with the remedy where there is one."""
+    """Why a text is no usable quantity, and how to mend it where that can be told."""
 
     text: str
     problem: str
@@ -46,7 +47,7 @@ class BadQuantity:
 
 
 def parse(text: str) -> Quantity | BadQuantity:
-    """Read a quantity exactly, in Kubernetes' grammar; never raises."""
+    """Read a quantity exactly, in Kubernetes' grammar. Never raises."""
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         return BadQuantity(text, "is not a quantity")
@@ -60,7 +61,7 @@ def parse(text: str) -> Quantity | BadQuantity:
 
 
 def same(one: str | None, other: str | None) -> bool:
-    """Both say the same amount; the API server writes ``3000`` as ``3k``."""
+    """Whether both texts are the same amount; the API server writes ``3000`` as ``3k``."""
     if one is None or other is None:
         return one is other
     left, right = parse(one), parse(other)
@@ -70,7 +71,10 @@ def same(one: str | None, other: str | None) -> bool:
 
 
 def _plain(text: str) -> int | None:
-    """Digits, and perhaps thousands: nearly all are, and exact fractions cost ten times as much."""
+    """A text of digits, perhaps with ``k``.
+
+    Nearly all quantities are of this form, and exact fractions cost ten times as much.
+    """
     digits = text.removesuffix("k")
     if not (digits.isdecimal() and text.isascii() and len(text) <= _LONGEST):
         return None
@@ -78,7 +82,7 @@ def _plain(text: str) -> int | None:
 
 
 def whole_number(text: str) -> int | BadQuantity:
-    """A count, percentage or share: a whole number, not negative."""
+    """A count, percentage or share: a whole number, at least 0."""
     if (number := _plain(text)) is not None:
         return number
     quantity = parse(text)
@@ -129,7 +133,7 @@ def _whole(text: str, value: Fraction) -> int | BadQuantity:
 
 
 def _did_you_mean(text: str, factor: int) -> str:
-    """``500M`` was probably meant as bytes; say what it counts and how to write bytes."""
+    """A hint for a number like ``500M``: what it counts, and how to write that many bytes."""
     unit = "MiB" if factor <= 1 else f"units of {factor} MiB"
     quantity = parse(text)
     if isinstance(quantity, BadQuantity) or quantity.binary:
@@ -138,7 +142,7 @@ def _did_you_mean(text: str, factor: int) -> str:
         counted, remedy, bytes_ = text, f"{text}i", "bytes"
     else:
         counted, remedy, bytes_ = "it", f"{quantity.value // MIB}Mi", "that many bytes"
-    # What is absurd in bytes too was no slip of the unit; 0Mi would be no request.
+    # A number that is absurd in bytes too is no slip of the unit; 0Mi would be no request.
     if not isinstance(requested_memory(remedy), int) or quantity.value < MIB:
         return ""
     return f" ({counted} counts {unit}; write {remedy} for {bytes_})"

@@ -1,4 +1,4 @@
-"""Why a device or a node was refused: values, counted, turned into text only at the edge."""
+"""Why a device or a node was refused: values, counted, and made into text only for output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Reason:
     """One word that says why. Vendors may make their own; HAMi's are below.
 
-    ``whole_node`` words describe the node, so they are shown without a device count.
-    ``unresolvable`` means that evicting pods cannot help: no such device, or excluded by the pod.
+    A ``whole_node`` word describes the node, so it is shown without a device count.
+    ``unresolvable`` means that evicting pods cannot help: no such device, or the pod excludes it.
     """
 
     word: str
@@ -43,13 +43,13 @@ NODE_UNREGISTERED = Reason("node unregistered", whole_node=True, unresolvable=Tr
 
 # Ours.
 GROUP_NOT_FIT = Reason("PodGroupNotFit", whole_node=True)
-"""The pod would fit, but too few of the pods of its group that must run together."""
+"""The pod would fit, but not enough pods of its group would fit with it."""
 GIVES_WAY = Reason("GivesWay", whole_node=True, unresolvable=True)
-"""The pod has held devices for long without being bound, and now others that fit have them."""
+"""The pod held devices for long without being bound, and other pods that fit now have them."""
 UNKNOWN_USAGE = Reason("UnknownUsage")
-"""A pod runs here whose allocation cannot be read: nobody knows what is free."""
+"""A pod runs here whose allocation cannot be read, so nobody knows what is free."""
 NODE_LOCKED = Reason("NodeLocked", whole_node=True, unresolvable=True)
-"""Another pod is between bind and start there, and the node's agent serves one at a time."""
+"""Another pod is between bind and start on the node, whose agent serves one pod at a time."""
 VENDOR_ERROR = Reason("VendorError", unresolvable=True)
 """The vendor's plugin failed; the log names its distribution."""
 
@@ -58,9 +58,9 @@ VENDOR_ERROR = Reason("VendorError", unresolvable=True)
 class Rejected:
     """Why a node, or one container on it, was refused.
 
-    ``counts`` holds (reason, number of devices) pairs; ``devices`` is how many were looked at;
-    ``details`` are sentences for people (which quota, used, asked, limit), never parsed back;
-    ``rules`` name the quotas' rules that they are about, for counting.
+    ``counts`` holds (reason, number of devices) pairs. ``devices`` is the number of devices looked
+    at. ``details`` are sentences for people (which quota, used, asked, limit), never parsed back.
+    ``rules`` name the quota rules that those sentences are about, for counting.
     """
 
     counts: tuple[tuple[Reason, int], ...]
@@ -76,14 +76,14 @@ class Rejected:
         details: Iterable[str] = (),
         rules: Iterable[str] = (),
     ) -> Rejected:
-        """From counts, or from one reason that holds for the whole node."""
+        """Make one from counts, or from one reason that holds for the whole node."""
         counted = {reasons: 1} if isinstance(reasons, Reason) else reasons
         kept = sorted(((r, n) for r, n in counted.items() if n), key=lambda item: item[0].word)
         return cls(tuple(kept), devices, tuple(details), frozenset(rules))
 
     @property
     def unresolvable(self) -> bool:
-        """No preemption can help: too few devices would remain whatever is evicted."""
+        """Preemption cannot help: too few devices would remain whatever pods are evicted."""
         return all(reason.unresolvable for reason, _ in self.counts)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a container asks of a vendor, and the surroundings in which it is fitted."""
+"""What a container asks of a vendor, and the context in which the request is fitted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hami.domain.units import CorePercent, MemoryMiB, VendorKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """``count`` slices, each of so much memory and compute.
+    """``count`` slices, each with the same memory and compute.
 
-    One of ``memory_mib`` and ``memory_percent`` is set: a percentage is resolved on each
-    candidate device. ``cores`` may exceed 100 and is then clamped when charged. ``exclusive``
-    asks for devices that nobody else uses, whole.
+    One of ``memory_mib`` and ``memory_percent`` is set: a percentage is resolved on each candidate
+    device. ``cores`` may exceed 100 and is then clamped when charged. ``exclusive`` asks for whole
+    devices that no other pod uses.
     """
 
     vendor: VendorKey
@@ -34,7 +34,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A request that cannot be understood: names the container, the key and the value."""
+    """A request that cannot be understood; the text names the container, the key and the value."""
 
     text: str
 
@@ -44,7 +44,7 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRequest:
-    """Everything one container asks for, at most one request a vendor, by vendor key."""
+    """Everything one container asks for: at most one request per vendor, sorted by vendor key."""
 
     container: Container
     kind: ContainerKind
@@ -53,7 +53,7 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRequest:
-    """A pod parsed once: every container in spec order (init first), and its policy."""
+    """A pod parsed once: every container in spec order (init first), and the pod's policy."""
 
     pod: Pod
     containers: tuple[ContainerRequest, ...]
@@ -61,12 +61,12 @@ class PodRequest:
 
     @property
     def vendors(self) -> tuple[VendorKey, ...]:
-        """The vendors asked, sorted; empty for a pod that needs no device."""
+        """The vendors that the pod asks, sorted; empty for a pod that asks for no device."""
         return tuple(sorted({r.vendor for c in self.containers for r in c.requests}))
 
     @property
     def distinct(self) -> Sequence[DeviceRequest]:
-        """Each request once, in order: containers of one pod often ask for the same."""
+        """Each different request once, in order; containers of one pod often ask for the same."""
         found: list[DeviceRequest] = []
         for wanted in (r for c in self.containers for r in c.requests):
             if wanted not in found:
@@ -89,9 +89,9 @@ def _anything(_: Sequence[Grant]) -> bool:
 class FitContext:
     """Where a request is being fitted.
 
-    ``granted`` is what this pod has so far: every container before this one with all its
-    vendors, and this container with the vendors before this one. ``allowed(grants)`` says
-    whether quota admits these grants of this container on top of that.
+    ``granted`` is what this pod has so far: every earlier container with all its vendors, and this
+    container with the vendors that come before this one. ``allowed(grants)`` says whether quota
+    admits these grants of this container on top of ``granted``.
     """
 
     pod: Pod

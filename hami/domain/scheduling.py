@@ -1,6 +1,6 @@
-"""How a pod wants nodes and devices chosen: policies and weights, as values.
+"""Policies and weights by which a pod wants nodes and devices chosen.
 
-Read from HAMi's pod annotations and the service's defaults by ``hami.policy.fit.rank``.
+``hami.policy.fit.rank`` reads them from HAMi's pod annotations and the service's defaults.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class NodePolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringWeights:
-    """Weights of the three shares in a device's score (not in a node's)."""
+    """The weights of the three shares in a device's score (a node's score has none)."""
 
     slot: int = 1
     core: int = 1
@@ -25,10 +25,10 @@ class ScoringWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePolicy:
-    """The order of devices within a node, and two filters that ride in the same annotation.
+    """The order of devices within a node, and two filters that come in the same annotation.
 
-    ``chain`` holds ``binpack``, ``spread``, ``numa`` or ``mutex`` in written order; the last
-    alone. ``chained``: it was written with commas. ``mutex`` refuses devices in use;
+    ``chain`` holds ``binpack``, ``spread``, ``numa`` or ``mutex`` in written order; ``mutex``
+    stands alone. ``chained``: the annotation had commas. ``mutex`` refuses devices in use;
     ``topology_aware`` lets the vendor choose by links.
     """
 

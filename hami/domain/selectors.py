@@ -1,4 +1,7 @@
-"""Label selectors: which objects one means."""
+"""Label selectors, as Kubernetes matches them.
+
+https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition; ``operator`` as a LabelSelector calls it."""
+    """One condition; ``operator`` is spelled as in a LabelSelector."""
 
     key: str
     operator: str
@@ -33,12 +36,12 @@ Selector = tuple[Requirement, ...]
 
 
 def holds(selector: Selector, labels: Labels) -> bool:
-    """Whether every requirement does."""
+    """Whether every requirement holds for these labels."""
     return all(requirement.holds(labels) for requirement in selector)
 
 
 def object_selector(selector: Mapping[str, Any] | None) -> Selector:
-    """A LabelSelector object, as the API server has checked it; None and ``{}`` select all."""
+    """A LabelSelector object that the API server has validated; None and ``{}`` select all."""
     if not selector:
         return ()
     equal = [
@@ -46,7 +49,7 @@ def object_selector(selector: Mapping[str, Any] | None) -> Selector:
         for key, value in (selector.get("matchLabels") or {}).items()
     ]
     rest = [
-        Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
-        for each in selector.get("matchExpressions") or ()
+        Requirement(term["key"], term["operator"], frozenset(term.get("values") or ()))
+        for term in selector.get("matchExpressions") or ()
     ]
     return (*equal, *rest)

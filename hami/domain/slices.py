@@ -1,4 +1,4 @@
-"""A grant made real on a node: what the node agent asks of a vendor and what it gets back."""
+"""A grant made real on a node: what the node agent gives a vendor, and what the vendor returns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hami.domain.devices import Grant
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 
 SEEN_AT = "/run/hami"
-"""Below it, a container finds a directory per vendor with ``limits`` and ``usage``."""
+"""A container finds one directory per vendor below this path, with ``limits`` and ``usage``."""
 
 Identity = Literal["kubelet", "lock"]
-"""How an agent finds the pod it serves: through kubelet's records, or by HAMi's node lock."""
+"""How an agent finds the pod it serves: from kubelet's records, or by HAMi's node lock."""
 
 
 def _nothing() -> Mapping[str, str]:
@@ -29,11 +29,11 @@ def _no_reserve() -> Mapping[DeviceId, MemoryMiB]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The grants of one vendor to one container, under an id of their own.
+    """The grants of one vendor to one container, under their own id.
 
     ``state_dir`` belongs to this slice alone, survives the agent's restart and is removed after
     ``hami_release``. With ``identity`` ``lock`` the edits go into the answer to kubelet's Allocate,
-    in HAMi's words; otherwise into the slice's CDI spec. ``container_env`` are the literal values
+    in HAMi's format; otherwise into the slice's CDI spec. ``container_env`` are the literal values
     of the container's environment, ``pod_annotations`` the pod's, as they were last seen.
     """
 
@@ -53,7 +53,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A bind mount; both paths absolute."""
+    """A bind mount; both paths are absolute."""
 
     host_path: str
     container_path: str
@@ -62,7 +62,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode:
-    """A device file; both paths absolute; ``permissions`` out of ``rwm``."""
+    """A device file; both paths are absolute; ``permissions`` are letters of ``rwm``."""
 
     host_path: str
     container_path: str
@@ -71,10 +71,10 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """What the limits page of a slice says beside its grants, as only the vendor knows.
+    """What only the vendor knows of a slice's limits page.
 
     ``policy``: when compute is limited. ``priority``: 0 goes before 1. ``context_reserve_mib``:
-    memory that a context takes of a device, set aside before it is made.
+    memory that a context takes of a device, set aside before the context is made.
     """
 
     policy: Literal["default", "force", "disable"] = "default"
@@ -94,6 +94,14 @@ class ContainerEdits:
     pod_annotations: Mapping[str, str] = field(default_factory=_nothing)
     page: PageSettings = PageSettings()
 
+    def cdi_device(self, kind: str) -> str:
+        """The first CDI device of this kind (``<kind>=<device>``); empty if it names none."""
+        for name in self.cdi_devices:
+            found, _, device = name.partition("=")
+            if found == kind:
+                return device
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
@@ -106,7 +114,7 @@ class HealthChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a slice (or, with an empty ``slice_id``, everything on the device) really uses."""
+    """What a slice really uses; with an empty ``slice_id``, what everything on the device uses."""
 
     device_id: DeviceId
     slice_id: str = ""

@@ -1,4 +1,4 @@
-"""Which nodes a pod may not go to for their taints, as kube-scheduler's plugins have it.
+"""Which nodes a pod may not go to because of taints, by the rules of kube-scheduler's plugins.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 """
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from hami.domain.objects import Node, PodSpec, Taint, Toleration
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""What ``spec.unschedulable`` amounts to, whether or not a controller has written it yet."""
+"""The taint that ``spec.unschedulable`` stands for, whether or not a controller has added it."""
 
 _KEEPING_OUT = ("NoSchedule", "NoExecute")
 
 
 def keeping_out(node: Node) -> Sequence[Taint]:
-    """The taints that keep pods out, a cordon before all others."""
+    """The node's taints that keep pods out; the cordon's comes first."""
     if node.spec is None:
         return ()
     taints = [t for t in node.spec.taints or () if t.effect in _KEEPING_OUT]
@@ -24,10 +24,10 @@ def keeping_out(node: Node) -> Sequence[Taint]:
 
 
 def untolerated(spec: PodSpec, node: Node) -> Taint | None:
-    """The first that keeps this pod out; None: no taint does."""
+    """The first taint that keeps this pod out, or None."""
     tolerations = spec.tolerations or ()
     return next(
-        (t for t in keeping_out(node) if not any(_tolerates(each, t) for each in tolerations)), None
+        (t for t in keeping_out(node) if not any(_tolerates(one, t) for one in tolerations)), None
     )
 
 

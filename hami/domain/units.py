@@ -8,7 +8,7 @@ DeviceId = NewType("DeviceId", str)
 """Unique within a vendor and a node, stable across reboots: ``GPU-0f3a...``; never an index."""
 
 VendorKey = NewType("VendorKey", str)
-"""The word a vendor is known by on the wire: ``NVIDIA``, ``DCU``."""
+"""The word for a vendor in annotations: ``NVIDIA``, ``DCU``."""
 
 PodUid = NewType("PodUid", str)
 
@@ -21,13 +21,13 @@ CorePercent = NewType("CorePercent", int)
 MIB = 1 << 20
 
 MAX_DEVICE_MEMORY = MemoryMiB(1 << 24)
-"""No device has more memory than this (16 TiB): a request above it is a slip of the unit."""
+"""No device has more memory than this (16 TiB); a larger request has the wrong unit."""
 
 WHOLE_DEVICE = CorePercent(100)
 
 
 def with_unit(number: int, unit: str) -> str:
-    """``5 MiB``; ``5`` of what is counted in itself."""
+    """The number with its unit, ``5 MiB``; a plain count has none."""
     return f"{number} {unit}" if unit else str(number)
 
 

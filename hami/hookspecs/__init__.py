@@ -2,11 +2,19 @@
 
 A vendor is an object (often a module) registered under the entry-point group ``hami.plugins``
 that says ``HAMI_API = 1`` and carries functions marked with :data:`hookimpl`. It states facts and
-predicates; the fit loop, ranking, quota and annotations exist once, in the core. Every hook but
-``hami_vendors`` has a default that follows the vendor's profile, so a plugin implements only what
-differs. A plugin may take fewer arguments than a hook offers.
+predicates; the fit loop, ranking, quota and annotations exist once, in the core. A hook that the
+core asks one vendor has a default, which follows the vendor's profile, or is marked as required: a
+plugin implements only what differs. It may take fewer arguments than a hook offers.
 
-The contract only grows: a hook or an argument is added, never removed or changed in meaning.
+``scheduler`` and ``node`` specify the hooks. ``calls`` is the table by which the core calls them: a
+line per hook, with its check (``checks``) and its refusal (``refusals``). ``hook`` makes a method
+of such a line, and ``answer_types`` reads the answer's type from the hookspec. Pure: no I/O, no
+clock. Not here: the defaults (``hami.policy.profile.defaults``), and who is called
+(``hami.vendors``).
+
+A hook is added in three places: its hookspec, its line in ``calls``, and its default (or the mark
+``required`` on the hookspec). The contract only grows: a hook or an argument is added, never
+removed or changed in meaning.
 """
 
 from __future__ import annotations
@@ -15,6 +23,7 @@ from hami.hookspecs.markers import (
     ENTRY_POINT_GROUP,
     HAMI_API,
     PluginConfig,
+    hook_names,
     hookimpl,
     hookspec,
 )
@@ -27,6 +36,7 @@ __all__ = [
     "NodeHooks",
     "PluginConfig",
     "SchedulerHooks",
+    "hook_names",
     "hookimpl",
     "hookspec",
 ]

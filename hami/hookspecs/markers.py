@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -18,4 +18,17 @@ PluginConfig = Mapping[str, Any]
 hookspec = pluggy.HookspecMarker("hami")
 hookimpl = pluggy.HookimplMarker("hami")
 one = hookspec(firstresult=True)
-"""Marks a hook that one plugin answers: the vendor's own."""
+"""Marks a hook that one plugin answers: the vendor's own, or else the core with its default."""
+
+_Spec = TypeVar("_Spec", bound=Callable[..., Any])
+
+
+def required(spec: _Spec) -> _Spec:
+    """Marks a hook that the vendor's own plugin must answer: the core has no default for it."""
+    spec.__dict__["hami_required"] = True
+    return one(spec)
+
+
+def hook_names(hooks: type) -> tuple[str, ...]:
+    """The hooks that a class specifies, in the order of its code."""
+    return tuple(name for name in vars(hooks) if name.startswith("hami_"))

@@ -8,7 +8,7 @@ from hami.domain.devices import Device
 from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
-from hami.hookspecs.markers import PluginConfig, one
+from hami.hookspecs.markers import PluginConfig, one, required
 
 
 class NodeHooks:
@@ -36,7 +36,7 @@ class NodeHooks:
         Since: API 1.
         """
 
-    @one
+    @required
     def hami_discover(  # type: ignore[empty-body]
         self, profile: VendorProfile, config: PluginConfig
     ) -> Sequence[Device]:
@@ -92,7 +92,7 @@ class NodeHooks:
         Since: API 1.
         """
 
-    @one
+    @required
     def hami_enforce(  # type: ignore[empty-body]
         self, profile: VendorProfile, slice: Slice, config: PluginConfig
     ) -> ContainerEdits:

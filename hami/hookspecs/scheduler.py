@@ -14,7 +14,7 @@ from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
-from hami.hookspecs.markers import PluginConfig, hookspec, one
+from hami.hookspecs.markers import PluginConfig, hookspec, one, required
 
 
 class SchedulerHooks:
@@ -28,7 +28,7 @@ class SchedulerHooks:
     names. Of a node, what is not in the devices themselves is read as it was at the last change.
     """
 
-    @one
+    @required
     def hami_vendors(self, config: PluginConfig) -> Sequence[VendorProfile]:  # type: ignore[empty-body]
         """The vendors that this plugin carries.
 

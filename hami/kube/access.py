@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it, and whoever can say so again."""
+"""Where the API server is, who we are to it, and the sources of this information."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """As of one moment. Files are paths; ``authorization`` is a header, or empty.
+    """The access as of one moment.
 
-    ``server_name`` is the name to check the server's certificate against, where it is not the
-    host's.
+    Files are paths; ``authorization`` is a header, or empty. ``server_name`` is the name to check
+    the server's certificate against, where it is not the host's.
     """
 
     server: str
@@ -25,7 +25,12 @@ class Access:
     authorization: str = ""
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Raises OSError or ValueError: a CA or client certificate cannot be used."""
+        """A TLS context for the server.
+
+        Raises:
+            OSError: a CA or client certificate cannot be read.
+            ValueError: it cannot be used.
+        """
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file:
             context.load_cert_chain(self.cert_file, keyfile=self.key_file)
@@ -38,13 +43,15 @@ class Access:
 
 
 class Reader(Protocol):
-    """Where access comes from, to be read again; ``source`` names it for people."""
+    """A source of access that can be read again; ``source`` names it for people."""
 
     @property
     def source(self) -> str: ...
 
     async def read(self, *, forced: bool) -> Access:
-        """How it is now; ``forced``: what was there before was refused.
+        """The access as it is now.
+
+        ``forced``: the server refused what was read before.
 
         Raises:
             ConfigError: what is there cannot be used.

@@ -1,7 +1,7 @@
 """The API server, verb by verb, with lean structs in and out.
 
-``kubernetes.aio`` finds the server and our credentials; the calls themselves go through aiohttp
-and msgspec, since its models cost a hundred times more to decode (372 µs a pod).
+``kubernetes.aio`` finds the server and our credentials; the calls themselves go through aiohttp and
+msgspec, because its models cost a hundred times more to decode (372 µs a pod).
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from hami.kube.transport import JSON, ApiCall, Request, Transport
 T = TypeVar("T", bound=HasMetadata)
 
 WATCH_SECONDS = 300
-"""How long the server keeps a watch open at least; client-go's figure. Up to twice as long, so
-that many watches do not end together."""
+"""The shortest time for which we ask the server to keep a watch open; the longest is twice that, so
+that many watches do not end together. Both are client-go's (tools/cache/reflector.go)."""
 WATCH_IDLE = 90.0
-"""A watch without a line for so long is given up: kube-apiserver sends a bookmark every minute,
-and a connection whose other end vanished says nothing at all."""
+"""A watch without a line for this long is given up: kube-apiserver sends a bookmark every minute
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#watch-bookmarks), and a connection
+whose other end vanished sends nothing at all."""
 
 PatchKind = Literal["merge", "json", "strategic"]
 
@@ -49,7 +50,8 @@ PatchKind = Literal["merge", "json", "strategic"]
 class PodBinding:
     """A pod given to a node, and what is written onto the pod in the same transaction.
 
-    ``uid`` is a precondition. Servers before 1.35 drop ``labels``; ``annotations`` are always kept.
+    ``uid`` is a precondition. ``annotations`` are always kept; servers before 1.35 drop ``labels``
+    (https://github.com/kubernetes/enhancements/issues/4742).
     """
 
     namespace: str
@@ -73,13 +75,14 @@ _METHODS = MappingProxyType(
 
 
 def _ignore(call: ApiCall) -> None:
-    """Nobody counts."""
+    """Count nothing."""
 
 
 class KubeClient:
     """Calls to one API server. Every method raises :class:`ApiError` when the call fails.
 
-    ``unreachable`` is shared by all who try again and again: that nobody answers is one outage.
+    All callers that retry share ``unreachable``, so that a server that does not answer is one
+    outage.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -93,7 +96,7 @@ class KubeClient:
         *,
         on_call: Callable[[ApiCall], None] = _ignore,
     ) -> Self:
-        """Read configuration and credentials; the server itself is not asked yet.
+        """Read configuration and credentials; does not call the server yet.
 
         Raises:
             ConfigError: there is no usable configuration.
@@ -119,7 +122,7 @@ class KubeClient:
 
     @property
     def server(self) -> str:
-        """Its URL."""
+        """The server's URL."""
         return self._transport.server
 
     async def get(self, resource: Resource[T], name: str, *, namespace: str = "") -> T:
@@ -160,7 +163,7 @@ class KubeClient:
         field_selector: str = "",
         page_size: int = 500,
     ) -> list[T]:
-        """Every object at once, decoded in turns."""
+        """Every object at once; decoding pauses often enough for others to run."""
         turns = Turns()
         found: list[T] = []
         request = _request("list", resource, namespace)
@@ -191,8 +194,9 @@ class KubeClient:
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """What changes after ``resource_version``, bookmarks included.
 
-        Ends when the server ends it or is silent for ``idle`` seconds; neither is an error, and
-        whoever follows goes on from the last version seen.
+        Ends when the server ends it or is silent for ``idle`` seconds. Neither is an error: the
+        caller goes on from the last version it has seen.
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 
         Raises:
             ApiError: 410 when the version is too old, as a status or as an event; others as ever.
@@ -210,14 +214,14 @@ class KubeClient:
                     yield read_event(resource, request, line)
 
     async def create(self, resource: Resource[T], body: Any, *, namespace: str = "") -> T:
-        """``body`` is a struct or a mapping; its kind is added."""
+        """Create an object; ``body`` is a struct or a mapping, and its kind is added."""
         request = _request("create", resource, namespace, body=whole(resource, body))
         return decoded(resource, request, await self._transport.send(request))
 
     async def update(
         self, resource: Resource[T], name: str, body: Any, *, namespace: str = ""
     ) -> T:
-        """Replace the object by ``body``, fields that ``body`` does not name included.
+        """Replace the whole object by ``body``; a field that ``body`` does not name is lost.
 
         ``metadata.resourceVersion`` in it is a precondition (409).
         """
@@ -233,7 +237,10 @@ class KubeClient:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        """``uid`` is a precondition (409). By default a pod is given its own grace period."""
+        """Delete an object; ``uid`` is a precondition (409).
+
+        By default a pod is given its own grace period.
+        """
         body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
@@ -250,7 +257,7 @@ class KubeClient:
         subresource: str = "",
         kind: PatchKind = "merge",
     ) -> T:
-        """``metadata.resourceVersion`` in a merge patch is a precondition (409)."""
+        """Patch an object; ``metadata.resourceVersion`` in a merge patch is a precondition."""
         content_type = {
             "merge": "application/merge-patch+json",
             "json": "application/json-patch+json",
@@ -268,7 +275,7 @@ class KubeClient:
         return decoded(resource, request, await self._transport.send(request))
 
     async def bind(self, binding: PodBinding, *, timeout: float) -> None:
-        """One POST. After ``timeout`` seconds nothing of it is under way from our side any more.
+        """Bind a pod with one POST. After ``timeout`` seconds nothing of it is under way from here.
 
         Raises:
             ApiError: ``outcome_unknown`` says whether the pod may be bound all the same.
@@ -299,7 +306,10 @@ class KubeClient:
     async def evict(
         self, namespace: str, name: str, *, uid: str = "", grace_seconds: int | None = None
     ) -> None:
-        """Ask for a pod to go, as its disruption budgets allow (429: not now)."""
+        """Ask for a pod's eviction, which its disruption budgets may refuse for now (429).
+
+        https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
+        """
         options: dict[str, Any] = {}
         if uid:
             options["preconditions"] = {"uid": uid}

@@ -1,6 +1,6 @@
 """Who we are to the API server: kubeconfig or service account, renewed while the process runs.
 
-Tokens from files and plugins are looked at again every minute, and a 401 renews them at once.
+Tokens from files and plugins are read again every minute, and at once after a 401.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from hami.kube.service_account import ServiceAccount, is_pod
 from hami.kube.settings import KubeSettings
 
 RENEW_EVERY = 60.0
-"""Seconds after which files and expiry times are looked at again, as client-go does."""
+"""Seconds until files and expiry times are looked at again, as in client-go
+(transport/token_source.go)."""
 
 
 class Credentials:
@@ -45,7 +46,7 @@ class Credentials:
 
     @property
     def proxy(self) -> str | None:
-        """From the kubeconfig, else from the environment; never for this host itself."""
+        """The proxy of the kubeconfig, else of the environment; never one for this host itself."""
         if self._access.proxy:
             return self._access.proxy
         url = urlsplit(self.server)
@@ -56,11 +57,15 @@ class Credentials:
 
     @property
     def certificate(self) -> tuple[str | None, str | None]:
-        """The client certificate's file and its key's; a plugin may bring new ones."""
+        """The files of the client certificate and its key; a plugin may bring new ones."""
         return self._access.cert_file, self._access.key_file
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Raises ConfigError: a CA or client certificate cannot be used."""
+        """A TLS context for the server.
+
+        Raises:
+            ConfigError: a CA or client certificate cannot be used.
+        """
         try:
             return self._access.ssl_context()
         except (OSError, ValueError) as error:
@@ -69,13 +74,13 @@ class Credentials:
             ) from error
 
     def authorization(self) -> str | None:
-        """The header to send; when it is time, looks for a newer token in the background."""
+        """The header to send. Starts a search for a newer token in the background when due."""
         if time.monotonic() - self._looked >= RENEW_EVERY:
             self._start_renewal(forced=False)
         return self._access.authorization or None
 
     async def renew(self) -> bool:
-        """The server refused us: whether there are other credentials to try now."""
+        """Look for new credentials after a refusal; whether there are others to try."""
         before = self.authorization(), self.certificate
         await asyncio.shield(self._start_renewal(forced=True))
         return before != (self.authorization(), self.certificate)
@@ -92,7 +97,7 @@ class Credentials:
         return self._renewal
 
     async def _renew(self, *, forced: bool) -> None:
-        """On failure the old credentials stay, and ``problem`` goes beside the 401 to come."""
+        """Read the credentials again. On failure the old ones stay, and ``problem`` says why."""
         try:
             self._access = await self._reader.read(forced=forced)
         except ConfigError as error:

@@ -1,7 +1,7 @@
-"""What an API call can come to.
+"""The error of an API call, and the statuses that callers tell apart.
 
 HamiError
-└── ApiError           the API server refused, or did not answer; whoever called must decide
+└── ApiError           the API server refused, or did not answer; the caller must decide
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _UNKNOWN_BELOW_500 = frozenset({NO_ANSWER, 408})
 class ApiError(HamiError):
     """One call to the API server failed.
 
-    ``call`` is what was asked (``GET pods default/a``), ``status`` the HTTP status or 0 when there
-    was no answer, ``reason`` the server's word for it (``NotFound``) and ``message`` its sentence.
+    ``call`` says which one (``GET pods default/a``). ``status`` is the HTTP status, 0 for no
+    answer. ``reason`` is the server's word (``NotFound``) and ``message`` its sentence.
     ``retry_after`` is in seconds, where the server named a time.
     """
 
@@ -50,7 +50,7 @@ class ApiError(HamiError):
     def outcome_unknown(self) -> bool:
         """A write may or may not have happened: no answer, 408 or 5xx.
 
-        429 and every other 4xx are definite, and so is a connection that was never made.
+        429 and every other 4xx are definite, and so is a connection that could not be made.
         """
         return self.sent and (self.status in _UNKNOWN_BELOW_500 or self.status >= 500)
 

@@ -1,7 +1,7 @@
-"""Kubernetes events about pods, nodes and quotas: said once, counted after that, never in the way.
+"""Kubernetes events about pods, nodes and quotas; a repeated event raises a count.
 
-core/v1 events, since HAMi's role may create those and nothing else. Where a role does not allow
-patches, a repeated event stays as it was first written.
+Recording never delays its caller. Events are core/v1, because HAMi's role may create those and
+nothing else. Where a role does not allow patches, a repeated event stays as it was first written.
 """
 
 from __future__ import annotations
@@ -44,22 +44,25 @@ Key = tuple[str, str, str, str, str]
 """Kind, uid (or name), reason, message, type."""
 
 QUEUED = 1000
-"""Events that wait to be written; more are dropped."""
+"""The most events that wait to be written; more are dropped."""
 REMEMBERED = 4096
-"""Events whose repetitions are counted, and objects whose allowance is kept."""
+"""The most events whose repetitions are counted, and objects whose allowance is kept."""
 TRIES = 3
 LONGEST_MESSAGE = 1024
-"""kube-apiserver refuses longer ones."""
+"""Bytes: kube-apiserver's limit for the note of an events.k8s.io event (NoteLengthLimit in
+pkg/apis/core/validation/events.go)."""
 NAMESPACE_OF_NODES = "default"
 UNCOUNTED = timedelta(minutes=10)
-"""How long a repetition adds nothing where events may not be patched; then it is a new event."""
+"""Where events may not be patched, a repetition within this time adds nothing; a later one is a new
+event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLimits:
     """Events per second and at once: of all objects together, and about one of them.
 
-    The latter are client-go's: one in five minutes after the first 25.
+    The limits of one object are client-go's (tools/record/events_cache.go): one event in five
+    minutes after the first 25.
     """
 
     rate: float = 50.0
@@ -70,7 +73,7 @@ class EventLimits:
 
 @dataclass(slots=True, kw_only=True)
 class _Series:
-    """The same event again and again: what is written of it, and what is not yet."""
+    """The same event again and again: how often, and what of it is written."""
 
     about: ObjectReference
     reason: str
@@ -85,7 +88,10 @@ class _Series:
 
 
 class EventRecorder:
-    """``record`` never waits; ``run`` writes. ``dropped`` counts events that nobody will see."""
+    """Writes events. ``record`` never waits; ``run`` writes.
+
+    ``dropped`` counts the events that were not written.
+    """
 
     def __init__(
         self,
@@ -116,7 +122,7 @@ class EventRecorder:
         self._serial = 0
 
     def record(self, about: Subject, reason: str, message: str, *, warning: bool) -> None:
-        """Say that ``reason`` happened to ``about``; a repetition raises the first one's count."""
+        """Record that ``reason`` happened to ``about``; a repetition raises the first count."""
         reference = _reference(about)
         message = _cut(message)
         type_ = "Warning" if warning else "Normal"
@@ -157,7 +163,7 @@ class EventRecorder:
                 backoff.reset()
 
     async def flush(self, seconds: float = 3.0) -> None:
-        """Wait until ``run``, still running, has written all that was recorded, or for so long."""
+        """Wait until ``run``, which must still run, has written all events; at most ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
@@ -176,20 +182,20 @@ class EventRecorder:
         return bucket.take()
 
     def _enqueue(self, key: Key, series: _Series) -> None:
-        """The queue has the series itself: what is forgotten meanwhile is written all the same."""
+        """Queue the series itself, so that it is written even if it is forgotten meanwhile."""
         self._queue[key] = series
         self._idle.clear()
         self._waiting.set()
 
     def _forget(self) -> None:
-        """The series least recently repeated; one that still waits would be counted twice."""
+        """Forget the series that was repeated least recently, except those still in the queue."""
         if len(self._series) > REMEMBERED:
             oldest = next((key for key in self._series if key not in self._queue), None)
             if oldest is not None:
                 del self._series[oldest]
 
     async def _write_next(self) -> bool:
-        """Whether the API server took it; what it did not take is tried again later."""
+        """Write the next event; whether the API server took it. Refused ones are tried again."""
         key, series = self._queue.popitem(last=False)
         written = True
         try:
@@ -216,7 +222,7 @@ class EventRecorder:
             self._enqueue(key, series)
 
     def _drop(self, key: Key, series: _Series, problem: str) -> None:
-        """Tell that it was not written; what was recorded during the write has its own tries."""
+        """Give an event up and tell why; events recorded during the write have their own tries."""
         self.dropped += 1
         series.tries = 0
         if self._series.get(key) is series and key not in self._queue:
@@ -234,13 +240,13 @@ class EventRecorder:
                 EVENTS, self._event(series), namespace=_namespace(series.about)
             )
         except ApiError as error:
-            # An earlier try, whose answer was lost, has written it.
+            # An earlier try, whose answer was lost, has written the event.
             if error.status != CONFLICT:
                 raise
         series.stored = True
 
     async def _repeat(self, series: _Series) -> bool:
-        """Raise the count of what is written; False when it is not there (any more)."""
+        """Raise the count of a written event; False when the event is no longer there."""
         patch = {"count": series.count, "lastTimestamp": _time(series.last)}
         try:
             await self._client.patch(EVENTS, series.name, patch, namespace=_namespace(series.about))
@@ -298,18 +304,18 @@ def _reference(about: Subject) -> ObjectReference:
 
 
 def _namespace(about: ObjectReference) -> str:
-    """Where the event lives: what has no namespace has its events in this one."""
+    """The namespace of the event; events about cluster-scoped objects are in ``default``."""
     return about.namespace or NAMESPACE_OF_NODES
 
 
 def _name(about: str, at: datetime, serial: int) -> str:
-    """Unique among processes and names of at most 253 characters, which nodes may have."""
+    """A name that no other process makes, of at most 253 characters, as Kubernetes allows."""
     suffix = f".{int(at.timestamp() * 1e6):x}.{serial:x}"
     return about[: 253 - len(suffix)] + suffix
 
 
 def _cut(message: str) -> str:
-    """To what kube-apiserver takes, which counts bytes."""
+    """The message within ``LONGEST_MESSAGE``; kube-apiserver counts bytes."""
     encoded = message.encode(errors="replace")
     if len(encoded) <= LONGEST_MESSAGE:
         return encoded.decode()

@@ -1,8 +1,10 @@
-"""A Lease that says that an agent of a node lives: renewed by that agent, acquired by nobody.
+"""A Lease that says that a node's agent lives. The agent renews it; no one competes for it.
 
-Small, and beside kubelet's own: on a cluster of 5000 nodes it costs a third of what kubelets write
-there, and a change of the node itself would be sent to everybody who watches nodes. Whoever watches
-judges by the changes that he sees, on his own clock, because clocks differ.
+It is small, and stands beside kubelet's own Lease
+(https://kubernetes.io/docs/concepts/architecture/leases/): on a cluster of 5000 nodes it costs a
+third of what kubelets write there. A change of the node itself would be sent to everybody who
+watches nodes. Watchers judge by the changes that they see, on their own clock, because clocks
+differ.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ from hami.kube.outages import Outage
 from hami.kube.resources import LEASES, NODES
 
 NAMESPACE: Final = "kube-node-lease"
-"""Where kubelets say the same of nodes; every cluster has it."""
+"""The namespace of kubelets' own Leases; every cluster has it."""
 
 EVERY = 15.0
 """Seconds between two renewals."""
 
 SILENCE = 45.0
-"""Seconds without one after which the holder counts as gone."""
+"""Seconds without a renewal after which the agent counts as gone."""
 
 
 class Heartbeat:
-    """Of an agent on node ``holder``; ``heard`` is set once the API server has it.
+    """Renews the Lease of an agent on node ``holder``; ``heard`` is set once it is written.
 
-    The Lease is owned by the node, and goes with it.
+    The node owns the Lease, so the Lease is deleted with it.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Heartbeat:
         self._outage = Outage()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Renew the Lease until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._every):

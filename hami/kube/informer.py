@@ -1,7 +1,7 @@
 """A mirror of one resource: list, then watch, for as long as it runs.
 
-What the handler is told replays to the same store: every change once, in order per object, and an
-object that was replaced under its name is gone before the new one is there.
+A handler that replays the calls has the same store: every change once, in order per object. An
+object that was replaced under its name is gone before the new one appears.
 """
 
 from __future__ import annotations
@@ -44,36 +44,37 @@ T = TypeVar("T", bound=HasMetadata)
 H_contra = TypeVar("H_contra", bound=HasMetadata, contravariant=True)
 
 Key = tuple[str, str]
-"""Namespace (empty for what has none) and name."""
+"""Namespace (empty for cluster-scoped objects) and name."""
 
 SHORT_WATCH = 1.0
-"""A watch that ended sooner, in seconds, without an event is no progress: wait before the next."""
+"""Seconds: a watch that ended sooner and without an event is no progress; wait before the next."""
 MANY = 3
-"""A server that refuses a watch so many times in a row does not know our version: list again."""
+"""A server that refuses a watch this many times in a row does not know our version: list again."""
 ABSENT = 10.0
-"""Seconds between looks for a kind of object that nobody has defined yet."""
+"""Seconds between tries to list a kind of object that is not defined in the cluster."""
 REMEMBERED = 4096
-"""How many deletions are remembered, so that a late event brings nothing back to life; what is
-older than the last one forgotten is no news of anything that is not there."""
+"""How many deletions are remembered, so that a late event does not bring an object back; events
+older than the last forgotten deletion are ignored for objects that do not exist."""
 PAGE = 100
-"""Objects per page: taking a page of 12 KB nodes apart is one step on the loop, of about 1 ms."""
+"""Objects per page: decoding a page of 12 KB nodes is one step on the loop, of about 1 ms."""
 FIRST_PAGE = 500
-"""Of the first list, while nobody waits for the loop but probes; client-go's figure."""
+"""Objects per page of the first list, while only probes wait for the loop; client-go's page size
+(tools/pager/pager.go)."""
 FIRST_TURN = 0.01
 """Seconds of work on the first list before others may run."""
 
 _NO_VERDICT = frozenset({NO_ANSWER, UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS})
-"""Refusals that say nothing about the version."""
+"""Statuses that say nothing about the version."""
 
 
 class Handler(Protocol[H_contra]):
-    """Told of every change, on the loop; must not block."""
+    """Receives every change, on the loop; must not block."""
 
     def changed(self, new: H_contra, old: H_contra | None) -> None:
-        """``old`` is None for an object not seen before."""
+        """An object was added or changed; ``old`` is None for an object not seen before."""
 
     def gone(self, last: H_contra) -> None:
-        """``last`` is the newest state known of it."""
+        """An object was deleted; ``last`` is its newest known state."""
 
 
 class Informer(Generic[T]):
@@ -81,7 +82,7 @@ class Informer(Generic[T]):
 
     ``on_problem`` gets a sentence for each failure; none of them stops the informer. ``relists``
     counts full lists, ``last_event_at`` is when the server last said anything (monotonic seconds).
-    ``optional``: a kind that the cluster may not have, and then there are no objects of it.
+    ``optional``: the cluster may lack this kind, and then there are no objects.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Informer(Generic[T]):
 
     @property
     def objects(self) -> Mapping[Key, T]:
-        """A live view, by namespace and name."""
+        """A live view of the objects, by namespace and name."""
         return MappingProxyType(self._objects)
 
     async def run(self) -> None:
@@ -139,21 +140,21 @@ class Informer(Generic[T]):
                     await asyncio.sleep(self._backoff.delay())
 
     def begin_anew(self) -> None:
-        """Let the next :meth:`run` begin with a list; ``synced`` is then about that one.
+        """Let the next :meth:`run` begin with a list; ``synced`` then waits for that list.
 
-        To be called between two runs: one that is under way would go on from its watch.
+        Call it between two runs: a run that is under way would go on from its watch.
         """
         self._version = ""
         self.synced = asyncio.Event()
 
     def _after(self, error: ApiError) -> float:
-        """Seconds to wait after ``error``, having told of it."""
+        """Tell of ``error``; the seconds to wait after it."""
         if self._optional and error.status == NOT_FOUND:
             self._none_at_all()
             return ABSENT
         delay = max(self._backoff.delay(), error.retry_after or 0.0)
         if error.status == GONE:
-            # A page too old to go on from: pages are too slow here, ask for everything at once.
+            # The next page has expired: pages are too slow here, ask for everything at once.
             self._whole_lists = not self._version
             self._version = ""
             return delay
@@ -174,12 +175,12 @@ class Informer(Generic[T]):
             self._on_problem(problem)
 
     def _answered(self) -> None:
-        """The outage is over."""
+        """Forget the outage, because the server has answered."""
         self._backoff.reset()
         self._outage.over()
 
     def _none_at_all(self) -> None:
-        """Nobody has defined this kind of object, or not any more."""
+        """Remove all objects: the cluster does not define this kind, or no longer does."""
         for key in list(self._objects):
             self._remove(key)
         self._version = ""
@@ -211,7 +212,7 @@ class Informer(Generic[T]):
         for key in [key for key in self._objects if key not in seen]:
             await turns.pause()
             self._remove(key)
-        # What the list does not show was deleted before it, whatever late events may say.
+        # An object that is not in the list was deleted before it, whatever late events may say.
         self._deleted.clear()
         self._oldest = version
         self._whole_lists = False
@@ -220,7 +221,7 @@ class Informer(Generic[T]):
         self.synced.set()
 
     def _first(self, raw: msgspec.Raw) -> Key | None:
-        """As :meth:`_listed`, where nothing is known yet that it could be the same as."""
+        """:meth:`_listed` for an unknown object: there is nothing to compare it with."""
         try:
             found = self._resource.decoder.decode(raw)
         except msgspec.MsgspecError:
@@ -230,7 +231,7 @@ class Informer(Generic[T]):
         return key
 
     def _listed(self, raw: msgspec.Raw) -> Key | None:
-        """Whose item of a list it was; None when not even that can be read."""
+        """Apply an item of a list; the object's key, or None when not even that can be read."""
         try:
             head = head_of(raw)
         except msgspec.MsgspecError as error:
@@ -254,7 +255,7 @@ class Informer(Generic[T]):
     # Watches.
 
     async def _follow(self) -> bool:
-        """Watch until the server ends it; whether that was worth the call."""
+        """Watch until the server ends it; whether that made progress."""
         started = time.monotonic()
         progressed = False
         events = self._client.watch(
@@ -346,7 +347,7 @@ class Informer(Generic[T]):
             self._blame("gone", key, error)
 
     def _skip(self, head: Head, problem: str) -> None:
-        """It cannot be decoded: the last readable state of the same object stays."""
+        """Pass over an undecodable state; the object's last readable state stays."""
         key = (head.namespace, head.name)
         known = self._objects.get(key)
         if known is not None and known.metadata.uid != head.uid:
@@ -365,8 +366,9 @@ class Informer(Generic[T]):
 def is_older(version: str, *, than: str) -> bool:
     """Whether one resource version came before another.
 
-    Versions are opaque by contract, and integers that grow in kube-apiserver and whatever imitates
-    it (and by contract since 1.35). Of two that are not integers, neither is older.
+    Versions are growing integers in kube-apiserver and its imitations, and by contract since 1.35
+    (https://github.com/kubernetes/enhancements/issues/5504). Of two that are not integers, neither
+    is older.
     """
     if not (version.isdecimal() and than.isdecimal()):
         return False

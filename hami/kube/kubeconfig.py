@@ -1,8 +1,8 @@
 """Kubeconfig files with everything that may stand in them, read by ``kubernetes.aio``.
 
-What that library does not do is added here: a credential plugin's failure is told, and its token
-is asked for again when it was refused. Imported where there is a kubeconfig alone: it takes half a
-second and 16 MiB.
+This module adds what that library does not do: it tells of a credential plugin's failure, and asks
+for a new token when the server refused the old one. Import it only where there is a kubeconfig: it
+takes half a second and 16 MiB.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNREADABLE = (
 
 
 class Kubeconfig:
-    """One context of one kubeconfig, which may be several files."""
+    """One context of a kubeconfig, which may be several files."""
 
     def __init__(self, paths: list[Path], context: str | None) -> None:
         listed = os.pathsep.join(map(str, paths))
@@ -63,7 +63,7 @@ class Kubeconfig:
         return self._access()
 
     def _is_due(self, *, forced: bool) -> bool:
-        """A plugin that names no expiry is asked once, and again when its token is refused."""
+        """Whether to ask the plugin again; without an expiry, only when its token was refused."""
         expires = hasattr(self._loader, "exec_plugin_expiry")
         if forced and expires:
             del self._loader.exec_plugin_expiry
@@ -103,7 +103,10 @@ def _plugin(merged: Any, context: str | None) -> Any:
 
 
 async def _why_silent(plugin: Any) -> str:
-    """The library logs a plugin's failure and goes on; this asks once more, for its words."""
+    """Why the plugin gave no credentials.
+
+    The library logs a plugin's failure and goes on, so this asks once more for the plugin's words.
+    """
     command = plugin.safe_get("command")
     try:
         await ExecProvider(plugin).run()  # type: ignore[no-untyped-call]

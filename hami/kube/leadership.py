@@ -1,11 +1,11 @@
 """Who decides: only one process may reserve and bind.
 
-A Binding carries no fencing token, so time is the fence. A leader starts nothing later than
-``margin`` before its lease runs out, where ``margin`` is the longest time one write may take, and a
-new leader begins ``margin`` after its predecessor's lease ran out. All of it is counted on the
-local clock since boot from the moment at which a renewal was seen or sent, as client-go does, so
-that clocks of different machines are never compared. That clock goes on while a machine is
-suspended: whoever wakes up after an hour has lost its lease.
+A Binding carries no fencing token, so time is the fence. ``margin`` is the longest time that one
+write may take. A leader starts nothing later than ``margin`` before its lease runs out, and a new
+leader begins ``margin`` after its predecessor's lease ran out. Each process counts on its own clock
+since boot, from the moment when it saw or sent a renewal, as client-go does
+(tools/leaderelection/leaderelection.go); it never compares clocks of different machines. That clock
+goes on while a machine is suspended: a leader that wakes up after an hour has lost its lease.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ LONG_AGO = float("-inf")
 FIELD_TIMES = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 _IDLE = 10.0
-"""A held Lease is written every two seconds; a watch that is silent for longer is a dead one."""
+"""Seconds: a held Lease is written every two seconds, so a watch that is silent for longer is
+dead."""
 
 
 _SILENCE = 0.4
-"""Of the lease's duration without a renewal, and we take it that we are cut off: two periods and
-some more, be they kube-scheduler's own 2 of 15 s or OpenShift's 26 of 137 s."""
+"""After this share of the lease's duration without a renewal we assume that we are cut off: two
+periods and some more, be they kube-scheduler's own 2 of 15 s or OpenShift's 26 of 137 s."""
 
 
 def boot_seconds() -> float:
@@ -41,10 +42,10 @@ def boot_seconds() -> float:
 
 
 class Leadership(Protocol):
-    """Whether this process decides, for which term, and who does otherwise.
+    """Whether this process decides, in which term, and who leads otherwise.
 
-    ``leading`` is to be asked at every use, since it ends by the mere passing of time; ``term``
-    grows with every change of leader; ``holder`` is for messages.
+    Ask ``leading`` at every use, because it ends by the mere passing of time. ``term`` grows with
+    every change of leader. ``holder`` is for messages.
     """
 
     @property
@@ -57,11 +58,11 @@ class Leadership(Protocol):
     def holder(self) -> str: ...
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow the lease until cancelled."""
 
 
 class AlwaysLeads:
-    """For a single process: nobody to share with."""
+    """The leadership of a single process, which always leads."""
 
     leading = True
     term = 0
@@ -71,17 +72,17 @@ class AlwaysLeads:
         await asyncio.Event().wait()
 
     async def release(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no other process waits."""
 
 
 class ObservedLease:
-    """We lead exactly while the kube-scheduler on this host does. Its Lease is never written.
+    """We lead while the kube-scheduler on this host does, and never write its Lease.
 
-    kube-scheduler names itself ``<hostname>_<uuid>``. Its clock is ours, so the age of a renewal
-    is known even when it is seen late. It releases its Lease without asking us, and whoever is cut
-    off hears nothing of that: so we lead for less than the lease, two periods of renewal, and
-    begin when as much and ``margin`` have passed since the predecessor's last renewal, release or
-    not.
+    kube-scheduler names itself ``<hostname>_<uuid>``. Its clock is ours, so we know a renewal's age
+    even when we see it late. It releases its Lease without asking us, and a process that is cut off
+    does not hear of that. So we lead only for about two periods of renewal, which is less than the
+    lease. We begin when that time and ``margin`` have passed since the predecessor's last renewal,
+    whether it released the Lease or not.
     """
 
     def __init__(
@@ -130,14 +131,14 @@ class ObservedLease:
             self.leading_until = NEVER
 
     async def release(self) -> None:
-        """It is kube-scheduler's to give back."""
+        """Do nothing: only kube-scheduler gives its Lease back."""
 
     def changed(self, new: Lease, old: Lease | None) -> None:  # noqa: ARG002 -- the handler's
-        """A renewal, or another holder."""
+        """The Lease was renewed or has another holder."""
         self.holder = new.spec.holder_identity or ""
         self.term = new.spec.lease_transitions or 0
         if not self.holder:
-            # Released: whoever held it last may not know yet.
+            # Released: the last holder may not know yet.
             self.leading_until = NEVER
             return
         before, seen = self._last, self._clock()
@@ -158,12 +159,12 @@ class ObservedLease:
         self.leading_until = renewed + self._reach(held.duration)
 
     def gone(self, last: Lease) -> None:  # noqa: ARG002 -- the handler's
-        """Nobody holds what is not there."""
+        """The Lease was deleted, so it has no holder."""
         self.holder = ""
         self.leading_until = NEVER
 
     def _begins(self, lease: Lease, held: _Held, before: _Held | None) -> float:
-        """When nothing of a predecessor can be under way any more."""
+        """The time from which no write of a predecessor can be under way."""
         acquired = held.seen - self._age(lease.spec.acquire_time)
         if before is None and not held.term:
             begins = acquired  # The first holder of all.
@@ -179,11 +180,11 @@ class ObservedLease:
         return begins
 
     def _reach(self, duration: float) -> float:
-        """How long after a renewal something new may be begun."""
+        """Seconds after a renewal within which something new may be begun."""
         return min(duration - self._margin, _SILENCE * duration)
 
     def _warn_of(self, duration: float) -> None:
-        """Once: such a lease never lets us lead, and nothing else would say why."""
+        """Tell, once, that such a lease never lets us lead; nothing else would say why."""
         if self._reach(duration) > 0 or duration == self._too_short:
             return
         self._too_short = duration
@@ -208,9 +209,9 @@ class ObservedLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A holder as the Lease showed it: when that was ``seen``, and for how long it holds.
+    """A holder as the Lease showed it: since when we have ``seen`` it, and how long it holds.
 
-    ``relists`` counts the lists by then: what happened between two of them was not seen.
+    ``relists`` is the number of lists by then: what happened between two lists was not seen.
     """
 
     ours: bool
@@ -220,5 +221,5 @@ class _Held:
     relists: int
 
     def is_followed_by(self, other: _Held) -> bool:
-        """Nobody else has held it in between: every other holder is another transition."""
+        """Whether no other holder came in between: each one is another transition."""
         return 0 <= other.term - self.term <= 1

@@ -1,4 +1,4 @@
-"""What the API server says, as values: pages of a list, events of a watch."""
+"""What the API server sends, as values: pages of a list, events of a watch."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Deleted(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bookmark:
-    """Nothing changed up to this version."""
+    """A watch's bookmark: nothing else changed up to this version."""
 
     resource_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Whose bytes these are, for an object that may not decode as a whole."""
+    """The identity of an object that may not decode as a whole."""
 
     namespace: str
     name: str
@@ -61,7 +61,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecodable:
-    """An event about an object that is not what its kind should be."""
+    """An event about an object that does not decode as its kind."""
 
     head: Head
     deleted: bool
@@ -110,7 +110,7 @@ _STATUSES = msgspec.json.Decoder(Status)
 
 
 def head_of(raw: msgspec.Raw | bytes) -> Head:
-    """Name, uid and version alone, which costs a fraction of the whole.
+    """Decode name, uid and version alone, which costs a fraction of the whole object.
 
     Raises:
         msgspec.MsgspecError: not even that can be read.
@@ -125,7 +125,12 @@ def head_of(raw: msgspec.Raw | bytes) -> Head:
 
 
 def parsed(decoder: msgspec.json.Decoder[D], request: Request, body: msgspec.Raw | bytes) -> D:
-    """Raises ApiError with status 200: whatever was asked for has happened."""
+    """Decode an answer.
+
+    Raises:
+        ApiError: the answer cannot be understood. Its status is 200, because what was asked for
+            has happened.
+    """
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -143,7 +148,7 @@ def decoded(resource: Resource[T], request: Request, body: msgspec.Raw | bytes) 
 
 
 def whole(resource: Resource[T], body: Any) -> bytes:
-    """``body`` with its kind; what a struct leaves open is left out."""
+    """``body`` as JSON with its kind; fields that a struct leaves empty are left out."""
     content = msgspec.to_builtins(body)
     if isinstance(body, msgspec.Struct):
         content = _said(content)
@@ -152,17 +157,17 @@ def whole(resource: Resource[T], body: Any) -> bytes:
 
 
 def _said(content: Any) -> Any:
-    """Without what is None, at any depth."""
+    """The value without fields that are None, at any depth."""
     if not isinstance(content, dict):
         return content
     return {key: _said(value) for key, value in content.items() if value is not None}
 
 
 def read_event(resource: Resource[T], request: Request, line: bytes) -> WatchEvent[T]:
-    """One line of a watch.
+    """Decode one line of a watch.
 
     Raises:
-        ApiError: the server's own error event, or a line that is none.
+        ApiError: the server's own error event, or a line that is no event.
     """
     event = parsed(_EVENTS, request, line)
     if event.type == "ERROR":

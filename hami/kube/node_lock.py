@@ -1,9 +1,10 @@
 """HAMi's node lock: one pod at a time between bind and the start of its containers.
 
-Only for nodes whose agent finds its pod by the lock. Taken and honoured as HAMi does, so that its
-own device plugins release what we take and the other way round: annotation ``hami.io/mutex.lock``,
-expiry by the wall clock, an owner that is gone loses it, writes guarded by the resource version.
-Some vendors' own device plugins know a lock of their own instead: a bare time without an owner.
+Used only for nodes whose agent finds its pod by the lock. We take and honour it as HAMi does, so
+that its device plugins release what we take and the other way round. It is the annotation
+``hami.io/mutex.lock``. It expires by the wall clock, an owner that is gone loses it, and writes are
+guarded by the resource version. Some vendors' own device plugins use a lock of their own: a bare
+time without an owner.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ from hami.wire import keys
 from hami.wire.codecs import NodeLock, decode_node_lock, encode_node_lock
 
 EXPIRY = 300.0
-"""Seconds after which a lock is nobody's; HAMi's default, its flag ``--node-lock-timeout``."""
+"""Seconds after which a lock has no owner any more; HAMi's default, its ``--node-lock-timeout``."""
 PRIVATE_EXPIRY = 120.0
-"""The same for a vendor's own lock: Cambricon's two minutes, which are not configured."""
+"""Seconds after which a vendor's own lock expires: Cambricon's two minutes, which have no
+setting."""
 RETRY = 0.1
 """Seconds between two looks of a pod that waits for the lock."""
 WRITES = 5
-"""Tries of one write whose object changed meanwhile, or whose answer was lost."""
+"""The most tries of one write whose object changed meanwhile, or whose answer was lost."""
 
 Subresource = Literal["", "status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locked:
-    """The pod has the node's lock; ``value`` is what is written there.
+    """The pod has the node's lock; ``value`` is the annotation's value.
 
-    ``version``: the node's resource version from which on it says so.
+    ``version``: the node's resource version as of which the lock is there.
     """
 
     value: str
@@ -49,7 +51,7 @@ class Locked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contended:
-    """Somebody else has it; ``text`` is for the pod's event. ``waitable``: it may soon be free."""
+    """Another pod has the lock. ``text`` is for the event. ``waitable``: it may soon be free."""
 
     text: str
     waitable: bool = True
@@ -69,11 +71,11 @@ async def take_node_lock(
     seen: Node | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Locked | Contended:
-    """Take ``node``'s lock for ``pod``, or take it again: who holds it already has it.
+    """Take ``node``'s lock for ``pod``; a pod that holds it already has it.
 
     ``expiry`` and ``patience`` are seconds; members of a pod group wait for the lock with patience
-    (HAMi: 28 s), others are refused at once, and kube-scheduler tries them again. ``seen``: the
-    node as it was a moment ago, which saves the first look where it was free.
+    (HAMi: 28 s). Others are refused at once, and kube-scheduler tries them again. ``seen``: the
+    node as it was a moment ago, which saves a read if the lock was free then.
 
     Raises:
         ApiError: the node or the lock's holder could not be read, or the lock not be written.
@@ -96,9 +98,9 @@ async def take_node_lock(
 async def release_node_lock(
     client: KubeClient, node: str, pod: Pod, *, subresource: Subresource = ""
 ) -> bool:
-    """Remove ``node``'s lock if ``pod`` holds it; whether it did.
+    """Remove ``node``'s lock if ``pod`` holds it; whether the pod did.
 
-    An agent writes through ``status``: that is all of a node that it may write.
+    An agent writes through ``status``, because it may write nothing else of a node.
 
     Raises:
         ApiError: the node could not be read or written. A node that is gone has no lock.
@@ -110,9 +112,9 @@ async def release_node_lock(
 
 
 def private_value(at: datetime) -> str:
-    """What to write into a vendor's own lock.
+    """The text to write into a vendor's own lock.
 
-    Its readers take a fraction too, and with one no two schedulers write the same.
+    Its readers accept a fraction of a second, which makes two schedulers' values differ.
     """
     return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
@@ -122,7 +124,7 @@ async def take_private_lock(
 ) -> Locked | Contended:
     """Take the vendor's own lock under ``key``: write :func:`private_value` of ``at``, now.
 
-    ``ours`` are what earlier tries for the same pod wrote: that one is there is no contention.
+    ``ours`` are the values that earlier tries for the same pod wrote; finding one is no contention.
 
     Raises:
         ApiError: the node could not be read, or the lock not be written.
@@ -162,7 +164,7 @@ async def release_private_lock(
     *,
     subresource: Subresource = "",
 ) -> bool:
-    """Remove a lock that names no owner if its value is one of ``ours``; whether it was.
+    """Remove a lock that names no owner if its value is one of ``ours``; whether that was done.
 
     ``subresource`` and errors as :func:`release_node_lock`.
     """
@@ -197,10 +199,10 @@ async def _release(
 
 
 async def free_if_over(client: KubeClient, node: str, value: str) -> bool:
-    """Remove this lock if its pod needs it no more; whether that was done.
+    """Remove this lock if its pod no longer needs it; whether that was done.
 
-    That is a pod that is gone, has ended, is bound elsewhere, or has all its devices or failed to
-    get them, as its agent said. Of a lock without an owner nobody knows.
+    Such a pod is gone, has ended, is bound elsewhere, or its agent said that it has all its devices
+    or failed to get them. A lock without an owner stays.
 
     Raises:
         ApiError: the node or the pod could not be read, or the node not be written.
@@ -213,7 +215,7 @@ async def free_if_over(client: KubeClient, node: str, value: str) -> bool:
         return False
     if not await _is_over(client, held, node):
         return False
-    # Guarded by the version that was read before the pod was: a lock that was taken since stays.
+    # Guarded by the version that was read before the pod: a lock that was taken since then stays.
     await _write(client, found, keys.NODE_LOCK, None)
     return True
 
@@ -231,7 +233,7 @@ _SERVED = frozenset({"success", "failed"})
 async def _attempt(
     client: KubeClient, node: str, lock: NodeLock, expiry: float, seen: Node | None
 ) -> Locked | Contended:
-    """One try, which may take several looks where others write the same node meanwhile."""
+    """One try, which may take several looks while others write the same node."""
     wanted = encode_node_lock(lock)
     attempt = 0
     while True:
@@ -259,7 +261,7 @@ async def _attempt(
 async def _judge(
     client: KubeClient, found: Node, value: str, lock: NodeLock, expiry: float
 ) -> Locked | Contended | None:
-    """What a lock that is there means for us; None: it is nobody's any more."""
+    """What an existing lock means for us; None: it no longer has an owner."""
     held, node = decode_node_lock(value), found.name
     if isinstance(held, Malformed):
         return _unreadable(node, keys.NODE_LOCK, held)
@@ -286,7 +288,7 @@ def _unreadable(node: str, key: str, value: Malformed) -> Contended:
 
 
 async def _holder(client: KubeClient, lock: NodeLock) -> Pod | None:
-    """None: it is gone."""
+    """The pod that holds the lock; None when the pod is gone."""
     try:
         return await client.get(PODS, lock.pod, namespace=lock.namespace)
     except ApiError as error:
@@ -307,7 +309,7 @@ async def _node(client: KubeClient, node: str) -> Node | None:
 async def _write(
     client: KubeClient, node: Node, key: str, value: str | None, subresource: Subresource = ""
 ) -> Node:
-    """Over exactly what was read; the node then."""
+    """Write over exactly what was read; returns the node as written."""
     metadata = {
         "annotations": {key: value},
         "resourceVersion": node.metadata.resource_version,
@@ -316,18 +318,18 @@ async def _write(
 
 
 def _worth_another(error: ApiError, attempt: int) -> bool:
-    """Changed meanwhile, or perhaps written: the next look tells."""
+    """Whether to try again: the object changed meanwhile, or the write may have succeeded."""
     return attempt + 1 < WRITES and (error.status == CONFLICT or error.outcome_unknown)
 
 
 async def _between(attempt: int) -> None:
-    """100 ms, doubled each time, with up to half as much again; nothing before the first."""
+    """Sleep 100 ms, doubled each time, with up to half as much again; not before the first try."""
     if attempt:
         await asyncio.sleep(RETRY * 2 ** (attempt - 1) * uniform(1.0, 1.5))  # noqa: S311 -- jitter
 
 
 def _duration(seconds: float) -> str:
-    """As Go prints it: ``5m0s``, ``28s``."""
+    """The duration as Go prints it: ``5m0s``, ``28s``."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     text = f"{rest:.3f}".rstrip("0").rstrip(".") + "s"

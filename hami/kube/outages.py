@@ -1,4 +1,4 @@
-"""How often the same trouble with the API server is told."""
+"""How often to tell of the same trouble with the API server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ TELL_EVERY = 60.0
 
 
 class Outage:
-    """Once a minute while it lasts; at once when the answer is another one."""
+    """Decides when to tell of a failure: once a minute, and at once for another status."""
 
     def __init__(self) -> None:
         self._told_of: int | None = None
         self._told_at = 0.0
 
     def is_news(self, status: int) -> bool:
-        """Whether to tell of this answer (0: none came); asked by who is about to."""
+        """Whether to tell of this status (0: no answer). After a True the caller must tell."""
         now = time.monotonic()
         if status == self._told_of and now < self._told_at + TELL_EVERY:
             return False
@@ -24,5 +24,5 @@ class Outage:
         return True
 
     def over(self) -> None:
-        """The next trouble is another one."""
+        """End the outage: the next failure is a new one."""
         self._told_of = None

@@ -1,4 +1,4 @@
-"""A Lease of our own: acquired, renewed, released, and never held by two at once."""
+"""A Lease of our own: acquired, renewed and released, and never held by two at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from hami.kube.resources import LEASES, Lease, LeaseSpec
 
 RELEASE_TIMEOUT = 3.0
 RETRY_JITTER = 1.2
-"""The time between two tries is up to so many times what is set, as client-go has it."""
+"""The time between two tries is up to this many times the setting, as in client-go (JitterFactor in
+tools/leaderelection/leaderelection.go)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Seconds. A leader that cannot renew stops after ``renew_deadline``, or ``margin`` before
-    its lease runs out, whichever comes first. Defaults are kube-scheduler's.
+    """The lease's times in seconds; defaults are kube-scheduler's.
+
+    A leader that cannot renew stops after ``renew_deadline``, or ``margin`` before its lease runs
+    out, whichever comes first.
     """
 
     duration: float = 15.0
@@ -98,7 +101,7 @@ class OwnLease:
             self._on_problem(f"lease {self._namespace}/{self._name}: {problem}")
 
     async def attempt(self) -> None:
-        """Renew what is ours, or try to make it ours; ``run`` does so again and again."""
+        """Renew our Lease, or try to acquire it; ``run`` calls this again and again."""
         if self._ours is not None:
             try:
                 await self._write(self._ours, self._renewed(self._ours.spec))
@@ -121,7 +124,7 @@ class OwnLease:
                 )
 
     async def _look(self) -> Lease | None:
-        """The Lease now; a change of it is what shows that its holder lives."""
+        """Read the Lease; a change of it shows that its holder lives."""
         try:
             lease = await self._client.get(LEASES, self._name, namespace=self._namespace)
         except ApiError as error:
@@ -137,13 +140,13 @@ class OwnLease:
         self.holder = lease.spec.holder_identity or ""
 
     def _expiry(self) -> float:
-        """When the Lease last seen runs out, if another's and not renewed."""
+        """When the Lease runs out unless its holder, another process, renews it."""
         if self._seen is None or self._seen.holder_identity in (None, "", self._identity):
             return LONG_AGO
         return self._seen_at + (self._seen.lease_duration_seconds or self._times.duration)
 
     async def _create(self) -> None:
-        """Nobody had it, or it was deleted under a leader that we may have seen."""
+        """Create the missing Lease. A leader that we saw may have held it until it was deleted."""
         begins = self._expiry() + self._times.margin
         spec = self._acquired(LeaseSpec(lease_transitions=-1))
         self._wrote = True
@@ -156,7 +159,7 @@ class OwnLease:
         self._hold(lease, sent, begins=begins)
 
     async def _resume(self, lease: Lease) -> None:
-        """It bears our name: ours still, or that of a process before us with the same name."""
+        """Renew a Lease in our name: ours, or that of an earlier process with the same name."""
         if self._our_term is not None and lease.spec.lease_transitions == self._our_term:
             await self._write(lease, self._renewed(lease.spec))
         else:
@@ -166,7 +169,7 @@ class OwnLease:
             )
 
     async def _write(self, lease: Lease, spec: LeaseSpec, *, begins: float | None = None) -> None:
-        """Write over exactly what was read; counted from before it was sent."""
+        """Write over exactly what was read. The lease's time counts from before the request."""
         patch = {
             "metadata": {"resourceVersion": lease.metadata.resource_version},
             "spec": _fields(spec),
@@ -211,7 +214,7 @@ class OwnLease:
         return self._now().astimezone(UTC).strftime(FIELD_TIMES)
 
     async def release(self) -> None:
-        """Give it up, as client-go does: no holder, for a second."""
+        """Give the Lease up as client-go does: no holder, for a second."""
         self._lose()
         if not self._wrote:
             return

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 TURN = 0.0005
-"""Seconds of work before others may run: half of the millisecond that 03-scheduling allows."""
+"""Seconds of work before others may run: half of the millisecond that a filter may be delayed."""
 
 
 class TokenBucket:
@@ -24,7 +24,7 @@ class TokenBucket:
         self._at = clock()
 
     def reserve(self) -> float:
-        """Take a token, maybe a future one; the seconds until it may be used."""
+        """Take a token, perhaps a future one; the seconds until it may be used."""
         if self._rate <= 0:
             return 0.0
         self._fill()
@@ -42,11 +42,11 @@ class TokenBucket:
         return True
 
     def give_back(self) -> None:
-        """The token was not used after all."""
+        """Return a token that was not used."""
         self._tokens = min(self._burst, self._tokens + 1)
 
     async def wait(self) -> None:
-        """Take a token in the order of asking, and sleep until it may be used."""
+        """Take a token, first come first served, and sleep until it may be used."""
         seconds = self.reserve()
         if not seconds:
             return
@@ -65,7 +65,7 @@ class TokenBucket:
 class Backoff:
     """Growing delays between tries: doubled each time, up to ``most``, each cut by up to half.
 
-    The cut keeps many clients from coming back at the same moment.
+    The random cut keeps many clients from coming back at the same moment.
     """
 
     def __init__(self, *, first: float = 0.2, most: float = 30.0) -> None:
@@ -80,16 +80,16 @@ class Backoff:
         return seconds * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter, not a secret
 
     def reset(self) -> None:
-        """Something worked."""
+        """Begin again with the shortest delay, because something worked."""
         self._next = self._first
 
 
 class Turns:
     """Work in turns: ``await turns.pause()`` between two items lets others run when time is up.
 
-    ``rest``: seconds until the next turn; by default as long as one. The answer to an HTTP request
-    takes several rounds of the loop, and would wait for a turn in each of them. With 0 others have
-    one round.
+    ``rest``: seconds until the next turn, by default as long as a turn. An answer to an HTTP
+    request takes several rounds of the loop, and without a rest would wait for a turn in each of
+    them. With 0 other work has one round.
     """
 
     def __init__(self, seconds: float = TURN, rest: float = TURN) -> None:

@@ -1,8 +1,8 @@
-"""Which resources we read and write, where they live in the API, and what they decode to.
+"""The resources that we read and write, their paths in the API, and their structs.
 
-Pods, nodes and quotas decode to ``hami.domain.objects``; what only this package needs is here.
-These structs are views: writing one back whole would lose every field it does not name, so
-existing objects are changed by patches.
+Pods, nodes and quotas decode to ``hami.domain.objects``; what only this package needs is here. The
+structs have only some fields: writing one back whole would lose all others, so existing objects are
+changed by patches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hami.policy.pods.escapes import may_cover
 
 
 class HasMetadata(Protocol):
-    """Whatever the API server stores."""
+    """Any object that the API server stores."""
 
     @property
     def metadata(self) -> Metadata: ...
@@ -61,7 +61,7 @@ class Resource(Generic[T]):
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path: of the collection, an object or its subresource.
 
-        A namespaced resource without a namespace means those of all namespaces.
+        Without a namespace, the path of a namespaced resource means all namespaces.
         """
         parts = ["api" if "/" not in self.group_version else "apis", self.group_version]
         if self.namespaced and namespace:
@@ -101,7 +101,7 @@ class EventSource(Lean, frozen=True):
 
 
 class Event(Lean, frozen=True):
-    """core/v1, which every server since 1.0 and HAMi's own role know."""
+    """A core/v1 event, which every server since 1.0 and HAMi's own role know."""
 
     metadata: Metadata = Metadata()
     involved_object: ObjectReference = ObjectReference()
@@ -117,7 +117,7 @@ class Event(Lean, frozen=True):
 
 
 class Secret(Lean, frozen=True):
-    """``data`` is base64."""
+    """A Secret; ``data`` is base64."""
 
     metadata: Metadata = Metadata()
     data: dict[str, str] | None = None
@@ -138,7 +138,11 @@ class DisruptionBudgetSpec(Lean, frozen=True):
 
 
 class DisruptionBudgetStatus(Lean, frozen=True):
-    """``disrupted_pods`` were evicted and count in ``disruptions_allowed`` already."""
+    """The status of a PodDisruptionBudget.
+
+    ``disrupted_pods`` were evicted and already count in ``disruptions_allowed``.
+    https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
+    """
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] | None = None
@@ -156,14 +160,14 @@ class _ReadLeaseMetadata(Metadata, frozen=True):
     owner_references: list[OwnerReference] | None = msgspec.field(default=None, name="-owners")
 
     def __post_init__(self) -> None:
-        """Thousands have the same words."""
+        """Keep one copy of words that thousands of Leases share."""
         labels = {intern(key): intern(text) for key, text in (self.labels or {}).items()}
         msgspec.structs.force_setattr(self, "labels", labels or None)
         msgspec.structs.force_setattr(self, "namespace", intern(self.namespace))
 
 
 class _ReadLease(Lease, frozen=True):
-    """Without what nobody asks a living agent for: its owner is half of it."""
+    """A Lease without its owner, which is half of it and which we never read."""
 
     metadata: _ReadLeaseMetadata = _ReadLeaseMetadata()
 
@@ -173,9 +177,9 @@ class _ReadMount(VolumeMount, frozen=True):
 
 
 class _ReadContainer(Container, frozen=True):
-    """Without its environment, which is most of a pod and matters at admission alone.
+    """A container without its environment, which is most of a pod and matters at admission alone.
 
-    Of its mounts only those are kept that may lead out of a slice: nobody asks for the others.
+    Of its mounts only those are kept that may lead out of a slice; nothing reads the others.
     """
 
     env: list[EnvVar] | None = msgspec.field(default=None, name="-")
@@ -188,7 +192,7 @@ class _ReadContainer(Container, frozen=True):
 
 
 class _ReadPodSpec(PodSpec, frozen=True):
-    """Without its volumes, of which only admission asks where they are on the node."""
+    """A pod's spec without its volumes, which only admission reads."""
 
     containers: list[_ReadContainer] = []  # type: ignore[assignment]  # noqa: RUF012 -- msgspec copies it
     init_containers: list[_ReadContainer] | None = None  # type: ignore[assignment]
@@ -235,7 +239,7 @@ AGENT_LEASES: Resource[Lease] = Resource(
     type=_ReadLease,
     namespaced=True,
 )
-"""Those by which node agents are known to live: one a node and vendor."""
+"""The Leases of node agents, one per node and vendor."""
 DISRUPTION_BUDGETS = Resource(
     group_version="policy/v1",
     plural="poddisruptionbudgets",
@@ -253,7 +257,7 @@ POD_GROUPS = tuple(
         "scheduling.volcano.sh/v1beta1",
     )
 )
-"""Kubernetes 1.36's own, scheduler-plugins' and Volcano's."""
+"""The kinds of Kubernetes 1.36, of scheduler-plugins and of Volcano."""
 ELASTIC_QUOTAS = Resource(
     group_version="nos.nebuly.com/v1alpha1",
     plural="elasticquotas",

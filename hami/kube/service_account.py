@@ -1,7 +1,7 @@
 """A pod's own account: what kubelet puts into its environment and its files.
 
-Read here rather than by ``kubernetes.aio``, whose other ways to the API server would cost every
-agent on every node 16 MiB.
+We read it here and not with ``kubernetes.aio``, whose other ways to the API server would cost every
+agent on every node 16 MiB. https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 def is_pod(environ: Mapping[str, str]) -> bool:
-    """Kubelet says where the API server is."""
+    """Whether kubelet has set the API server's address, as it does in every pod."""
     return bool(environ.get(_HOST))
 
 
 class ServiceAccount:
-    """Kubelet rotates the token's file; it is small and local, so it is simply read again."""
+    """Reads the account's files each time: kubelet rotates the token, and they are small.
+
+    https://kubernetes.io/docs/concepts/storage/projected-volumes/#serviceaccounttoken
+    """
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.source = f"service account {folder}"

@@ -1,4 +1,4 @@
-"""Where the API server is and how hard we may press it."""
+"""Where the API server is, and how many calls we may make to it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class KubeSettings:
     pod's own service account, whose token and CA are files under ``service_account``. ``context``
     is one of the kubeconfig's; None means its current one.
 
-    ``qps`` limits calls per second after a first ``burst``; 0 is no limit, since the API server
-    has its own (priority and fairness). ``timeout`` is for one call, in seconds, watches excepted.
+    ``qps`` limits calls per second after a first ``burst``; 0 is no limit, since the API server has
+    its own (https://kubernetes.io/docs/concepts/cluster-administration/flow-control/). ``timeout``
+    is for one call, in seconds, watches excepted.
     """
 
     kubeconfig: Path | None = None

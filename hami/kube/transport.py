@@ -1,4 +1,4 @@
-"""One HTTP call: paced, timed, authorised, its failure turned into an :class:`ApiError`."""
+"""One HTTP call: paced, timed and authorised; a failure becomes an :class:`ApiError`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from hami.kube.pace import TokenBucket
 JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
 CONNECTIONS = 200
-"""At once; watches hold one each. HTTP/1.1 carries one call per connection."""
+"""The most connections at once; each watch holds one. HTTP/1.1 carries one call per connection."""
 
 _UNTIL_DEADLINE = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
 
 
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, for metrics: ``status`` 0 is no answer, ``seconds`` last until the answer began."""
+    """One call, for metrics.
+
+    ``status`` 0 means no answer; ``seconds`` last until the answer began.
+    """
 
     verb: str
     resource: str
@@ -38,7 +41,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send. ``about`` is for messages: ``pods default/a``."""
+    """One request; ``about`` is for messages: ``pods default/a``."""
 
     verb: str
     method: str
@@ -59,7 +62,10 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """meta/v1 Status: how the API server says no."""
+    """The API server's refusal, meta/v1 ``Status``.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
+    """
 
     message: str = ""
     reason: str = ""
@@ -69,7 +75,7 @@ class Status(msgspec.Struct):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pool:
-    """Connections made with one client certificate, and how many calls are under way on them.
+    """Connections made with one client certificate, and the number of calls under way on them.
 
     ``posts`` is for what must not be sent twice, and None behind a proxy.
     """
@@ -118,7 +124,9 @@ class Transport:
             await pool.close()
 
     async def send(self, request: Request, *, timeout: float | None = None) -> bytes:
-        """The body of a 2xx answer. ``timeout`` in seconds includes waiting for our own pace.
+        """Send a request; the body of a 2xx answer.
+
+        ``timeout`` in seconds includes the wait for our own pace.
 
         Raises:
             ApiError: refused, or no answer in time.
@@ -141,10 +149,10 @@ class Transport:
             raise _failure(request, text, sent=sent) from error
 
     async def lines(self, request: Request, *, idle: float) -> AsyncGenerator[bytes, None]:
-        """The lines of an answer without end. Ends when the server ends it, or is silent too long.
+        """The lines of an endless answer. Ends when the server ends it, or is silent too long.
 
-        A server that goes away in the middle looks the same as one that ends: whoever follows
-        asks again either way, and learns then whether it is there.
+        A server that goes away in the middle looks the same as one that ends: the caller asks again
+        either way, and then learns whether the server is there.
 
         Raises:
             ApiError: refused, or no answer to begin with.
@@ -194,7 +202,7 @@ class Transport:
     async def _asked(
         self, request: Request, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A 2xx response to read from, and its connection given back at the end."""
+        """A 2xx response to read from; its connection is given back at the end."""
 
         async def once(pool: _Pool, request: Request) -> aiohttp.ClientResponse:
             return await self._once(pool.session, request, timeout)
@@ -207,14 +215,14 @@ class Transport:
             await self._leave(pool)
 
     async def _ask(self, request: Request, once: _Once[T]) -> tuple[_Pool, T]:
-        """Credentials that were refused are renewed once."""
+        """Send once, and once more with renewed credentials if the server refused them (401)."""
         try:
             return await self._enter(request, once)
         except ApiError as error:
             if error.status != UNAUTHORIZED or not await self._credentials.renew():
                 raise
         if self._certificate != self._credentials.certificate:
-            # Whoever follows a watch over the old connections may go on doing so.
+            # Watches over the old connections may go on.
             former, self._pool = self._pool, self._open()
             self._certificate = self._credentials.certificate
             self._replaced.add(former)
@@ -222,7 +230,7 @@ class Transport:
         return await self._enter(request, once)
 
     async def _enter(self, request: Request, once: _Once[T]) -> tuple[_Pool, T]:
-        """One more user of the present connections, unless it fails."""
+        """One more call on the present connections, unless the call fails to start."""
         pool = self._pool
         pool.users += 1
         try:
@@ -236,7 +244,7 @@ class Transport:
         await self._close_idle(pool)
 
     async def _close_idle(self, pool: _Pool) -> None:
-        """Replaced connections end with their last user: certificates may change every hour."""
+        """Close replaced connections with their last call: certificates may change every hour."""
         if pool in self._replaced and not pool.users:
             self._replaced.discard(pool)
             await pool.close()

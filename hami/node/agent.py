@@ -7,7 +7,7 @@ slices, the devices, the lists for kubelet. What blocks runs in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,6 @@ import structlog
 
 from hami.domain.errors import HamiError, PluginRejected
 from hami.domain.slices import Identity
-from hami.domain.units import PodUid
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
@@ -27,20 +26,20 @@ from hami.kube.resources import NODES
 from hami.logs import set_level
 from hami.node.compat.lock_mode import ByLock
 from hami.node.device.advertise import Advertiser
-from hami.node.device.inventory import Inventory
+from hami.node.device.inventory import HookConfig, Inventory
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.lock_file import alone
 from hami.node.disk.store import SliceStore
 from hami.node.disk.tmpfs import why_not_mount
 from hami.node.kubelet.checkpoint import read_checkpoint
+from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.displacement import Displacement
 from hami.node.kubelet.served_resources import ServedResources
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.static_calls import StaticCalls
 from hami.node.pod.cgroups import PodCgroups
-from hami.node.pod.granting import Granted, Granting, NotGranted
-from hami.node.pod.pods import NodePods
+from hami.node.pod.pods import Granting, NodePods
 from hami.node.running.mount_check import MountCheck
 from hami.node.running.slice_seen import slices_in_use
 from hami.node.settings.config import AgentConfig
@@ -49,9 +48,9 @@ from hami.node.settings.node_facts import NodeFacts, node_facts
 from hami.node.settings.served_vendor import vendor_named
 from hami.node.settings.source import AgentSource, plugin_config
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.enforcing import reconcile
-from hami.node.slice.live_slices import LiveSlice, LiveSlices
-from hami.node.slice.preparing import Prepared, hold_pages, resize
+from hami.node.slice.live_slices import LiveSlices
+from hami.node.slice.preparing import hold_pages
+from hami.node.slice.reconciling import reconcile
 from hami.node.slice.recovery import recover
 from hami.node.slice.releasing import Releasing
 from hami.node.slice.resizing import Resizing
@@ -79,7 +78,7 @@ class _Sockets(TypedDict):
 
 
 def _passed_over(_: PluginRejected) -> None:
-    """It was said at start, and is no plugin of the vendor that is served."""
+    """The start reported it already; the vendor that this agent serves is another."""
 
 
 async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[], None]) -> None:
@@ -136,7 +135,7 @@ def _key_file(config: AgentConfig) -> KeyFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What is known before the first part is built."""
+    """What ``serve`` knows before it builds the first part."""
 
     config: AgentConfig
     source: AgentSource
@@ -148,7 +147,7 @@ class Beginning:
 
 
 class Agent:
-    """The parts, and how they hear of each other."""
+    """Builds the agent's parts, and tells each what it must hear of the others."""
 
     def __init__(self, begin: Beginning) -> None:
         config, client = begin.config, begin.client
@@ -157,6 +156,7 @@ class Agent:
         self._log = structlog.get_logger("hami.agent")
         self._kept: tuple[str, ...] = ()
         self._watcher = ConfigWatcher(begin.source, config, self._apply)
+        self._config = HookConfig(self._plugin_config(config))
         self._events = EventRecorder(
             client,
             component=COMPONENT,
@@ -165,43 +165,36 @@ class Agent:
         )
         self._writer = PodWriter(client, self._log.warning)
         self._around = around = self._surroundings()
-        self._inventory = Inventory(
-            around.vendor,
-            around.hooks,
-            self._plugin_config,
-            self._inventory_changed,
-            every=config.discover_interval,
-        )
+        self._inventory = around.inventory
         self._heartbeat = self._make_heartbeat()
         self._advertiser = self._make_advertiser()
-        self._outcomes = Outcomes(around, self._writer, self._slices_changed)
+        self._outcomes = Outcomes(around, self._writer)
+        self._releasing = Releasing(around)
+        self._resizing = Resizing(around, self._releasing.make_room)
+        self._devices = DeviceList()
         self._by = self._identifying()
-        self._releasing = Releasing(
-            around, busy=self._by.starts.busy, released=lambda _: self._slices_changed()
-        )
-        self._resizing = Resizing(
-            around.granting, around.slices, self._events, self._resize, self._by.starts.alone
-        )
         self._mounts = MountCheck(
             around,
             proc=config.proc_root,
             entries=partial(read_checkpoint, config.kubelet_dir),
             stop=lambda: self._watcher.running.stops_unmounted,
         )
-        self._server = DevicePluginServer(
-            around.vendor.profile.resources.count, self._by.calls, pre_start=True, **self._sockets()
-        )
         self._resources = ServedResources(
-            self._server,
-            known=self._inventory.known,
-            tokens=self._by.tokens,
-            static=lambda: self._inventory.static,
-            static_server=self._static_server,
-            watch=Displacement(
+            DevicePluginServer(
+                around.vendor.profile.resources.count,
+                self._by.calls,
+                self._devices,
+                pre_start=True,
+                **self._sockets(),
+            ),
+            self._by,
+            self._inventory,
+            Displacement(
                 lambda: self._advertiser.node,
                 lambda: client.get(NODES, config.node_name),
                 self._events,
-            ).watch,
+            ),
+            static_server=self._static_server,
         )
 
     def _make_heartbeat(self) -> Heartbeat:
@@ -231,6 +224,7 @@ class Agent:
         config, problem = self._begin.config, self._log.warning
         vendor = vendor_named(self._begin.vendors, config.vendor)
         key = vendor.profile.key
+        hooks = Threads("hook")
         return AgentContext(
             vendor=vendor,
             kind=f"{key.lower()}.hami.io/slice",
@@ -239,7 +233,7 @@ class Agent:
                 key,
                 config.node_name,
                 self._begin.vendors,
-                lambda: self._begin.keys.signer,
+                self._begin.keys,
                 accept_unsigned=config.takes_unsigned,
             ),
             slices=LiveSlices(),
@@ -247,11 +241,17 @@ class Agent:
             folders=CdiFolders(config.cdi_dir, config.cdi_read_dirs, vendor=key),
             cgroups=PodCgroups(config.cgroup_root, problem),
             events=self._events,
-            hooks=Threads("hook"),
+            hooks=hooks,
             pages=Threads("page"),
             disk=Threads("disk", DISK_AT_ONCE),
-            devices=lambda: self._inventory.devices,
-            config=self._plugin_config,
+            inventory=Inventory(
+                vendor,
+                hooks,
+                self._config,
+                self._inventory_changed,
+                every=config.discover_interval,
+            ),
+            config=self._config,
         )
 
     def _mounts_tmpfs(self) -> bool:
@@ -271,7 +271,11 @@ class Agent:
         config = self._begin.config
         if self._begin.identity == "kubelet":
             return ByKubelet(
-                self._around, config.kubelet_dir, self._outcomes, self._make_room, self._resend
+                self._around,
+                config.kubelet_dir,
+                self._outcomes,
+                self._releasing.make_room,
+                self._devices,
             )
         return ByLock(
             self._around,
@@ -280,7 +284,7 @@ class Agent:
             self._begin.client,
             config.node_name,
             self._begin.vendors.profiles,
-            self._resend,
+            self._devices,
             self._log.warning,
         )
 
@@ -292,11 +296,13 @@ class Agent:
             resource,
             self._around.vendor,
             self._around.hooks,
-            lambda: self._inventory.static,
-            self._plugin_config,
+            self._inventory,
+            self._config,
         )
         suffix = resource.rpartition("/")[2]
-        return DevicePluginServer(resource, calls, pre_start=False, **self._sockets(suffix))
+        return DevicePluginServer(
+            resource, calls, DeviceList(), pre_start=False, **self._sockets(suffix)
+        )
 
     def _sockets(self, suffix: str = "") -> _Sockets:
         config = self._begin.config
@@ -309,7 +315,7 @@ class Agent:
         }
 
     async def recover(self) -> None:
-        """Take up what a former process left, before kubelet may ask for anything."""
+        """Take over the slices of a former process, before kubelet may ask for any."""
         around = self._around
         found = await around.disk.run(
             recover,
@@ -329,7 +335,7 @@ class Agent:
         self._outcomes.recovered()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Until cancelled."""
+        """Run every part until cancelled; ``ready`` is called once the node says what it has."""
         around = self._around
         for listener in (self._releasing, self._resizing, self._mounts, self._outcomes):
             around.pods.listen(listener)
@@ -340,6 +346,7 @@ class Agent:
                 around.pods.run(),
                 self._inventory.run(),
                 self._resources.run(),
+                self._follow_slices(),
                 self._advertiser.run(),
                 self._vouch(),
                 self._releasing.run(),
@@ -356,7 +363,7 @@ class Agent:
             ready()
 
     async def _vouch(self) -> None:
-        """The scheduler believes what we say of ourselves for as long as we are heard."""
+        """Keep the heartbeat, without which the scheduler does not believe the node's identity."""
         if self._begin.identity != "kubelet":
             return
         async with asyncio.TaskGroup() as tasks:
@@ -369,22 +376,20 @@ class Agent:
         await self._advertiser.withdraw()
         await self._by.close()
         around = self._around
+        await around.slices.close()
         for threads in (around.hooks, around.pages, around.disk):
             threads.close()
         around.store.close()
 
     # How the parts hear of each other.
 
-    def _plugin_config(self) -> PluginConfig:
-        return plugin_config(
-            self._watcher.running,
-            labels=self._labels,
-            identity=self._begin.identity,
-        )
+    def _plugin_config(self, config: AgentConfig) -> PluginConfig:
+        return plugin_config(config, labels=self._labels, identity=self._begin.identity)
 
     def _apply(self, config: AgentConfig) -> None:
-        """A changed configuration: refused when a plugin does not take its section."""
+        """Take over a changed configuration; a plugin that does not take its section refuses it."""
         load_vendors(config.devices, on_broken=_passed_over)
+        self._config.now = self._plugin_config(config)
         set_level(config.log_level)
         self._inventory.look_again()
 
@@ -392,22 +397,21 @@ class Agent:
         """Entries of the per-node configuration may select this node by them."""
         if labels != self._labels:
             self._labels = dict(labels)
+            self._config.now = self._plugin_config(self._watcher.running)
             self._inventory.look_again()
 
     def _inventory_changed(self) -> None:
         self._advertiser.set_devices(tuple(self._inventory.devices.values()))
         self._resources.changed()
 
-    def _slices_changed(self) -> None:
-        """Which ids may be given away depends on it only while a device is not healthy."""
-        if not all(device.healthy for device in self._inventory.devices.values()):
-            self._resources.changed()
+    async def _follow_slices(self) -> None:
+        """Make the list for kubelet anew when slices change, while a device is not healthy.
 
-    def _resend(self) -> None:
-        self._server.resend()
-
-    async def _make_room(self, pods: Collection[PodUid]) -> None:
-        await self._releasing.make_room(pods)
-
-    async def _resize(self, granted: Granted, live: LiveSlice) -> Prepared | NotGranted:
-        return await resize(granted, live, self._around, self._make_room)
+        While all are healthy, the list does not depend on who holds which device.
+        """
+        changed = self._around.slices.changed
+        while True:
+            await changed.wait()
+            changed.clear()
+            if not all(device.healthy for device in self._inventory.devices.values()):
+                self._resources.changed()

@@ -1,9 +1,10 @@
 """What a pod's containers use together at the worst moment.
 
-Plain init containers run one after the other, each with the sidecars before it; then the apps
-and the sidecars run together. So in every dimension a pod uses
-``max( max over init containers of (init + sidecars before it), apps + sidecars )``.
-The same formula gives its use of each device and its charge against quota.
+Plain init containers run one after the other, each with the sidecars before it; then the apps and
+the sidecars run together. So in every dimension a pod uses ``max( max over init containers of (init
++ sidecars before it), apps + sidecars )``. The same formula gives the pod's use of each device and
+its charge against quota.
+https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DeviceKey = tuple[VendorKey, DeviceId]
 class UnknownUsage(NamedTuple):
     """A device, or with None every device of a vendor, on which a pod's usage cannot be read.
 
-    It uses at most what its spec ``asks`` of each; None: as much as there is.
+    The pod uses at most what its spec ``asks`` of each; None: up to everything.
     """
 
     vendor: VendorKey
@@ -36,7 +37,7 @@ class UnknownUsage(NamedTuple):
         return self.vendor == device.vendor and self.device in (None, device.id)
 
     def most(self, device: Device) -> Usage | None:
-        """What the pod may use of this device; ``UNUSED`` where it cannot have got it."""
+        """The most that the pod may use of this device; ``UNUSED`` where it does not fit there."""
         if self.asks is None:
             return None
         held = tuple(
@@ -83,8 +84,8 @@ def device_usage(containers: Iterable[ContainerAllocation]) -> dict[DeviceKey, U
 class ChargeMeter:
     """Adds up what a pod is charged per resource name, container by container in spec order.
 
-    Slices, MiB (the vendor's factor applied) and percent. Asking what one more container would
-    make of it costs no more for the hundredth than for the first.
+    Amounts are slices, MiB (the vendor's factor applied) and percent. The cost of asking about one
+    more container does not grow with the number of containers.
     """
 
     def __init__(self, profiles: Mapping[VendorKey, VendorProfile]) -> None:
@@ -93,7 +94,7 @@ class ChargeMeter:
         self._peak: dict[str, int] = {}
 
     def after(self, kind: ContainerKind, grants: Iterable[Grant]) -> dict[str, int]:
-        """The charge if a container with these grants came next; nothing is kept."""
+        """The charge if a container with these grants came next; changes nothing."""
         return self._added(kind, self._amounts(grants))[1]
 
     def add(self, kind: ContainerKind, grants: Iterable[Grant]) -> None:
@@ -102,8 +103,9 @@ class ChargeMeter:
     def add_request(self, kind: ContainerKind, requests: Iterable[DeviceRequest]) -> None:
         """The least that a container's requests will be charged.
 
-        What a percentage or a whole device comes to is not known yet: 0 MiB, and of whole devices
-        0 percent. Nor are the cores of a vendor whose placements decide about them.
+        The MiB of a percentage or of a whole device are not known yet and count as 0, and so does
+        the percent of a whole device. The cores of a vendor whose placements decide about them
+        count as 0 too.
         """
         amounts: dict[str, int] = {}
         for request in requests:
@@ -117,7 +119,7 @@ class ChargeMeter:
 
     @property
     def charge(self) -> Mapping[str, int]:
-        """So far, without resources of which nothing is charged."""
+        """The charge so far, without resources whose amount is 0."""
         return {name: amount for name, amount in self._peak.items() if name and amount}
 
     def _amounts(self, grants: Iterable[Grant]) -> dict[str, int]:
@@ -126,7 +128,7 @@ class ChargeMeter:
     def _added(
         self, kind: ContainerKind, amounts: Mapping[str, int]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """What runs on from then on, and the peak until then."""
+        """What goes on running after this container, and the peak up to now."""
         peak = dict(self._peak)
         now = {name: self._running.get(name, 0) + amount for name, amount in amounts.items()}
         for name, amount in now.items():
@@ -160,7 +162,7 @@ def quota_charge(
 ) -> Mapping[str, int]:
     """What one pod is charged per resource name; see :class:`ChargeMeter`."""
     granted = [container for container in containers if container.grants]
-    if len(granted) == 1:  # Of nearly all pods: its own amounts are the peak.
+    if len(granted) == 1:  # So are nearly all pods: its own amounts are the peak.
         amounts = _amounts(granted[0].grants, profiles)
         return {name: amount for name, amount in amounts.items() if name and amount}
     meter = ChargeMeter(profiles)

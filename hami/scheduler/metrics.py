@@ -1,6 +1,6 @@
 """The service's own metrics: how long it takes, what it refuses, what it asks of the API server.
 
-Names begin with ``hami_scheduler_``, save one that stands beside those of
+Names begin with ``hami_scheduler_``, except one that belongs to those of
 :mod:`hami.scheduler.exposition.elastic_metrics`. HAMi's names, which say what the cluster has and
 uses, are in :mod:`hami.scheduler.exposition.hami_metrics`. Everything may be called from any
 thread.
@@ -24,19 +24,19 @@ _PREFIX = "hami_scheduler_"
 ANSWER_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 )  # fmt: skip
-"""Seconds. A filter takes some 0.6 ms; a bind is given up after 5 s."""
+"""In seconds. A filter takes some 0.6 ms; a bind is given up after 5 s."""
 
 FIT_BUCKETS = (
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1,
 )  # fmt: skip
-"""Seconds. One vendor's fit of one container on one node."""
+"""In seconds: one vendor's fit of one container on one node."""
 
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """What is so at the moment of a scrape, counted on the loop."""
+    """Figures of the moment of a scrape, counted on the loop."""
 
     leading: bool
     nodes: int
@@ -64,7 +64,7 @@ class _Family(Generic[T]):
 
 
 class Metrics:
-    """Counters and histograms, in a registry of their own."""
+    """The service's counters and histograms, in their own registry."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -190,15 +190,19 @@ class Metrics:
         return Gauge(_PREFIX + name, text, labels, registry=self._registry)
 
     def filtered(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
-        """``outcome``: placed, refused, error, passed (no devices asked), simulated or
-        bound_already. ``reasons``: nodes refused, by the reason's word.
+        """A filter was answered.
+
+        ``outcome``: placed, refused, error, passed (no devices asked), simulated or bound_already.
+        ``reasons``: nodes refused, by the reason's word.
         """
         self._filters.of(outcome).observe(seconds)
         for reason, nodes in reasons.items():
             self._refusals.labels(reason).inc(nodes)
 
     def preemption_judged(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
-        """``outcome``: kept (some node), vetoed (every node), passed (no devices asked), error or
+        """A preemption was judged.
+
+        ``outcome``: kept (some node), vetoed (every node), passed (no devices asked), error or
         bound_already. ``reasons``: nodes left out, by the reason's word.
         """
         self._preempts.labels(outcome).observe(seconds)
@@ -206,18 +210,18 @@ class Metrics:
             self._vetoes.labels(reason).inc(nodes)
 
     def bound(self, seconds: float, outcome: str) -> None:
-        """``outcome``: bound, refused, unknown or error."""
+        """A bind was answered. ``outcome``: bound, refused, unknown or error."""
         self._binds.of(outcome).observe(seconds)
 
     def reviewed(self, seconds: float, outcome: str) -> None:
-        """``outcome``: allowed, patched, denied or error."""
+        """An admission review was answered. ``outcome``: allowed, patched, denied or error."""
         self._reviews.labels(outcome).observe(seconds)
 
     def fitted(self, vendor: str, seconds: float) -> None:
         self._fits.of(vendor).observe(seconds)
 
     def problems_told(self, reason: str, times: int = 1) -> None:
-        """An event's ``reason``: UnknownUsage, UnsignedAllocation, OverAllocated and others."""
+        """Problems were told; ``reason`` is the event's: UnknownUsage, OverAllocated and others."""
         self._problems.labels(reason).inc(times)
 
     def woken(self, pods: int) -> None:
@@ -228,11 +232,11 @@ class Metrics:
         self._rules.labels(rule).inc()
 
     def preempted(self, kind: str) -> None:
-        """A pod was evicted by this kind of plan."""
+        """A pod was evicted by a plan of this kind."""
         self._preemptions.labels(kind).inc()
 
     def preemption_backed_off(self, quota: str) -> None:
-        """It and another evict each other's pods in turns."""
+        """Preemption for this quota paused: it and another evict each other's pods in turns."""
         self._backed_off.labels(quota).inc()
 
     def api_called(self, call: ApiCall) -> None:
@@ -240,7 +244,7 @@ class Metrics:
         self._api_seconds.of(call.verb, call.resource).observe(call.seconds)
 
     def bind_seen(self, lag: float) -> None:
-        """``lag`` in seconds."""
+        """The watch showed a binding, ``lag`` seconds after the bind."""
         self._watch_lag.observe(lag)
 
     def relisted(self, resource: str, count: int = 1) -> None:
@@ -250,7 +254,7 @@ class Metrics:
         self._dropped.inc(count)
 
     def set_levels(self, levels: Levels) -> None:
-        """Before a scrape."""
+        """Set the gauges; called before a scrape."""
         self._leading.set(levels.leading)
         self._nodes.set(levels.nodes)
         self._charged.set(levels.pods_charged)
@@ -259,11 +263,14 @@ class Metrics:
             self._reservations.labels(phase).set(count)
 
     def collect(self) -> Iterator[Metric]:
-        """Without the series ``..._created``, of which the library makes one for each other."""
+        """The metrics without the series ``..._created``, which the library adds to each one."""
         for family in self._registry.collect():
             family.samples = [s for s in family.samples if not s.name.endswith("_created")]
             yield family
 
     def render(self) -> bytes:
-        """In Prometheus' text format, version 0.0.4. Takes milliseconds: call it in a thread."""
+        """All metrics in Prometheus' text format, version 0.0.4.
+
+        Takes milliseconds: call it in a thread.
+        """
         return generate_latest(self)

@@ -38,20 +38,28 @@ from hami.kube.resources import (
 from hami.logs import set_level
 from hami.policy.profile.liveness import alive
 from hami.policy.quota.elastic.units import Units
-from hami.scheduler.bookings.elastic_objects import ElasticFeed
+from hami.scheduler.bookings.deps import SchedulerDeps
+from hami.scheduler.bookings.lock_book import needs_lock
+from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.bookings.surroundings import Problem, SchedulerDeps
 from hami.scheduler.cluster.agents import Agents
-from hami.scheduler.cluster.endings import end_promises, expire, expire_holds
-from hami.scheduler.cluster.feeds import Following, GroupFeed, NodeFeed, PodFeed, QuotaFeed
+from hami.scheduler.cluster.endings import end_overdue, end_promises
+from hami.scheduler.cluster.feeds import (
+    ElasticFeed,
+    Following,
+    GroupFeed,
+    NodeFeed,
+    PodFeed,
+    QuotaFeed,
+)
 from hami.scheduler.cluster.handshake import Handshakes, Patience
 from hami.scheduler.cluster.takeover import Takeover
-from hami.scheduler.cluster.verification import judge_anew, verify_signatures
+from hami.scheduler.cluster.verification import verify_signatures
 from hami.scheduler.decide.binding import Binder, BindSettings
 from hami.scheduler.decide.extender import Extender
-from hami.scheduler.decide.giving_way import make_way
 from hami.scheduler.decide.locks import LockSettings, NodeLocks
 from hami.scheduler.decide.wakeup import WakeUp
+from hami.scheduler.events import ElasticQuotasArranged, PodSeen, Subscription, UsageChanged, on
 from hami.scheduler.exposition.scrape import Scrape
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.publish.elastic_status import ElasticStatus
@@ -116,10 +124,11 @@ class Service:
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
         )
         self._telling = Telling(self._write_event, metrics.problems_told)
-        self._state = ClusterState(self._load_vendors(config), self._surroundings(), config.elastic)
-        self._state.scheduler_name = config.scheduler_name
-        self._budgets = BudgetIndex(self._state.pods.get)
         self._agents = Agents(self._agent_changed)
+        self._state = ClusterState(
+            self._load_vendors(config), self._deps(), config.elastic, self._subscriptions()
+        )
+        self._budgets = BudgetIndex(self._state.pods.get)
         self._followings = self._informers()
         self._lease = lease_of(config, client, self._problem)
         self._leadership = Takeover(
@@ -128,9 +137,7 @@ class Service:
             began=self._begin_leading,
             ended=self._end_leading,
         )
-        self._locks = self._state.locks = NodeLocks(
-            self._state, client, self._lock_settings, self._agents.silent
-        )
+        self._locks = NodeLocks(self._state, client, self._lock_settings, self._agents.silent)
         self._binder = Binder(
             self._state,
             client,
@@ -173,9 +180,6 @@ class Service:
             on_problem=self._problem,
             unbacked=lambda: self._backing.unbacked,
         )
-        self._state.usage_changed = self._usage_changed
-        self._state.quotas_arranged = self._quotas_arranged
-        self._state.pod_seen = self._elastic_status.look_at
         self._preemption = Preemption(
             self._state,
             client,
@@ -186,11 +190,27 @@ class Service:
             policy=lambda: self._config.policy,
         )
 
-    def _quotas_arranged(self) -> None:
+    def _subscriptions(self) -> list[Subscription]:
+        """What is published follows from what happens to the state."""
+        return [
+            on(self._usage_changed, UsageChanged),
+            on(self._quotas_arranged, ElasticQuotasArranged),
+            on(self._pod_seen, PodSeen),
+        ]
+
+    def _usage_changed(self, event: UsageChanged) -> None:
+        self._quota_status.touch(event.namespace)
+        self._elastic_status.touch(event.namespace)
+
+    def _quotas_arranged(self, _event: ElasticQuotasArranged) -> None:
         self._elastic_status.touch_all()
         self._backing.touch()
 
-    def _surroundings(self) -> SchedulerDeps:
+    def _pod_seen(self, event: PodSeen) -> None:
+        if event.pod.spec.node_name and not event.pod.finished:
+            self._elastic_status.look_at(event.pod)
+
+    def _deps(self) -> SchedulerDeps:
         return SchedulerDeps(
             clock=time.monotonic,
             alive=_alive_now,
@@ -198,6 +218,9 @@ class Service:
             report=self._telling.tell,
             bind_seen=self._metrics.bind_seen,
             hold=self._config.preemption_hold,
+            scheduler_name=lambda: self._config.scheduler_name,
+            needs_lock=self._needs_lock,
+            lock_expiry=lambda: self._config.node_lock_timeout,
         )
 
     async def run(self, ready: Ready) -> None:
@@ -263,7 +286,7 @@ class Service:
         waiting = [following.what for following in self._followings if not following.ready]
         if not self._keys.known:
             waiting.append("signing keys")
-        return waiting + (["signatures"] if self._state.unjudged else [])
+        return waiting + (["signatures"] if self._state.bound.unjudged else [])
 
     async def _begin(self) -> None:
         """Say that the start is over, once nothing is awaited any more, and what it has found."""
@@ -313,7 +336,7 @@ class Service:
     def _informers(self) -> list[Following[Any]]:
         """Pods are the second: a new leader lists them anew."""
         state = self._state
-        elastic = ElasticFeed(state.elastic, state.arrange_quotas)
+        elastic = ElasticFeed(state.quota_objects)
         return [
             self._following("nodes", NODES, NodeFeed(state), self._config.node_label_selector),
             self._following("pods", PODS, PodFeed(state)),
@@ -353,18 +376,16 @@ class Service:
         return Following(what, informer)
 
     def _agent_changed(self, name: str) -> None:
-        if (node := self._state.nodes.get(name)) is not None:
-            self._state.locks.node_seen(node)
+        self._state.inventory.look_at_locks(name)
 
-    def _usage_changed(self, namespace: str) -> None:
-        self._quota_status.touch(namespace)
-        self._elastic_status.touch(namespace)
+    def _needs_lock(self, node: Node, profile: VendorProfile) -> str:
+        return needs_lock(node, profile, silent=self._agents.silent(node.name, profile.key))
 
     def _signer(self) -> Signer:
         return self._keys.signer
 
     def _other_keys(self) -> None:
-        judge_anew(self._state)
+        self._state.bound.judge_anew()
         if self._public_keys:
             self._public_keys.touch()
 
@@ -388,25 +409,8 @@ class Service:
                 relists[following] = made
             self._metrics.event_dropped(self._events.dropped - dropped)
             dropped = self._events.dropped
-            self._state.measure()
-            for hold in expire_holds(self._state):
-                self._log.warning(
-                    "a claimant did not come for what was freed", pod=hold.claimant.full_name
-                )
-            for reservation in make_way(
-                self._state, self._config.reservation_ttl, self._config.policy
-            ):
-                self._log.warning(
-                    "a reservation gives way: the pod asks again and again and is not bound",
-                    pod=reservation.pod.full_name,
-                    node=reservation.allocation.node,
-                )
-            for reservation in expire(self._state, self._config.reservation_ttl):
-                self._log.warning(
-                    "a reservation expired: the pod was not bound in time",
-                    pod=reservation.pod.full_name,
-                    node=reservation.allocation.node,
-                )
+            self._state.quota_objects.measure()
+            end_overdue(self._state, self._config.reservation_ttl, self._config.policy)
 
     # Leadership.
 
@@ -414,19 +418,16 @@ class Service:
         return self._leadership.leading
 
     def _begin_leading(self) -> None:
-        self._state.following = False
         self._quota_status.touch_all()
         self._elastic_status.touch_all()
         if self._role:
             self._role.set(leading=True)
         if self._public_keys:
             self._public_keys.touch()
-        self._state.waiting.forget_offers()
-        self._state.freed.set()
-        self._state.claims.set()
+        self._state.pending.begin_leading()
 
     def _end_leading(self) -> None:
-        self._state.following = True
+        self._state.pending.end_leading()
         end_promises(self._state)
         if self._role:
             self._role.set(leading=False)
@@ -447,7 +448,6 @@ class Service:
             self._state.use(self._load_vendors(config))
         if config.log_level != self._config.log_level:
             set_level(config.log_level)
-        self._state.scheduler_name = config.scheduler_name
         self._config = config
 
     def _load_vendors(self, config: SchedulerConfig) -> Vendors:

@@ -1,4 +1,8 @@
-"""The flags that klog gives every Go component. Accepted without effect: our log has its own."""
+"""The flags that klog gives every Go component.
+
+We accept them without effect, because our log has its own settings.
+https://github.com/kubernetes/klog
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ KLOG_SWITCHES = frozenset(
         "skip-log-headers",
     }
 )  # fmt: skip
-"""Those that need no value: ``--logtostderr`` is ``--logtostderr=true``."""
+"""The flags that need no value: ``--logtostderr`` is ``--logtostderr=true``."""
 
 KLOG = KLOG_SWITCHES | {
     "log-backtrace-at", "log-dir", "log-file", "log-file-max-size", "stderrthreshold", "v",

@@ -1,4 +1,4 @@
-"""How a setting is described: its type, its rule, who else names it, and what all commands have."""
+"""How a setting is described: type, rule, names elsewhere; and the settings of all commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ DEFAULT_KUBE_TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """About a field: does a changed file reach the running process, and who else names it.
+    """What a field is besides its type: whether it is ``live``, and its names elsewhere.
 
-    ``environment`` are variables of other components, with less precedence than our own;
-    ``flags`` are other spellings of the flag, without dashes; ``metavar`` is what its value is
-    called in the help text, where the type does not say it.
+    ``live``: a changed file reaches the running process. ``environment`` are variables of other
+    components; our own variable wins over them. ``flags`` are other spellings of the flag, without
+    dashes. ``metavar`` is the word for its value in the help text, where the type does not give
+    one.
     """
 
     live: bool = False
@@ -39,7 +40,7 @@ Positive = Annotated[Duration, Field(gt=0)]
 
 
 class ServiceSettings(BaseModel):
-    """What every command that stays has: its way to the API server, and its log.
+    """The settings of every long-running command: its way to the API server, and its log.
 
     Durations are seconds. ``live`` in the fields' :class:`Setting` tells which ones a running
     process takes over; the others need a restart.
@@ -78,13 +79,13 @@ class ServiceSettings(BaseModel):
 
 
 def fields_of(model: type[ServiceSettings]) -> tuple[str, ...]:
-    """The names of the settings, a command's own before those that all commands have."""
+    """The names of the settings; a command's own come before those that all commands have."""
     shared = ServiceSettings.model_fields
     return (*(name for name in model.model_fields if name not in shared), *shared)
 
 
 def setting_of(model: type[ServiceSettings], field: str) -> Setting:
-    """What is known about the field of this name; nothing special by default."""
+    """What the model says about this field; defaults for a field that says nothing."""
     metadata = model.model_fields[field].metadata
     return next((m for m in metadata if isinstance(m, Setting)), Setting())
 

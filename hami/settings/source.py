@@ -30,8 +30,8 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 class Command(Generic[C]):
     """A command and the names of its settings.
 
-    ``name`` is how it is called (``hami scheduler``), ``prefix`` begins its variables, and the
-    settings ``only_in_files`` are too large for a flag.
+    ``name`` is what people type (``hami scheduler``). ``prefix`` begins its variables. The settings
+    ``only_in_files`` are too large for a flag.
     """
 
     name: str
@@ -49,24 +49,26 @@ class Command(Generic[C]):
 
     @property
     def config_variable(self) -> str:
-        """Names the settings file where no flag does."""
+        """The variable that names the settings file where no flag does."""
         return f"{self.prefix}CONFIG"
 
     def setting_of(self, field: str) -> Setting:
         return setting_of(self.model, field)
 
     def variable_of(self, field: str) -> str:
-        """A setting's variable. Others that begin alike are Kubernetes' own and are left alone.
+        """The variable of a setting.
 
-        Kubernetes gives every pod ``HAMI_SCHEDULER_SERVICE_HOST`` and ``HAMI_SCHEDULER_PORT_...``
-        where a Service has the name ``hami-scheduler``.
+        Other variables with the same prefix are Kubernetes' own and are left alone: every pod gets
+        ``HAMI_SCHEDULER_SERVICE_HOST`` and ``HAMI_SCHEDULER_PORT_...`` where a Service has the name
+        ``hami-scheduler``.
+        https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
         """
         return self.prefix + field.upper()
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A value and where it stands, for messages."""
+    """A value and where it was written, for messages."""
 
     value: Any
     place: str
@@ -74,7 +76,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsSource(Generic[C]):
-    """``flags`` by field name, as they were written. A command adds what else it reads."""
+    """Finds the settings' values in all sources.
+
+    ``flags`` has their texts by field name. A command adds the further files that it reads.
+    """
 
     command: ClassVar[Command[Any]]
 
@@ -84,7 +89,7 @@ class SettingsSource(Generic[C]):
 
     @property
     def config_file(self) -> Path | None:
-        """The command's own file: the flag's, else the environment's."""
+        """The command's own file: from the flag, else from the environment."""
         named = self.environment.get(self.command.config_variable)
         return self.file or (Path(named) if named else None)
 
@@ -97,11 +102,11 @@ class SettingsSource(Generic[C]):
         return self.settings()
 
     def files(self, config: C) -> list[Path]:  # noqa: ARG002 -- commands that read more need it
-        """What :meth:`load` reads."""
+        """The files that :meth:`load` reads."""
         return [self.config_file] if self.config_file is not None else []
 
     def settings(self) -> C:
-        """The settings without what other files hold; raises as :meth:`load` does."""
+        """The settings, without the content of other files; raises as :meth:`load` does."""
         return self._validated(self.written())
 
     def written(self) -> dict[str, Written]:
@@ -135,7 +140,7 @@ class SettingsSource(Generic[C]):
         for name in self.command.flag_fields:
             others = self.command.setting_of(name).environment
             for variable in (self.command.variable_of(name), *others):
-                # An empty variable is how a manifest says that there is nothing.
+                # A manifest says with an empty variable that there is no value.
                 if text := self.environment.get(variable):
                     written[name] = Written(text, variable)
                     break

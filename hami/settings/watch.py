@@ -17,11 +17,11 @@ C = TypeVar("C", bound=ServiceSettings)
 
 
 class ConfigWatcher(Generic[C]):
-    """Reads the files again when their content changes and hands on what is valid.
+    """Reads the files again when their content changes, and hands on a valid configuration.
 
-    ``apply`` gets a configuration in which only live settings differ from the running one, and
-    may refuse it with a :class:`HamiError`, for example because a plugin does not take its
-    section. A refused or unreadable one is logged, and the running one stays.
+    ``apply`` gets a configuration that differs from the running one in live settings alone. It may
+    refuse with a :class:`HamiError`, for example because a plugin does not take its section. A
+    refused or unreadable configuration is logged, and the running one stays.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ConfigWatcher(Generic[C]):
         self.running = running
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch the files until cancelled."""
         while True:
             await asyncio.sleep(self._interval)
             if await asyncio.to_thread(self._files.changed):
@@ -67,7 +67,7 @@ class ConfigWatcher(Generic[C]):
 
 
 def only_live(running: C, loaded: C) -> tuple[C, list[str]]:
-    """What of ``loaded`` the running process takes over, and the keys that need a restart."""
+    """The live settings of ``loaded`` in ``running``, and the keys that need a restart."""
     differing = _differing(running, loaded)
     model = type(running)
     live = {name: getattr(loaded, name) for name in differing if setting_of(model, name).live}

@@ -1,7 +1,8 @@
 """Files that may change while the process runs.
 
-Compared by content, not by time: Kubernetes swaps a symbolic link above mounted files, and a
-file that was written twice within one tick of the clock has the same time. They are small.
+Compared by content and not by time: kubelet swaps a symbolic link above the mounted files
+(pkg/volume/util/atomic_writer.go in Kubernetes), and a file that is written twice within one tick
+of the clock keeps its time. The files are small.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from pathlib import Path
 
 
 class WatchedFiles:
-    """Remembers what it has read; a file that cannot be read counts as one without content."""
+    """Remembers what it has read; a file that cannot be read counts as empty."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
         self._seen = self._read()
 
     def changed(self) -> bool:
-        """Some content is not what it was at the last call. Blocks while it reads."""
+        """Whether some content differs from the last call's. Blocks while it reads."""
         now = self._read()
         if now == self._seen:
             return False

@@ -1,7 +1,7 @@
 """A manifest's plain values into the lean structs, or one error that says where it is wrong.
 
-The API server's strictness, as far as it concerns what we read: an annotation that YAML reads as
-a boolean is refused, a number where a quantity belongs becomes its text, null means absent.
+As strict as the API server in the fields that we read: an annotation that YAML reads as a boolean
+is refused, a number where a quantity belongs becomes its text, null means absent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode(document: Document, owner: str, type_: type[T]) -> T:
 def check_quantities(
     document: Document, owner: str, field: str, quantities: Mapping[str, str] | None
 ) -> None:
-    """Refuse what the API server would not store.
+    """Refuse a quantity that the API server would refuse.
 
     Raises:
         ConfigError: a value is not a quantity, or is negative.
@@ -120,7 +120,7 @@ def _nested(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """As the author sees it in YAML."""
+    """The value as its author sees it in YAML."""
     match value:
         case None:
             return "empty"
@@ -143,7 +143,7 @@ def _wrong_type(document: Document, owner: str, tree: Any, problem: str, where: 
 
 
 def _locate(tree: Any, path: str) -> tuple[str, Any]:
-    """The field that a msgspec path means, and its value."""
+    """The field that a msgspec path means, and the field's value."""
     field, value = "", tree
     for step in _steps(path):
         if isinstance(value, dict) and step in value:

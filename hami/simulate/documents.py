@@ -1,9 +1,8 @@
 """YAML and JSON texts to plain values, as ``kubectl`` would read them.
 
-PyYAML's own loader is not used for three reasons: it turns timestamps and ``1:30`` into other
-things than text, keeps the last of two equal keys silently, and crashes the interpreter on
-deep nesting. Its event parser has none of these faults, and building values from events here
-is faster than its constructor.
+PyYAML's own loader turns timestamps and ``1:30`` into other types than text, silently keeps the
+last of two equal keys, and crashes the interpreter on deep nesting. Its event parser has none of
+these faults, and building values from its events here is faster than its constructor.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from hami.simulate.json_text import read_values
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 100
 _HALF = re.compile(r"[\ud800-\udfff]")
-"""Half of a character: Python can hold one, but UTF-8 and so the API server cannot."""
+"""Half of a character: Python can hold one; UTF-8, and so the API server, cannot."""
 _MOST_VALUES = 10_000_000
-"""An alias repeats its anchor's values; a few nested ones would fill any memory."""
+"""The most values in a document: an alias repeats its anchor's values, and a few nested ones would
+fill any memory."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 # kubectl's parser speaks YAML 1.1 here: an unquoted ``yes`` is a boolean.
@@ -50,7 +50,7 @@ class Document:
 
 
 def read_documents(file: str, text: str) -> list[Document]:
-    """Every document of a text; empty ones are left out.
+    """Every document of a text; empty documents are left out.
 
     Raises:
         ConfigError: the text is neither YAML nor JSON, repeats a key, nests too deeply, or holds
@@ -74,7 +74,7 @@ def read_documents(file: str, text: str) -> list[Document]:
 
 
 def _read_json(file: str, text: str) -> list[Document] | None:
-    """Objects one after the other; None when it is not JSON, but perhaps YAML's flow style."""
+    """JSON objects one after the other; None for a text that is no JSON, but perhaps YAML."""
     read = read_values(text, deepest=_DEEPEST)
     if isinstance(read, list):
         return [Document(file, line, value) for line, value in read]

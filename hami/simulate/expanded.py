@@ -1,4 +1,4 @@
-"""The pods of the files: those that are written, and those that workloads would run now."""
+"""The pods of the files: those that are written there, and those that workloads would run now."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _MAKERS: Mapping[str, str] = MappingProxyType(
         "jobset.sigs.k8s.io/jobset-name": "JobSet",
     }
 )
-"""Labels of pods that name what made them, where owners between the two may be missing."""
+"""Labels of pods that name what made them, for pods whose owners are not in the files."""
 _NOW = datetime.max.replace(tzinfo=UTC)
-"""A pod without a creation time is created now: after all that have one."""
+"""A pod without a creation time counts as created now, after all that have one."""
 _EVERYWHERE = tuple(
     Toleration(key=f"node.kubernetes.io/{condition}", operator="Exists", effect=effect)
     for condition, effect in (
@@ -71,9 +71,7 @@ _EVERYWHERE = tuple(
     )
 )
 """What the DaemonSet controller lets its pods tolerate.
-
-https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations
-"""
+https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations"""
 
 Objects = Mapping[tuple[str, str, str], FileObject]
 
@@ -83,7 +81,7 @@ def pods_of(
 ) -> list[tuple[Pod, FileObject]]:
     """The pods, each with the object that gives it, in scheduling order.
 
-    ``warnings`` is told of what is left out.
+    ``warnings`` receives a sentence for each thing left out.
 
     Raises:
         ConfigError: names file, object, field and value, and what to write instead.
@@ -113,7 +111,7 @@ def pods_of(
 
 
 def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
-    """The objects that other objects of the files name as what made them."""
+    """The objects of the files that other objects name as their makers."""
     made: set[tuple[str, str, str]] = set()
     for one in objects.values():
         for owner in one.metadata.owner_references or ():
@@ -122,7 +120,7 @@ def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
             key = (owner.kind, one.namespace, owner.name)
             made.add(key)
             if owner.kind == "ReplicaSet" and key not in objects:
-                # A dump of pods and Deployments lacks what stands between them.
+                # A dump of pods and Deployments lacks the ReplicaSets between them.
                 made.add(("Deployment", one.namespace, deployment_of(owner.name, one.metadata)))
             if owner.kind == "Job" and key not in objects:
                 made.add(("CronJob", one.namespace, cron_job_of(owner.name)))
@@ -135,22 +133,22 @@ def _controllers(objects: Objects) -> set[tuple[str, str, str]]:
 
 def _pods_of(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
     if one.kind == "Pod":
-        yield from _written(one, warnings)
+        yield from _written_pod(one, warnings)
     elif one.kind in WORKLOADS:
-        yield from _made(one, nodes, warnings)
+        yield from _workload_pods(one, nodes, warnings)
 
 
-def _written(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
+def _written_pod(one: FileObject, warnings: list[str]) -> Iterator[Pod]:
     pod = decode(one.document, one.title, Pod)
     _check_spec(one, pod.spec, "spec")
-    # No scheduler looks at a pod that is going away, or that something holds back.
+    # No scheduler looks at a pod that is being deleted or has scheduling gates.
     waits = not pod.spec.node_name
     if waits and (pod.metadata.deletion_timestamp or _gated(one, (), warnings)):
         return
     yield identified(pod)
 
 
-def _made(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
+def _workload_pods(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterator[Pod]:
     api_version = one.document.value.get("apiVersion")
     volcano = one.kind == "Job" and str(api_version).startswith(VOLCANO)
     workload = decode(one.document, one.title, VolcanoJob if volcano else WORKLOADS[one.kind])
@@ -177,7 +175,7 @@ def _made(one: FileObject, nodes: Sequence[Node], warnings: list[str]) -> Iterat
 
 
 def _on_each_node(one: FileObject, part: Part, nodes: Sequence[Node]) -> Iterator[Pod]:
-    """A DaemonSet's pods, each for the node that its controller made it for.
+    """A DaemonSet's pods, each pinned to its node as the controller does it.
 
     https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#how-daemon-pods-are-scheduled
     """
@@ -191,14 +189,14 @@ def _on_each_node(one: FileObject, part: Part, nodes: Sequence[Node]) -> Iterato
 
 
 def _pinned(spec: PodSpec, node: str) -> PodSpec:
-    """The node affinity of the specification was obeyed: its place takes the node's name."""
+    """The specification with the node's name in place of its node affinity, which was obeyed."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return msgspec.structs.replace(spec, affinity={"nodeAffinity": required})
 
 
 def _gated(one: FileObject, path: Path, warnings: list[str]) -> bool:
-    """No scheduler looks at a pod that something holds back."""
+    """Whether the pod has a scheduling gate, so that no scheduler looks at it."""
     if gates := read_life(one.document, one.title, *path).gates:
         named = ", ".join(gates)
         warnings.append(

@@ -1,7 +1,8 @@
 """JSON texts to plain values; where JSON is faulty, the line and the reason.
 
-The standard parser is fast, but it keeps the last of two equal keys, takes ``NaN``, and tells no
-line for what a hook refuses. So it reads, and only when something is wrong a slow scan says where.
+The standard parser is fast, but it keeps the last of two equal keys, accepts ``NaN``, and gives no
+line for what a hook refuses. So it does the reading, and a slow scan finds the place only when
+something is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``syntax``: it is no JSON at all, but may be something else."""
+    """What is wrong and where.
+
+    ``syntax``: the text is no JSON at all, but may be something else.
+    """
 
     line: int
     problem: str
@@ -30,7 +34,7 @@ class Fault:
 
 
 class _FaultyError(Exception):
-    """Something that the scan will find."""
+    """The fast parser met a fault, whose place the scan will find."""
 
 
 def read_values(text: str, *, deepest: int) -> list[tuple[int, Any]] | Fault:
@@ -56,7 +60,7 @@ def read_values(text: str, *, deepest: int) -> list[tuple[int, Any]] | Fault:
 
 
 def _skip(text: str, at: int, line: int) -> tuple[int, int]:
-    """Past white space: the place and its line."""
+    """The first place after white space, and its line."""
     end = at
     while end < len(text) and text[end].isspace():
         end += 1
@@ -75,7 +79,7 @@ def _not_finite(_text: str) -> None:
 
 
 def _is_sound(value: Any, deepest: int, *, escapes: bool) -> bool:
-    """Not too deep, and without halves of characters, which only an escape can write."""
+    """Whether a value is not too deep and has no half characters, which only escapes can write."""
     level, depth = [value], 0
     while containers := [v for v in level if isinstance(v, (dict, list))]:
         depth += 1
@@ -117,7 +121,7 @@ def _scan(text: str, start: int, deepest: int) -> Fault:
 
 
 def _text_problem(token: re.Match[str], keys: list[set[str]]) -> str:
-    """What is wrong with a text, which may be a key of the innermost object."""
+    """What is wrong with a text; the text may be a key of the innermost object."""
     text = json.loads(token["text"], strict=False)
     if not _is_unicode(text):
         return f"{shortened(token['text'])} holds half a character; write the whole one"

@@ -1,8 +1,8 @@
 """The part of kube-scheduler that says which nodes a pod may go to.
 
-Node selector, required node affinity, taints and cordoned nodes, with the rules and the words of
-kube-scheduler's plugins NodeUnschedulable, TaintToleration and NodeAffinity. CPU, memory and
-everything else that it looks at is left out.
+Covers node selector, required node affinity, taints and cordoned nodes, with the rules and texts of
+kube-scheduler's plugins NodeUnschedulable, TaintToleration and NodeAffinity. Does not look at CPU,
+memory and the rest. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
 
 
 class NodeRequirement(Lean, frozen=True):
-    """One line of a node selector term; the API's ``NodeSelectorRequirement``."""
+    """One line of a node selector term, the API's ``NodeSelectorRequirement``."""
 
     key: str
     operator: str
     values: list[str] | None = None
 
     def problem(self) -> str:
-        """Why the API server would refuse it, or nothing."""
+        """Why the API server would refuse the requirement; empty when it would not."""
         values = self.values or []
         match self.operator:
             case "In" | "NotIn":
@@ -77,7 +77,7 @@ class Term(Lean, frozen=True):
         return next((p for r in self.requirements if (p := r.problem())), "")
 
     def holds(self, node: Node) -> bool:
-        """An empty term selects nothing."""
+        """Whether the term selects the node; an empty term selects no node."""
         return (
             bool(self.requirements)
             and all(r.holds(_labels(node)) for r in self.match_expressions or ())
@@ -99,7 +99,7 @@ class Affinity(Lean, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The nodes a pod may go to, in order, and why not to the others."""
+    """The nodes that a pod may go to, in order, and for each other node the reason."""
 
     names: Sequence[str]
     refused: Mapping[str, str]
@@ -121,7 +121,7 @@ class KubeFilter:
             return self._all
         terms = _terms(spec)
         if (named := _named(terms)) is not None:
-            # A DaemonSet's pods have a node each: to remember each one's answer fills the memory.
+            # Each pod of a DaemonSet has its own node: all their answers would fill the memory.
             return self._decide(spec, terms, named)
         key = (
             frozenset((spec.node_selector or {}).items()),
@@ -135,7 +135,10 @@ class KubeFilter:
     def _decide(
         self, spec: PodSpec, terms: Sequence[Term] | None, named: Container[str]
     ) -> Candidates:
-        """``named``: the only nodes that kube-scheduler looks at."""
+        """Answer for one kind of pod.
+
+        ``named``: the only nodes that kube-scheduler looks at.
+        """
         refused: dict[str, str] = {}
         names: list[str] = []
         for node in self._nodes:
@@ -148,7 +151,7 @@ class KubeFilter:
 
 
 def affinity_problem(spec: PodSpec) -> str:
-    """What the API server would refuse in ``spec.affinity``, beginning with where; or nothing."""
+    """What the API server would refuse in ``spec.affinity``, after the field's path; or nothing."""
     try:
         terms = _terms(spec)
     except msgspec.ValidationError as error:
@@ -164,7 +167,7 @@ def affinity_problem(spec: PodSpec) -> str:
 
 
 def _terms(spec: PodSpec) -> Sequence[Term] | None:
-    """None: no required node affinity."""
+    """The terms of the required node affinity; None when there is none."""
     if not spec.affinity:
         return None
     affinity = msgspec.convert(spec.affinity, Affinity).node_affinity
@@ -173,7 +176,7 @@ def _terms(spec: PodSpec) -> Sequence[Term] | None:
 
 
 def _named(terms: Sequence[Term] | None) -> frozenset[str] | None:
-    """The nodes that the terms name, where each names some; None: any node may do."""
+    """The nodes that the terms name, if every term names some; None: any node may do."""
     names: set[str] = set()
     for term in terms or ():
         chosen = [r.values or () for r in term.match_fields or () if r.operator == "In"]
@@ -184,7 +187,7 @@ def _named(terms: Sequence[Term] | None) -> frozenset[str] | None:
 
 
 def _refusal(node: Node, spec: PodSpec, terms: Sequence[Term] | None) -> str:
-    """The first of kube-scheduler's reasons, or nothing; the order is its default plugins'."""
+    """kube-scheduler's first reason against the node, in its default plugins' order; or nothing."""
     taint = untolerated(spec, node)
     if taint is CORDON:
         return UNSCHEDULABLE
@@ -197,11 +200,11 @@ def _refusal(node: Node, spec: PodSpec, terms: Sequence[Term] | None) -> str:
 
 
 def _labels(node: Node) -> Mapping[str, str]:
-    """A kubelet labels its node with its name; a hand-written manifest may leave it out."""
+    """The node's labels with ``kubernetes.io/hostname``, which a hand-written manifest may lack."""
     return {"kubernetes.io/hostname": node.name, **node.labels}
 
 
 def _integer(text: str | None) -> int | None:
-    """Go's ParseInt in base 10."""
+    """The integer as Go's ParseInt reads it in base 10; None when it is none."""
     digits = (text or "").removeprefix("-")
     return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) < 20 else None

@@ -9,7 +9,7 @@ from hami.simulate.decode import decode
 from hami.simulate.documents import Document
 
 _ENDS = ("Complete", "Completed", "Succeeded", "Failed")
-"""Conditions of Jobs, JobSets and the training operators' jobs."""
+"""Conditions that mean the end of Jobs, JobSets and the training operators' jobs."""
 
 
 class PodCondition(Lean, frozen=True):
@@ -27,30 +27,33 @@ class LifeStatus(Lean, frozen=True):
 
 
 class Life(Lean, frozen=True):
-    """The fields of a Pod, a pod template or a Job that say how far it is."""
+    """The fields of a Pod, a pod template or a Job that tell how far it has come."""
 
     spec: LifeSpec = LifeSpec()
     status: LifeStatus = LifeStatus()
 
     @property
     def seen_by_scheduler(self) -> bool:
-        """Its status comes from a cluster; a manifest that somebody wrote has none."""
+        """Whether the status comes from a cluster; a hand-written manifest has none."""
         conditions = self.status.conditions or ()
         return bool(self.status.phase) or any(c.type == "PodScheduled" for c in conditions)
 
     @property
     def over(self) -> bool:
-        """A Job, of whatever kind, that ended makes no pod any more."""
+        """Whether a Job, of whatever kind, has ended, so that it makes no more pods."""
         return any(c.type in _ENDS and c.status == "True" for c in self.status.conditions or ())
 
     @property
     def gates(self) -> tuple[str, ...]:
-        """Names of ``spec.schedulingGates``: no scheduler looks at the pod until all are gone."""
+        """Names of ``spec.schedulingGates``; no scheduler looks at the pod until all are gone.
+
+        https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
+        """
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
 
 def read_life(document: Document, owner: str, *path: str | int) -> Life:
-    """``path`` leads from the object to the pod template.
+    """Read the fields; ``path`` leads from the object to the pod template.
 
     Raises:
         ConfigError: a field has the wrong type.
@@ -65,5 +68,5 @@ def read_life(document: Document, owner: str, *path: str | int) -> Life:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Whoever decodes the whole object refuses everything else."""
+    """The value if it is a mapping, else an empty one: decoding the whole object refuses others."""
     return value if isinstance(value, dict) else {}

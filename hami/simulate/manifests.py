@@ -22,7 +22,7 @@ from hami.domain.objects import (
     ResourceQuota,
 )
 from hami.domain.units import PodUid
-from hami.policy.quota.elastic.validation import QuotaObject
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.simulate.decode import check_quantities, decode
 from hami.simulate.documents import Document, read_documents
 from hami.simulate.expanded import WORKLOADS, pods_of
@@ -45,8 +45,8 @@ _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 class Manifests:
     """What the files hold. ``pods`` includes those of workloads, in scheduling order.
 
-    ``from_cluster`` are the pods whose status a cluster wrote. ``warnings`` name what was left
-    out and why.
+    ``from_cluster`` are the pods whose status a cluster wrote. ``warnings`` say what was left out
+    and why.
     """
 
     nodes: tuple[Node, ...]
@@ -62,7 +62,7 @@ class _Head(msgspec.Struct):
 
 
 def read_manifests(files: Iterable[tuple[str, str]]) -> Manifests:
-    """From (file name, text) pairs.
+    """Read (file name, text) pairs.
 
     Pods are in the order in which a scheduler would see them: creation time, then priority, then
     place in the files.
@@ -135,7 +135,7 @@ def _objects(
 
 
 def _skipped(left_out: Sequence[tuple[Document, str]]) -> str:
-    """One sentence, however many there are."""
+    """One sentence about all documents that were skipped."""
     (first, kind), *more = left_out
     said = f"{first.place}: {_title(kind, first.value.get('metadata'))}"
     if more:
@@ -150,7 +150,7 @@ def _skipped(left_out: Sequence[tuple[Document, str]]) -> str:
 def _named(
     document: Document, kind: str, metadata: Metadata, numbers: Counter[str]
 ) -> tuple[Document, Metadata]:
-    """With a name made from ``generateName``, where there is no other."""
+    """The object with a name made from ``generateName``, where it has no other."""
     if metadata.name or not metadata.generate_name:
         return document, metadata
     about = f"{kind}/{metadata.namespace or 'default'}/{metadata.generate_name}"
@@ -162,7 +162,7 @@ def _named(
 
 
 def _title(kind: str, metadata: Any) -> str:
-    """``Pod ml/train``, as far as it can be read."""
+    """``Pod ml/train``, as far as the document can be read."""
     if not isinstance(metadata, dict):
         return shortened(kind)
     name, namespace = metadata.get("name") or "", metadata.get("namespace") or "default"
@@ -171,7 +171,7 @@ def _title(kind: str, metadata: Any) -> str:
 
 
 def _flattened(documents: Iterable[Document]) -> Iterator[tuple[Document, str]]:
-    """Every object with its kind; a List is its items."""
+    """Every object with its kind; a List stands for its items."""
     for document in documents:
         value: Any = document.value
         if not isinstance(value, dict):

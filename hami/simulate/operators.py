@@ -1,6 +1,6 @@
-"""The common training and serving operators' kinds: the pods that each would run now.
+"""Kinds of the common training and serving operators: the pods that each would run now.
 
-Names are those that the operator gives, numbered from 1 where it draws them.
+Names are those that the operator gives; where it draws random names, pods are numbered from 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RunPolicy(Lean, frozen=True):
 
 
 class RoleSpecs(Lean, frozen=True):
-    """A ``spec``: of these fields, that of the job's own kind."""
+    """A ``spec`` with the replica specs of several operators; only the job's own field is set."""
 
     run_policy: RunPolicy = RunPolicy()
     pytorch_replica_specs: dict[str, ReplicaSpec] | None = None
@@ -75,15 +75,15 @@ class RayClusterSpec(Lean, frozen=True):
     suspend: bool | None = None
 
     def parts(self, stem: str, path: Path) -> Iterator[Part]:
-        """The head, and of each group the workers with which it begins."""
+        """The head, and for each group the workers with which it begins."""
         if self.suspend:
             return
         head = self.head_group_spec.template
         yield Part(stem=f"{stem}-head", path=(*path, "headGroupSpec", "template"), template=head)
         for index, group in enumerate(self.worker_group_specs):
             at: Path = (*path, "workerGroupSpecs", index)
-            least = count(group.min_replicas, (*at, "minReplicas"), 0)
-            workers = max(least, count(group.replicas, (*at, "replicas"), least))
+            minimum = count(group.min_replicas, (*at, "minReplicas"), 0)
+            workers = max(minimum, count(group.replicas, (*at, "replicas"), minimum))
             hosts = count(group.num_of_hosts, (*at, "numOfHosts"))
             yield Part(
                 stem=f"{stem}-{group.group_name}-worker",
@@ -108,7 +108,7 @@ class RayJobSpec(Lean, frozen=True):
 
 
 class RayJob(Workload, frozen=True):
-    """The cluster that it makes, if it does not choose one; its submitter is left out."""
+    """The cluster that the job makes, unless it uses an existing one. Its submitter is left out."""
 
     spec: RayJobSpec = RayJobSpec()
 
@@ -124,7 +124,7 @@ class RayServiceSpec(Lean, frozen=True):
 
 
 class RayService(Workload, frozen=True):
-    """The cluster that it makes."""
+    """The cluster that the service makes."""
 
     spec: RayServiceSpec = RayServiceSpec()
 

@@ -1,4 +1,4 @@
-"""Pods of workloads: what a kind of workload says of each of its templates."""
+"""Pods of workloads: what a kind of workload says about each of its templates."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hami.domain.objects import Lean, Metadata, OwnerReference, Pod, PodSpec
 from hami.domain.units import PodUid
 
 MOST_PODS = 1_000_000
-"""More pods in one workload are a slip of the finger, and would fill the memory."""
+"""A workload with more pods is a slip of the finger, and would fill the memory."""
 
 Path = tuple[str | int, ...]
-"""From an object to one of its fields."""
+"""The way from an object to one of its fields."""
 
 
 class Unrunnable(Exception):
-    """A workload that no controller could run: names the field, the value and the remedy."""
+    """A workload that no controller could run; the text names field, value and remedy."""
 
 
 class Template(Lean, frozen=True):
@@ -35,7 +35,7 @@ class Workload(Lean, frozen=True):
     metadata: Metadata = Metadata()
 
     def parts(self) -> Iterator[Part]:
-        """What it runs now; nothing while it is suspended.
+        """What the workload runs now; nothing while it is suspended.
 
         Raises:
             Unrunnable: a number makes no sense.
@@ -77,16 +77,16 @@ class Part:
 
 
 def dotted(path: Path) -> str:
-    """``spec.tasks[0].template``, as messages write it."""
+    """The path as messages write it: ``spec.tasks[0].template``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
 def count(number: int | None, path: Path, default: int = 1) -> int:
-    """A number of pods as it is written at ``path``, or the controller's default.
+    """The number of pods written at ``path``, or the controller's default.
 
     Raises:
-        Unrunnable: it is negative, or a slip of the finger.
+        Unrunnable: the number is negative, or a slip of the finger.
     """
     if number is None:
         return default
@@ -96,7 +96,7 @@ def count(number: int | None, path: Path, default: int = 1) -> int:
 
 
 def identified(pod: Pod) -> Pod:
-    """The pod with a namespace and a uid; a missing uid follows from its name."""
+    """The pod with a namespace and a uid; a missing uid is derived from the name."""
     metadata = pod.metadata
     if metadata.uid and metadata.namespace:
         return pod

@@ -19,7 +19,10 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnplacedPod:
-    """No node takes it now. ``reasons`` is text by node; ``message`` sums up as kube-scheduler."""
+    """A pod that no node takes now.
+
+    ``reasons`` is text by node; ``message`` sums up as kube-scheduler does.
+    """
 
     pod: Pod
     reasons: Mapping[str, str]
@@ -28,7 +31,7 @@ class UnplacedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedPod:
-    """Admission refuses to create it."""
+    """A pod that admission refuses to create."""
 
     pod: Pod
     message: str
@@ -36,7 +39,7 @@ class DeniedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevice:
-    """A device after everything was placed; ``capacity`` is what it has, in the same units."""
+    """A device after every pod was placed; ``capacity`` is its total, in the usage's units."""
 
     node: str
     state: DeviceState
@@ -49,9 +52,10 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """``placed`` in scheduling order; ``running`` were there before; ``devices`` by node.
+    """The outcome.
 
-    ``without_devices`` counts pods that ask for no device; they are not placed.
+    ``placed`` is in scheduling order; ``running`` were there before; ``devices`` are by node.
+    ``without_devices`` counts pods that ask for no device; the simulation does not place those.
     """
 
     placed: tuple[PlacedPod, ...]
@@ -67,7 +71,7 @@ class Simulation:
         return not self.pending and not self.denied
 
     def as_json(self) -> dict[str, Any]:
-        """The shape of docs/simulate.md, in plain JSON types."""
+        """The JSON object that docs/simulate.md describes, in plain JSON types."""
         return {
             "placements": [
                 {

@@ -1,7 +1,7 @@
 """Every pod through admission, kube-scheduler's filters and ours, one after the other.
 
-Pods that already run are charged first. Each placement is charged before the next pod is looked
-at, as the scheduler's reservation does it. Nothing is written and nobody is evicted.
+Pods that already run are charged first. Each placement is charged before the next pod is looked at,
+as the scheduler does with its reservations. The simulation writes nothing and evicts no pod.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from hami.policy.pods.accounting import account_of
 from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.liveness import alive
-from hami.policy.quota import ElasticLedger
-from hami.policy.quota.elastic.validation import QuotaObject
-from hami.policy.quota.ledger import Refusal
+from hami.policy.quota import QuotaLedger, Refusal
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.simulate.kube_filter import KubeFilter
@@ -45,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(_done: int, _total: int) -> None:
-    """For callers that do not wait."""
+    """A progress callback that does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ def simulate(
 
 
 def runs(pod: Pod, vendors: Vendors, from_cluster: Container[PodUid]) -> bool:
-    """It is bound to a node already, and what it uses there is in use, known or not.
+    """Whether the pod is bound to a node already, and so uses devices there, known or not.
 
     A manifest that names a node, without an allocation and without a status from a cluster, is a
     new pod.
@@ -95,13 +94,13 @@ def runs(pod: Pod, vendors: Vendors, from_cluster: Container[PodUid]) -> bool:
 
 
 class _Cluster:
-    """The state of one simulation: it only grows."""
+    """The state of one simulation; devices are only taken, never freed."""
 
     def __init__(self, vendors: Vendors, manifests: Manifests, settings: Settings) -> None:
         self._vendors = vendors
         self._settings = settings
         self._table = ClusterTable(vendors, alive=_alive)
-        self._ledger = ElasticLedger(vendors)
+        self._ledger = QuotaLedger(vendors)
         self._placed: list[PlacedPod] = []
         self._running: list[PlacedPod] = []
         self._pending: list[UnplacedPod] = []
@@ -118,7 +117,7 @@ class _Cluster:
         self._set_elastic(manifests.elastic)
 
     def take_over(self, pod: Pod) -> None:
-        """A pod that runs already: charged whatever the limits say."""
+        """Charge a pod that runs already, whatever the limits say."""
         self._warnings += self._unread.of_pod(pod)
         found = account_of(pod, self._vendors)
         if found is None:
@@ -132,7 +131,7 @@ class _Cluster:
         self._running.append(PlacedPod(pod=pod, allocation=found.allocation))
 
     def schedule(self, pod: Pod) -> None:
-        """A new pod: denied, left out, pending or placed."""
+        """Decide about a new pod: denied, left out, pending or placed."""
         match admit(pod, self._vendors, self._settings.admission, self._ledger):
             case Admitted(request=request):
                 self._warnings += self._unread.of_pod(request.pod)
@@ -165,8 +164,8 @@ class _Cluster:
         if not request.vendors:
             self._without_devices += 1
             return
-        # Replicas ask alike, and nothing is freed here: without a placement in between, the
-        # answer is the former one, and a full cluster costs one look per kind of pod.
+        # Replicas ask alike, and nothing is freed here. So without a placement in between the last
+        # answer still holds, and a full cluster costs one look per kind of pod.
         about = pod.metadata
         alike = msgspec.json.encode((pod.namespace, about.labels, about.annotations, pod.spec))
         placements, former = self._refusals.get(alike, (-1, None))
@@ -186,7 +185,7 @@ class _Cluster:
                 assert_never(never)
 
     def _decided(self, request: PodRequest, candidates: Sequence[str]) -> Placed | Refused:
-        """Charged to the quotas, if it is placed; in the service's order."""
+        """Decide, and charge the quotas if the pod is placed; in the service's order."""
         if hopeless := self._ledger.elastic.refusals(self._ledger.claim(request)):
             return _over_quota(candidates, hopeless)
         gate = self._ledger.gate(request.pod)
@@ -216,7 +215,7 @@ class _Cluster:
             self._warnings.append(f"Pod {pod.full_name} is left out: {why}")
 
     def _add_node(self, node: Node) -> Node:
-        """The node as it is after plugins that simulate devices have added theirs."""
+        """Add a node, with the devices that plugins simulate there; returns the node with them."""
         added = self._vendors.simulated_annotations(node, self._settings.config)
         if added:
             annotations = {**added, **node.annotations}
@@ -244,7 +243,7 @@ class _Cluster:
         self._warnings += [str(problem) for problem in problems]
 
     def _strangers(self, pod: Pod, allocation: PodAllocation) -> list[str]:
-        """Devices of a running pod that its node does not have."""
+        """Warnings about devices of a running pod that its node does not have."""
         node = allocation.node
         known = {
             (key, state.device.id)
@@ -264,7 +263,7 @@ def _over_quota(candidates: Sequence[str], refusals: Iterable[Refusal]) -> Refus
 
 
 def unavailable(nodes: int, reasons: Iterable[str], details: Iterable[str] = ()) -> str:
-    """kube-scheduler's summary: how many nodes said what; then each detail once."""
+    """kube-scheduler's summary: how many nodes gave each reason; then each detail once."""
     counts = sorted(f"{count} {text}" for text, count in Counter(reasons).items())
     said = ", ".join(counts) or "no nodes available to schedule pods"
     return " ".join([f"0/{nodes} nodes are available: {said}.", *dict.fromkeys(details)])
@@ -274,5 +273,5 @@ _BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00")
 
 
 def _alive(profile: VendorProfile, node: Node) -> bool:
-    """A manifest has no age, so no handshake in it is too old."""
+    """Whether the node's vendor is alive; a manifest has no age, so no handshake is too old."""
     return alive(profile, node, _BEGINNING, absent_is_alive=True)

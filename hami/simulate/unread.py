@@ -1,7 +1,7 @@
 """Requests and annotations that no installed vendor reads: a slip, or a plugin that is missing.
 
-Kubernetes would leave such a pod pending without a word of ours, and here it would count as a pod
-without devices; so each is said once.
+Kubernetes would leave such a pod pending without a word from us, and the simulation would count it
+as a pod without devices. So it warns once about each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REGISTER = re.compile(r"hami\.io/node-\S*register\S*")
 
 
 class UnreadRequests:
-    """Remembers of which workloads it has spoken: their pods ask alike."""
+    """Remembers the workloads it has warned about; a workload's pods ask alike."""
 
     def __init__(self, vendors: Vendors) -> None:
         self._vendors = vendors
@@ -28,7 +28,7 @@ class UnreadRequests:
         self._seen: set[str] = set()
 
     def of_pod(self, pod: Pod) -> list[str]:
-        """Warnings about an admitted or a running pod; none for a workload's second one."""
+        """Warnings about an admitted or a running pod; none for a workload's later pods."""
         origin = _origin(pod)
         if origin in self._seen:
             return []
@@ -75,7 +75,7 @@ def unclaimed_registers(nodes: Iterable[Node], vendors: Vendors) -> Iterator[str
 
 
 def _origin(pod: Pod) -> str:
-    """The object whose author wrote the requests: the workload, or the pod itself."""
+    """The author's object with the requests: the workload, or the pod itself."""
     for owner in pod.metadata.owner_references or ():
         if owner.controller:
             return f"{owner.kind} {pod.namespace}/{owner.name}"
@@ -83,7 +83,7 @@ def _origin(pod: Pod) -> str:
 
 
 def _extended(container: Container) -> list[str]:
-    """Extended resources that the container asks for, by name; none is Kubernetes' own."""
+    """Extended resources that the container asks for, by name; Kubernetes' own are none."""
     asked = {**container.requests, **container.limits}
     return sorted(name for name, text in asked.items() if _is_extended(name) and not _zero(text))
 

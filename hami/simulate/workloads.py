@@ -9,13 +9,13 @@ from hami.simulate.parts import Part, Path, Template, Workload, count
 
 
 class ReplicaSpec(Lean, frozen=True):
-    """A template and how often; ``part`` reads both where they stand."""
+    """A template and a number of pods; ``part`` reads both from their place in the object."""
 
     template: Template = Template()
     replicas: int | None = None
 
     def part(self, stem: str, path: Path = ("spec",), *, first: int) -> Part:
-        """Pods from ``first``: 0 where the controller numbers them, 1 where it draws names."""
+        """The pods, numbered from ``first``: 1 where the controller draws names instead."""
         pods = count(self.replicas, (*path, "replicas"))
         at = (*path, "template")
         return Part(stem=stem, path=at, template=self.template, count=pods, first=first)
@@ -31,14 +31,14 @@ class Replicated(Workload, frozen=True):
 
 
 class StatefulSet(Replicated, frozen=True):
-    """Numbered from 0."""
+    """A StatefulSet; its pods are numbered from 0."""
 
     def parts(self) -> Iterator[Part]:
         yield self.spec.part(self.metadata.name, first=0)
 
 
 class DaemonSet(Replicated, frozen=True):
-    """A pod on each node that lets it in."""
+    """A DaemonSet: one pod on each node that takes it."""
 
     def parts(self) -> Iterator[Part]:
         yield Part(
@@ -50,7 +50,7 @@ class DaemonSet(Replicated, frozen=True):
 
 
 class JobSpec(Lean, frozen=True):
-    """What a Job runs; other kinds hold one too."""
+    """What a Job runs; other kinds contain one too."""
 
     template: Template = Template()
     parallelism: int | None = None
@@ -58,7 +58,7 @@ class JobSpec(Lean, frozen=True):
     suspend: bool | None = None
 
     def parts(self, stem: str, path: Path) -> Iterator[Part]:
-        """As many pods as run at once."""
+        """As many pods as the Job runs at once."""
         if self.suspend:
             return
         parallel = count(self.parallelism, (*path, "parallelism"))
@@ -73,7 +73,7 @@ class JobTemplate(Lean, frozen=True):
 
 
 class Job(Workload, frozen=True):
-    """As many pods as run at once."""
+    """A Job: as many pods as it runs at once."""
 
     spec: JobSpec = JobSpec()
 
@@ -89,7 +89,7 @@ class CronJobSpec(Lean, frozen=True):
 
 
 class CronJob(Workload, frozen=True):
-    """One run of it."""
+    """A CronJob: the pods of one run."""
 
     spec: CronJobSpec = CronJobSpec()
 

@@ -1,4 +1,4 @@
-"""What pods ask of a vendor, drawn at random; and the surroundings in which it is fitted."""
+"""What pods ask of a vendor, drawn at random, and the context in which it is fitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Limits = Mapping[str, str]
 
 
 def limits(profile: VendorProfile, devices: Sequence[Device]) -> st.SearchStrategy[Limits]:
-    """Resource limits around what these devices hold: a part, all, a little too much."""
+    """Draw limits near what these devices hold: a part of it, all of it, or a little more."""
     names, unit = profile.resources, profile.memory_factor
     largest = max(device.memory_mib for device in devices)
     shares = st.sampled_from((8, 4, 3, 2, 1)).map(lambda part: largest // part)
@@ -38,9 +38,9 @@ def limits(profile: VendorProfile, devices: Sequence[Device]) -> st.SearchStrate
 def pods(
     profile: VendorProfile, devices: Sequence[Device], *, at_most: int = 12
 ) -> st.SearchStrategy[list[Limits]]:
-    """Pods that come one after the other, until the node is full and a little longer.
+    """Draw pods that come one after the other until the node is full, and a few more.
 
-    All sorts; the same again and again; or many whole devices or small slices, then all sorts.
+    They are of all sorts, or all alike, or first many alike and then of all sorts.
     """
     each = limits(profile, devices)
     mixed = st.lists(each, min_size=1, max_size=at_most)
@@ -54,7 +54,7 @@ def _whole(profile: VendorProfile) -> Limits:
 
 
 def _small(profile: VendorProfile, devices: Sequence[Device]) -> Limits:
-    """Two slices, of which a device holds many."""
+    """Two slices, so small that a device holds many."""
     names = profile.resources
     mib = min(device.memory_mib for device in devices) // 16
     amounts = {names.memory: str(max(mib // profile.memory_factor, 1)), names.cores: "2"}
@@ -62,7 +62,7 @@ def _small(profile: VendorProfile, devices: Sequence[Device]) -> Limits:
 
 
 def policies() -> st.SearchStrategy[SchedulingPolicy]:
-    """Orders of devices that a pod may ask for."""
+    """Draw an order of devices that a pod may ask for."""
     devices = (
         DevicePolicy(),
         DevicePolicy(chain=("binpack",)),

@@ -1,4 +1,4 @@
-"""Checks of what a vendor gives: never more than a device has, and never by accident."""
+"""Checks of what a vendor grants: never more than a device has, nor less than was asked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hami.testing.subject import LAW, Subject
 def charge_problem(
     request: DeviceRequest, device: Device, grant: Grant, *, placements: bool
 ) -> str:
-    """Why this is no charge for a request that the unused device could serve.
+    """Say why a grant is wrong for a request that the unused device could serve, or nothing.
 
     With ``placements`` a slice is a fixed piece, which may hold less than a share of the device.
     """
@@ -43,7 +43,7 @@ def charge_problem(
 
 
 def state_problem(state: DeviceState, *, placements: bool) -> str:
-    """How this device was given away beyond what it has; empty when it was not."""
+    """Say how a device gave more than it has; empty if it did not."""
     device, used = state.device, state.usage
     if used.slots > device.slots:
         return f"device {device.id} has {used.slots} slices in {device.slots} slots"
@@ -132,7 +132,7 @@ class FitRules:
     """Whatever is asked in whatever order, a device gives what it has."""
 
     def test_a_charge_never_exceeds_the_device(self, subject: Subject) -> None:
-        """``hami_charge`` takes no less than was asked and no more than there is; twice alike."""
+        """``hami_charge`` takes what was asked and no more than there is, each time the same."""
         devices = subject.devices
 
         @LAW

@@ -77,7 +77,7 @@ def core_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
 
 
 def extra_problem(extra: Extra) -> str:
-    """Why this vendor value is lost when it is printed, signed or compared."""
+    """Say why a vendor's value would be lost when it is printed or signed; empty if it is not."""
     for key, value in extra.items():
         try:
             text = msgspec.json.encode(key.encode(value))

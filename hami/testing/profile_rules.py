@@ -1,4 +1,4 @@
-"""Checks of what a vendor says about itself: its profile, and when it says another one."""
+"""Checks of what a vendor says about itself: its profile, and what the profile depends on."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def foreign_limits(subject: Subject) -> list[dict[str, str]]:
 
 
 def changes(answer: Admission, container: Container) -> dict[str, object]:
-    """What an admission sets, by its field, that the container and its pod do not have."""
+    """What an admission would change in the container or its pod, by the admission's field."""
     found: dict[str, object] = {
         "limits": {k: v for k, v in answer.limits.items() if container.limits.get(k) != v},
         "requests": {k: v for k, v in answer.requests.items() if container.requests.get(k) != v},

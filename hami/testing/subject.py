@@ -51,7 +51,7 @@ class Subject:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What the vendor says now that the node carries."""
+        """The devices that the vendor reads from the node, read anew."""
         return devices_of(self.vendor, self.node)
 
 
@@ -73,7 +73,7 @@ def subject_of(
 
 
 def registry(plugins: Mapping[str, object], config: PluginConfig = NO_CONFIG) -> Vendors:
-    """The real registry, except that a vendor's failure is a broken contract at once."""
+    """The real registry, but the first failure of a vendor raises :class:`ContractBroken`."""
     try:
         return Vendors.of(plugins, config, on_failure=_broken)
     except HamiError as error:

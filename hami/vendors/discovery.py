@@ -17,7 +17,7 @@ from hami.domain.errors import ConfigError, PluginRejected
 from hami.hookspecs import ENTRY_POINT_GROUP
 
 OnBroken = Callable[[PluginRejected], None]
-"""What becomes of a plugin that cannot be used: it is left out where this returns."""
+"""Is told of a plugin that cannot be used. If it returns, the plugin is left out."""
 _PROFILES = (".yaml", ".yml")
 
 
@@ -25,7 +25,8 @@ _PROFILES = (".yaml", ".yml")
 class Plugin:
     """A plugin as it was found: its entry point's name, the object, and where it came from.
 
-    ``section`` of the device configuration is the plugin's beside that of its name; empty: none.
+    ``section`` is what the plugin reads of the device configuration beside the section of its
+    name; empty: nothing.
     """
 
     name: str
@@ -36,12 +37,12 @@ class Plugin:
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """Of the device configuration, those that it reads."""
+        """The sections of the device configuration that it reads."""
         return (self.name, self.section) if self.section else (self.name,)
 
 
 def refuse_broken(problem: PluginRejected) -> None:
-    """For whoever needs every plugin, as the scheduler does."""
+    """Raise the problem: the scheduler, for one, needs every plugin."""
     raise problem
 
 

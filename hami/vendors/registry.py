@@ -25,10 +25,10 @@ from hami.hookspecs import (
     NodeHooks,
     PluginConfig,
     SchedulerHooks,
+    hook_names,
 )
 from hami.policy.profile.profile_rules import profile_problems
 from hami.vendors.boundary import Vendor, VendorFailure, ignore_failure, ignore_fit
-from hami.vendors.calls import Defaults, resolve
 from hami.vendors.discovery import (
     OnBroken,
     Plugin,
@@ -39,6 +39,7 @@ from hami.vendors.discovery import (
     refuse_broken,
     said,
 )
+from hami.vendors.implementations import Defaults, resolve
 
 
 class Vendors(Mapping[VendorKey, Vendor]):
@@ -90,7 +91,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
         return resource in self._managed
 
     def simulated_annotations(self, node: Node, config: PluginConfig) -> Mapping[str, str]:
-        """What simulating plugins add to this node; the node's own annotations win.
+        """What simulating plugins add to this node; what it has already is kept.
 
         Raises:
             ConfigError: a plugin was asked for something that it does not have.
@@ -116,7 +117,7 @@ class Vendors(Mapping[VendorKey, Vendor]):
 def _one_by_one(
     manager: pluggy.PluginManager, hook: str
 ) -> list[tuple[str, Callable[..., list[Any]]]]:
-    """Each answering plugin's name with a call to it alone, wrappers included, by name."""
+    """The plugins that answer, by name, each with a call of it alone and of the wrappers."""
     impls = getattr(manager.hook, hook).get_hookimpls()
     answering = sorted((i for i in impls if not _wraps(i)), key=lambda i: i.plugin_name)
     return [
@@ -168,26 +169,23 @@ def build(
     for plugin in plugins:
         if plugin not in carriers:
             _check_cross_cutting(manager, plugin)
-    found: dict[VendorKey, tuple[Plugin, VendorProfile, Defaults]] = {}
+    found: dict[VendorKey, tuple[Plugin, VendorProfile]] = {}
     for plugin in carriers:
         others = [p.object for p in carriers if p is not plugin]
         for profile in _profiles(manager, plugin, others, config):
             _check_key(profile.key, plugin, found)
-            found[profile.key] = (plugin, profile, Defaults())
-    for key, (_, _, own) in found.items():
-        manager.register(own, name=f"defaults of {key}")
+            found[profile.key] = (plugin, profile)
 
     vendors: dict[VendorKey, Vendor] = {}
-    for key, (plugin, profile, own) in found.items():
+    default = Defaults(vendors)
+    manager.register(default, name="defaults")
+    for key, (plugin, profile) in found.items():
         foreign = [p.object for p in carriers if p is not plugin]
-        foreign += [other for _, _, other in found.values() if other is not own]
-        implemented, calls = resolve(manager, plugin.object, own, foreign)
-        vendors[key] = own.vendor = Vendor(
+        vendors[key] = Vendor(
             profile=profile,
             distribution=plugin.distribution,
             version=plugin.version,
-            implemented=implemented,
-            calls=calls,
+            implementations=resolve(manager, plugin.object, foreign, default),
             on_failure=on_failure,
             on_fit=on_fit,
         )
@@ -232,8 +230,8 @@ def _register(manager: pluggy.PluginManager, plugin: Plugin) -> None:
 
 
 def _check_names(manager: pluggy.PluginManager, plugin: Plugin) -> None:
-    """Whatever looks like a hook is one, and is marked as one."""
-    contract = [name for hooks in (SchedulerHooks, NodeHooks) for name in dir(hooks)]
+    """Refuse what looks like a hook and is none, or is not marked as one."""
+    contract = (*hook_names(SchedulerHooks), *hook_names(NodeHooks))
     for name in dir(plugin.object):
         if not name.startswith("hami_") or not callable(getattr(plugin.object, name)):
             continue
@@ -318,10 +316,10 @@ def _check_profile(plugin: Plugin, profile: object) -> None:
 def _check_key(
     key: VendorKey,
     plugin: Plugin,
-    found: Mapping[VendorKey, tuple[Plugin, VendorProfile, Defaults]],
+    found: Mapping[VendorKey, tuple[Plugin, VendorProfile]],
 ) -> None:
-    """One key, one vendor, in lower case too: so it stands in paths and CDI names."""
-    for known, (former, _, _) in found.items():
+    """Refuse a second vendor with a key: in lower case too, as paths and CDI names have it."""
+    for known, (former, _) in found.items():
         if known.lower() != key.lower():
             continue
         if known != key:
@@ -339,7 +337,7 @@ def _check_key(
 
 
 def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
-    """One resource name, one vendor; one annotation, one vendor."""
+    """Refuse a resource name or an annotation that two vendors claim."""
     owners: dict[str, Vendor] = {}
     for vendor in vendors.values():
         profile = vendor.profile

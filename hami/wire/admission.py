@@ -1,6 +1,7 @@
-"""Admission reviews (``admission.k8s.io`` v1 and v1beta1): what is asked, how it is answered.
+"""Admission reviews (``admission.k8s.io`` v1 and v1beta1): the question and the answer.
 
-The answer to a pod that changes is a JSON patch (RFC 6902), see :mod:`hami.wire.json_patch`.
+A pod that changes is answered with a JSON patch (:mod:`hami.wire.json_patch`).
+https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hami.wire.bodies import NULL
 
 
 class _Review(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the structs below: immutable, camelCase, nothing written that says nothing."""
+    """Base of the structs below: immutable, camelCase, defaults are not written."""
 
 
 class AdmissionRequest(_Review, frozen=True):
@@ -48,7 +49,7 @@ class AdmissionResponse(_Review, frozen=True):
 
 
 class AdmissionReview(_Review, frozen=True):
-    """The envelope of both directions; the answer repeats the question's ``api_version``."""
+    """The envelope of question and answer; the answer repeats the question's ``api_version``."""
 
     api_version: str = ""
     kind: str = ""

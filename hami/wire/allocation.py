@@ -18,12 +18,12 @@ from hami.wire.codecs.pod_devices import containers_of, encode_pod_devices, read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedAllocation:
-    """What a pod's annotations say it was given; one vendor's fault hides no other vendor.
+    """What a pod's annotations say it was given. One vendor's fault hides no other vendor.
 
-    ``allocation`` has every container of the pod, with the grants that could be read.
-    ``unplaced`` are grants in slots that the pod has no container for: they are in use all the
-    same. ``problems`` say what could not be read or placed, ``unreadable`` of which vendors: more
-    of their devices may be in use. ``missing`` are the vendors of which no annotation names any
+    ``allocation`` has every container of the pod, with the grants that could be read. ``unplaced``
+    are grants in slots for which the pod has no container; they are in use nevertheless.
+    ``problems`` say what could not be read or placed. ``unreadable`` are the vendors concerned:
+    more of their devices may be in use. ``missing`` are the vendors for which no annotation names a
     device; whether one should depends on what the pod asks for.
     """
 
@@ -42,8 +42,8 @@ def decode_allocation(
 ) -> DecodedAllocation:
     """Read the ``...-allocated`` annotation of every profile; a container's grants by vendor key.
 
-    ``asking``: by each profile's vendor, of each container in spec order whether it asks for
-    devices of it; that tells which container a slot belongs to.
+    ``asking``: by vendor, for each container in spec order, whether it asks for that vendor's
+    devices. From this follows which container a slot belongs to.
     """
     containers = list(pod.each_container())
     grants: list[list[Grant]] = [[] for _ in containers]
@@ -97,7 +97,7 @@ def _beyond(annotation: str, grants: list[Grant]) -> Malformed:
 def encode_allocation(
     allocation: PodAllocation, profiles: Iterable[VendorProfile]
 ) -> dict[str, str]:
-    """The two device lists of each vendor that has a grant, one slot per container of the pod.
+    """Write the two device lists of each vendor that has a grant; one slot per container.
 
     Raises:
         ValueError: a grant whose vendor has no profile here, or that could not be read back.
@@ -120,17 +120,20 @@ def encode_allocation(
 
 
 def decision_annotations(node: str, now: datetime) -> dict[str, str]:
-    """Which node was decided on, and when; ``now`` has a zone."""
+    """Annotations that say which node was chosen, and when; ``now`` has a zone."""
     return {keys.NODE: node, keys.TIME: str(int(now.timestamp()))}
 
 
 def bind_annotations(now: datetime) -> dict[str, str]:
-    """The bind begins; ``now`` has a zone. HAMi's plugins look for a pod in this phase."""
+    """Annotations that say that the bind begins; ``now`` has a zone.
+
+    HAMi's plugins look for a pod in this phase.
+    """
     return {keys.BIND_PHASE: "allocating", keys.BIND_TIME: str(int(now.timestamp()))}
 
 
 def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
-    """Every pod annotation that only the scheduler may write: a tenant's are stripped."""
+    """Every pod annotation that only the scheduler may write; admission removes a tenant's."""
     core = (
         keys.NODE,
         keys.TIME,

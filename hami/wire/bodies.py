@@ -1,4 +1,4 @@
-"""Request bodies decoded into structs; what cannot be read is a value for the answer."""
+"""Request bodies decoded into structs; a body that cannot be read is a value for the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NULL = msgspec.Raw(b"null")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadBody:
-    """A request body that is not ``expected``; ``problem`` says where and why."""
+    """The body is not an ``expected``; ``problem`` says where and why."""
 
     expected: str
     problem: str

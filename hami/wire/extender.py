@@ -1,7 +1,8 @@
 """kube-scheduler's extender protocol, ``k8s.io/kube-scheduler/extender/v1``.
 
-Those Go types have no JSON tags, so keys are spelled like Go's fields. Objects that only some
-callers need are kept as undecoded JSON; ``NULL`` means that they were not sent.
+Those Go types (staging/src/k8s.io/kube-scheduler/extender/v1/types.go) have no JSON tags, so keys
+are spelled like Go's fields. Objects that only some callers need stay undecoded JSON; ``NULL``
+means that the caller did not send them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from hami.wire.bodies import NULL
 
 
 class _Extender(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """Base of the structs below: immutable, Go's spelling on the wire."""
+    """Base of the structs below: immutable, Go's spelling of keys."""
 
 
 class ExtenderArgs(_Extender, frozen=True):
-    """``POST /filter``. ``node_names`` from kube-scheduler (``nodeCacheCapable``), else nodes.
+    """``POST /filter``.
 
-    ``pod`` is a Pod and ``nodes`` a NodeList, both undecoded.
+    kube-scheduler sends ``node_names`` with ``nodeCacheCapable``, else ``nodes``. ``pod`` is a Pod
+    and ``nodes`` a NodeList, both undecoded.
     """
 
     pod: msgspec.Raw = NULL
@@ -38,7 +40,7 @@ class ExtenderArgs(_Extender, frozen=True):
 
 
 class UndecodedArgs(_Extender, frozen=True):
-    """The same with the names left undecoded too: thousands of them need not become strings."""
+    """:class:`ExtenderArgs` with the names undecoded: thousands need not become strings."""
 
     pod: msgspec.Raw = NULL
     nodes: msgspec.Raw = NULL
@@ -49,8 +51,8 @@ class ExtenderFilterResult(_Extender, frozen=True):
     """The answer to ``/filter``; all five keys are always written, ``null`` for what is empty.
 
     ``nodes`` is a NodeList for a caller that sent one. The two maps give each refused node's
-    reason; for those in ``failed_and_unresolvable_nodes`` no preemption can help. With a text in
-    ``error`` the rest counts for nothing.
+    reason; on those in ``failed_and_unresolvable_nodes`` preemption cannot help. When ``error`` has
+    a text, kube-scheduler ignores the rest.
     """
 
     nodes: msgspec.Raw = NULL
@@ -66,7 +68,7 @@ class ExtenderFilterResult(_Extender, frozen=True):
 
 
 class ExtenderBindingArgs(_Extender, frozen=True):
-    """``POST /bind``: this pod onto this node."""
+    """``POST /bind``: bind this pod to this node."""
 
     pod_name: str = ""
     pod_namespace: str = ""
@@ -81,7 +83,7 @@ class ExtenderBindingResult(_Extender, frozen=True):
 
 
 class MetaPod(_Extender, frozen=True):
-    """A victim by its uid alone."""
+    """A victim, known by its uid alone."""
 
     uid: str = msgspec.field(name="UID", default="")
 
@@ -94,7 +96,7 @@ class MetaVictims(_Extender, frozen=True):
 
 
 class Victims(_Extender, frozen=True):
-    """The same with whole pods."""
+    """:class:`MetaVictims` with whole pods."""
 
     pods: Sequence[Pod] | None = None
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
@@ -109,6 +111,6 @@ class ExtenderPreemptionArgs(_Extender, frozen=True):
 
 
 class ExtenderPreemptionResult(_Extender, frozen=True):
-    """The nodes where preemption may go on, each with its victims; one left out is vetoed."""
+    """The nodes where preemption may go on, each with its victims; a node left out is vetoed."""
 
     node_name_to_meta_victims: Mapping[str, MetaVictims] | None = None

@@ -1,7 +1,7 @@
 """YAML texts of configuration files: one mapping, and no key twice.
 
-HAMi's device configuration and the service's own file are read by this. HAMi's parser refuses a
-repeated key; PyYAML would keep the last one silently.
+HAMi's device configuration and the service's own file are both read here. HAMi's parser refuses a
+repeated key; PyYAML would silently keep the last one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The JSON patch (RFC 6902) between a pod and what admission made of it.
+"""The JSON patch (RFC 6902) from a pod to what admission made of it.
 
-Our pods hold only the fields that we read, so the patch names nothing else: the scheduler, the
-runtime class, annotations, and each container's resources and environment. It is written for the
+Our pods hold only the fields that we read. So the patch changes only those: the scheduler, the
+runtime class, annotations, and each container's resources and environment. The patch applies to the
 pod as it was sent, with all its other fields.
 """
 
@@ -20,7 +20,7 @@ def json_patch(before: Pod, after: Pod) -> list[Operation]:
 
     Raises:
         ValueError: ``after`` differs where admission must not change anything: containers or
-            environment variables were added in between, removed, renamed or reordered.
+            environment variables were inserted, removed, renamed or reordered.
     """
     return [
         *_field("/spec/schedulerName", before.spec.scheduler_name, after.spec.scheduler_name),
@@ -45,7 +45,7 @@ def json_patch(before: Pod, after: Pod) -> list[Operation]:
 
 
 def _field(path: str, before: str, after: str) -> Iterator[Operation]:
-    """A text that may be absent; ``add`` replaces as well, so it also serves an empty one."""
+    """The operations for a text that may be absent; ``add`` also replaces an empty text."""
     if before == after:
         return
     if not after:
@@ -57,7 +57,7 @@ def _field(path: str, before: str, after: str) -> Iterator[Operation]:
 def _entries(
     path: str, before: Mapping[str, str] | None, after: Mapping[str, str] | None
 ) -> Iterator[Operation]:
-    """A map of texts; the whole map at once where there is none yet."""
+    """The operations for a map of texts; the whole map at once where the pod has none yet."""
     wanted = after or {}
     if before is None:
         if wanted:
@@ -102,7 +102,8 @@ def _env(
 ) -> Iterator[Operation]:
     """Changed variables in place, new ones at the end.
 
-    A changed one is replaced whole, because a ``valueFrom`` beside its ``value`` is not allowed.
+    A changed variable is replaced whole, because a ``valueFrom`` beside its ``value`` is not
+    allowed.
     """
     old, new = before or (), after or ()
     if [e.name for e in old] != [e.name for e in new[: len(old)]]:
@@ -126,5 +127,5 @@ def _variable(variable: EnvVar) -> dict[str, str]:
 
 
 def _escaped(key: str) -> str:
-    """A key inside a JSON pointer (RFC 6901)."""
+    """A key escaped for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

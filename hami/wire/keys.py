@@ -9,18 +9,18 @@ from typing import Final
 
 # Pod annotations that only the scheduler writes.
 NODE: Final = "hami.io/vgpu-node"
-"""The node decided on; also a pod label of the same key and value."""
+"""The node that was chosen; also a pod label with the same key and value."""
 TIME: Final = "hami.io/vgpu-time"
-"""When it was decided, in unix seconds."""
+"""When the node was chosen, in unix seconds."""
 BIND_PHASE: Final = "hami.io/bind-phase"
 """``allocating``, ``success`` or ``failed``."""
 BIND_TIME: Final = "hami.io/bind-time"
 """When the bind began, in unix seconds."""
 ALLOCATION_SIGNATURE: Final = "hami.io/allocation-signature"
 SCHEDULER_TERM: Final = "hami.io/scheduler-term"
-"""Which term of leadership decided, for the record."""
+"""The leader's term in which the node was chosen, for the record."""
 WAKE_UP: Final = "hami.io/wake-up"
-"""A counter; a change of it makes kube-scheduler try a waiting pod again."""
+"""A counter; kube-scheduler tries a waiting pod again when it changes."""
 
 # Pod annotations that the pod's author writes.
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
@@ -30,20 +30,20 @@ SCORING_WEIGHTS: Final = "hami.io/device-scoring-weights"
 # Node annotations.
 NODE_LOCK: Final = "hami.io/mutex.lock"
 CORDON: Final = "hami.io/device-cordon"
-"""Device ids that take no new pod, separated by commas."""
+"""Ids of devices that take no new pod, separated by commas."""
 NODE_IDENTITY: Final = "hami.io/node-identity"
 """How each vendor's agent finds the pod to serve: ``NVIDIA=kubelet,DCU=lock``."""
 
 # Labels.
 SCHEDULER_ROLE: Final = "hami.io/scheduler-role"
-"""On the scheduler's own pods: ``leader`` or ``follower``."""
+"""``leader`` or ``follower``, on the scheduler's own pods."""
 AGENT: Final = "hami.io/agent"
-"""On the Lease that a node's agent renews: the key of its vendor."""
+"""The vendor's key, on the Lease that a node's agent renews."""
 WEBHOOK: Final = "hami.io/webhook"
-"""``ignore`` on a pod or namespace keeps the webhook away from it."""
+"""``ignore`` on a pod or namespace: the webhook leaves it alone."""
 POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
-"""On a pod: the PodGroup of scheduler-plugins' coscheduling."""
+"""The PodGroup of scheduler-plugins' coscheduling, on a pod."""
 
 # Annotations of others.
 VOLCANO_POD_GROUP: Final = "scheduling.k8s.io/group-name"
-"""On a pod: Volcano's PodGroup."""
+"""Volcano's PodGroup, on a pod."""

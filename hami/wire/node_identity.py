@@ -1,7 +1,7 @@
 """How each vendor's agent on a node finds the pod it serves: ``NVIDIA=kubelet,DCU=lock``.
 
-An agent that reads kubelet's records needs no node lock; one that is not named here, or says
-``lock``, expects the lock of its vendor's profile to be held.
+An agent that reads kubelet's records (``kubelet``) needs no node lock. An agent that says ``lock``,
+or is not named here, expects the scheduler to hold the lock of its vendor's profile.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from hami.domain.units import VendorKey
 from hami.wire import keys
 
 MOST_NAME: Final = 253
-"""Characters of an object's name."""
+"""The most characters in an object's name
+(https://kubernetes.io/docs/concepts/overview/working-with-objects/names/)."""
 
 
 SIMULATED: Final = "simulated"
-"""Of a node without a machine: nobody serves pods there, and no agent has to be heard."""
+"""The entry of a node without a machine: no agent serves pods there or is heard."""
 
 _OURS = "\n"
 
 
 def marked(register: str, profile: VendorProfile) -> str:
-    """A device list as agents of ours publish it.
+    """A device list with our agents' mark.
 
-    HAMi's plugins may write the very same one; a blank at the end, which readers of JSON skip,
-    tells whose it is.
+    HAMi's plugins may write the very same list. A line break at the end, which readers of JSON
+    skip, tells ours from theirs.
     """
     return register + _OURS if profile.register_codec == "json" else register
 
@@ -38,9 +39,9 @@ def marked(register: str, profile: VendorProfile) -> str:
 def lock_of(
     node: Node, profile: VendorProfile, *, silent: bool = False
 ) -> Literal["mutex", "private", "none"]:
-    """Which lock a pod needs there before it is bound with devices of this vendor.
+    """Which lock a pod needs on the node before it is bound with this vendor's devices.
 
-    An agent that says ``kubelet`` is not believed when it is ``silent``, or when somebody else has
+    An agent that says ``kubelet`` is not trusted while it is ``silent``, or when another writer has
     published the node's devices since.
     """
     for entry in node.annotations.get(keys.NODE_IDENTITY, "").split(","):
@@ -57,7 +58,7 @@ def lock_of(
 
 
 def lease_name(node: str, vendor: VendorKey) -> str:
-    """Of the Lease by which the vendor's agent on this node is known to live."""
+    """The name of the Lease that the vendor's agent on this node renews."""
     name = f"hami-{re.sub('[^a-z0-9]', '-', vendor.lower())}-{node}"
     if len(name) <= MOST_NAME:
         return name
@@ -65,13 +66,13 @@ def lease_name(node: str, vendor: VendorKey) -> str:
 
 
 def without_identity(text: str, vendor: VendorKey) -> str | None:
-    """``text`` without this vendor's entry; None where none is left."""
+    """``text`` without this vendor's entry; None where no entry is left."""
     entries = [part.strip() for part in text.split(",") if part.strip()]
     return ",".join(e for e in entries if e.partition("=")[0].strip() != vendor) or None
 
 
 def merged_identity(text: str, vendor: VendorKey, identity: Identity) -> str:
-    """``text`` with this vendor's entry as given, every other one as it was and where it was."""
+    """``text`` with this vendor's entry replaced or appended; the others keep their places."""
     entry = f"{vendor}={identity}"
     entries = [part.strip() for part in text.split(",") if part.strip()]
     ours = [n for n, part in enumerate(entries) if part.partition("=")[0].strip() == vendor]

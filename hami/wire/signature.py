@@ -1,7 +1,7 @@
 """The signature of an allocation: what is signed, and how the annotation spells it.
 
-Signed is the allocation as it was decoded and restored by its vendors, not the annotations' text,
-because HAMi's device plugins rewrite that. Keys and their mathematics are not here
+The scheduler signs the allocation as the vendors decode and restore it, and not the annotations'
+text, because HAMi's device plugins rewrite that text. Not here: keys and the mathematics
 (``hami.signing``).
 """
 
@@ -37,8 +37,8 @@ _KEY_ID = re.compile(r"[0-9a-f]{8}")
 class Signature:
     """``key_id`` names the key, in 8 hexadecimal digits; ``value`` has 64 bytes.
 
-    ``generation`` grows with every live resize of the pod: a reader that has seen a higher one
-    for the same pod accepts no lower one.
+    ``generation`` grows with every live resize of the pod: a reader that has seen a generation of a
+    pod accepts no lower one.
     """
 
     key_id: str
@@ -49,8 +49,8 @@ class Signature:
 def payload(uid: PodUid, allocation: PodAllocation, generation: int) -> bytes:
     """The bytes that are signed: compact JSON in UTF-8, every object's keys sorted.
 
-    ``mem`` in MiB, ``cores`` in percent of a device. Containers stand in spec order; the grants of
-    one container in order of their vendors' keys, as they are read back from annotations.
+    ``mem`` is in MiB, ``cores`` in percent of a device. Containers stand in spec order. The grants
+    of one container stand in order of their vendors' keys, as they are read from annotations.
     """
     document = {
         "v": VERSION,
@@ -77,7 +77,7 @@ def _grant(grant: Grant) -> dict[str, Any]:
         "id": grant.device_id,
         "mem": grant.memory_mib,
         "cores": grant.cores,
-        # As values and not as ``Extra.encode`` gives them, so that sets within are sorted too.
+        # As values and not as ``Extra.encode`` gives them, so that sets inside are sorted too.
         "extra": {key.name: value for key, value in grant.extra.items()},
     }
 
@@ -98,7 +98,7 @@ def encode_signature(signature: Signature) -> str:
 
 
 def decode_signature(text: str) -> Signature | Malformed:
-    """Read the annotation's value; only the one spelling that is written is accepted."""
+    """Read the annotation's value; only the exact spelling that we write is accepted."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return _malformed(text, "is not <key id>.<generation>.<base64url of 64 bytes>")

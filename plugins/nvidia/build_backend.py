@@ -1,23 +1,22 @@
-"""hatchling, which asks for a C compiler where a wheel is made: only there is the library built.
+"""Makes the wheel as ``shim/wheels.py`` says, of a source distribution or of the repository."""
 
-An editable installation is a checkout, where ``make -C shim`` builds what its tests need.
-"""
+import sys
+from pathlib import Path
 
-from __future__ import annotations
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "shim"), str(HERE.parents[1] / "shim")]
 
-from collections.abc import Mapping
-from typing import Any
-
-from hatchling.build import (
+from hatchling.build import (  # noqa: E402
     build_editable,
     build_sdist,
     build_wheel,
     get_requires_for_build_editable,
     get_requires_for_build_sdist,
 )
-from hatchling.build import get_requires_for_build_wheel as _of_hatchling
+from wheels import Libraries, get_requires_for_build_wheel  # noqa: E402
 
 __all__ = [
+    "Libraries",
     "build_editable",
     "build_sdist",
     "build_wheel",
@@ -25,10 +24,3 @@ __all__ = [
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
 ]
-
-COMPILER = "ziglang>=0.13"
-"""zig's C compiler as a wheel: with headers and glibc's versions of symbols for every machine."""
-
-
-def get_requires_for_build_wheel(config_settings: Mapping[str, Any] | None = None) -> list[str]:
-    return [*_of_hatchling(dict(config_settings or {})), COMPILER]

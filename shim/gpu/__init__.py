@@ -1,1 +1,1 @@
-"""``make gpu-check``: what the library promises, on this machine's GPU (or on a simulated one)."""
+"""``make gpu-check``: checks the library's promises on this machine's GPU, or a simulated one."""

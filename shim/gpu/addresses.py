@@ -1,4 +1,4 @@
-"""Whether cuGetProcAddress answers with the addresses that dlsym finds, and with the library's."""
+"""Checks that cuGetProcAddress answers with dlsym's addresses, and with the library's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PART = "addresses"
 
 
 def _spellings(machine: Machine, slice_: Slice | None) -> dict[str, list[str]]:
-    """Names by what was found of them."""
+    """The functions' names by the outcome of their check."""
     found: dict[str, list[str]] = {}
     for line in machine.says([machine.program("addresses")], slice_):
         name, answer = line.split()

@@ -1,7 +1,7 @@
-"""The conformance suite on this driver, with the library before it and without.
+"""The conformance suite on this driver, without the library and with it.
 
-Without: where a check fails, the simulated driver promises something that this one does not do.
-With: every answer must be the one without.
+A check that fails without it shows that the simulated driver promises something that this driver
+does not do. With the library every answer must be the same as without.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ KNOWN: Mapping[str, str] = MappingProxyType(
         "the driver is asked whether it could be at all",
     }
 )
-"""Checks that may answer otherwise under the library, and why that is right."""
+"""Checks that may answer otherwise under the library, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """``checks``: "" where all is so, else what the check says."""
+    """What a program's checks said: an empty text for a passed one, else the failure."""
 
     checks: Mapping[str, str]
     status: int
@@ -78,14 +78,14 @@ def _compared(program: str, plain: Answers, under: Answers) -> Iterator[Result]:
 
 
 def check(machine: Machine, memory: int) -> Iterator[Result]:
-    """``memory``: of the card; as large is the slice."""
+    """Run all programs; ``memory`` is the card's, and the slice's limit too."""
     with machine.watched() as watch:
         idle = int(watch.next()["used"])
         yield from _check(machine, memory, lambda: watch.wait_for_used(idle))
 
 
 def _check(machine: Machine, memory: int, settle: Callable[[], None]) -> Iterator[Result]:
-    """``settle``: what an earlier program had must not come back while a later one counts."""
+    """Compare both runs. ``settle`` waits until memory of the earlier program is free again."""
     checks = skipped = 0
     for name in programs():
         program = BUILD / "conformance" / name

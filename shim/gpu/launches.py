@@ -18,15 +18,15 @@ def _figures(machine: Machine, slice_: Slice | None, batches: int) -> dict[str, 
 
 
 def check(machine: Machine, memory: int, *, rounds: int, batches: int) -> Iterator[Result]:
-    """Under a compute limit the kernels ask for far less than their share."""
-    kinds = {
+    """Time launches; under a compute limit the kernels use far less than their share."""
+    slices = {
         "without the library": None,
         "memory limit": machine.slice(memory),
         "memory limit, 90 % of the time": machine.slice(memory, cores=90),
     }
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in slices}
     for _ in range(rounds):
-        for kind, slice_ in kinds.items():
+        for kind, slice_ in slices.items():
             found[kind].append(_figures(machine, slice_, batches))
     plain = {
         name: median(run[name] for run in found["without the library"])
@@ -35,7 +35,7 @@ def check(machine: Machine, memory: int, *, rounds: int, batches: int) -> Iterat
     for kind, runs in found.items():
         for name, what in (("launch", "a launch"), ("wait", "a launch, awaited")):
             value = median(run[name] for run in runs)
-            added = "" if kinds[kind] is None else f", {value - plain[name]:+.0f} ns"
+            added = "" if slices[kind] is None else f", {value - plain[name]:+.0f} ns"
             yield Result(
                 part=PART,
                 what=f"{what}, {kind}",

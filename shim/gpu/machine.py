@@ -1,4 +1,4 @@
-"""The card that is checked, and processes on it with the library or without."""
+"""The card that is checked, and programs on it with the library or without."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .slices import Slice
 SHIM = Path(__file__).parents[1]
 BUILD = SHIM / "build"
 LIBRARY = BUILD / "test" / "libvgpu.so"
-"""The flavour that takes its slice from HAMI_SLICE_DIR; otherwise it is the one that ships."""
-SIMULATOR = BUILD / "sim"
+"""The library's flavour that takes its slice from HAMI_SLICE_DIR; else as shipped."""
+SIMULATOR = BUILD / "simgpu"
 SECONDS = 120.0
-"""Within which a program that measures nothing has ended."""
+"""Seconds within which a program that measures nothing must end."""
 
 
 Command = Sequence[str | Path]
 
 
 class Broken(Exception):
-    """A program ended otherwise than it should; the message is what it said."""
+    """A program failed; the message is what it said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Ended:
 
 
 class Program:
-    """A running one, which is told to go on line by line."""
+    """A running program, which goes on at each line of input."""
 
     def __init__(self, command: Command, environment: Mapping[str, str]) -> None:
         self._name = Path(command[0]).name
@@ -61,7 +61,7 @@ class Program:
         return self._process.pid
 
     def until(self, said: str) -> list[str]:
-        """Its lines before that one."""
+        """The program's lines before that one."""
         assert self._process.stdout is not None
         lines: list[str] = []
         for line in self._process.stdout:
@@ -77,7 +77,7 @@ class Program:
         self._process.stdin.flush()
 
     def end(self) -> Ended:
-        """What it says from now on; its standard input ends."""
+        """Close the program's input; everything else that it says."""
         output, errors = self._process.communicate()
         self._limit.cancel()
         return Ended(
@@ -91,7 +91,7 @@ class Program:
 
 
 class Machine:
-    """``simulated``: the folder of a running simgpud."""
+    """A card and its environment; ``simulated`` is the folder of a running simgpud."""
 
     def __init__(
         self, folder: Path, *, library: Path = LIBRARY, simulated: Path | None = None
@@ -117,7 +117,7 @@ class Machine:
         self._slices = 0
 
     def under(self, slice_: Slice | None) -> dict[str, str]:
-        """The environment of a process: without a slice it runs without the library."""
+        """The environment of a process; without a slice the process runs without the library."""
         environment = dict(self._environment)
         if slice_:
             environment["LD_PRELOAD"] = str(self._library)
@@ -125,7 +125,7 @@ class Machine:
         return environment
 
     def slice(self, memory: int, *, cores: int = 0, reserve: int = 0) -> Slice:
-        """A new one of this card; it always enforces its share."""
+        """A new slice of this card; it always enforces its share."""
         self._slices += 1
         folder = self.folder / f"slice-{self._slices}"
         uuid = self.facts["uuid"]
@@ -167,7 +167,7 @@ class Machine:
 
     @contextmanager
     def watched(self) -> Iterator[Watch]:
-        """What NVML says meanwhile."""
+        """A context in which NVML's readings are collected."""
         nvml = SHIM / "gpu" / "nvml.py"
         command: Command = [sys.executable, nvml, "watch", self.facts["uuid"]]
         with Watch(command, self._environment) as watch:
@@ -175,7 +175,7 @@ class Machine:
 
 
 class Watch:
-    """Reads nvml.py in a thread. Times are those of ``time.monotonic``."""
+    """Reads nvml.py's lines in a thread; times are those of ``time.monotonic``."""
 
     def __init__(self, command: Command, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -209,7 +209,7 @@ class Watch:
                 self._came.notify_all()
 
     def next(self, count: int = 2) -> dict[str, Any]:
-        """A look that began after this call: the last of ``count`` more."""
+        """A reading that began after this call: the last of ``count`` more."""
         with self._came:
             wanted = len(self._seen) + count
             if not self._came.wait_for(lambda: len(self._seen) >= wanted, SECONDS):
@@ -217,7 +217,7 @@ class Watch:
             return self._seen[-1]
 
     def wait_for_used(self, bytes_: int, seconds: float = 2.0) -> None:
-        """Until so little is in use, or for so long: others may have come."""
+        """Wait until at most ``bytes_`` are in use, for at most ``seconds``."""
         until = monotonic() + seconds
         while int(self.next(1)["used"]) > bytes_ and monotonic() < until:
             pass
@@ -229,7 +229,7 @@ class Watch:
 
 @contextmanager
 def simulated_card(folder: Path) -> Iterator[Path]:
-    """A simgpud with one card, which ends with this process too."""
+    """A simgpud with one card, which ends with this process."""
     folder.mkdir()
     environment = {**os.environ, "LD_LIBRARY_PATH": str(SIMULATOR)}
     with subprocess.Popen(

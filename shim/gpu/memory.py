@@ -16,10 +16,10 @@ from .slices import Slice
 DRIVER, RUNTIME = "memory: driver", "memory: runtime"
 MIB = 1 << 20
 CHUNK = 32
-"""MiB of each request."""
+"""MiB of each allocation."""
 OUT_OF_MEMORY = "2"  # CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation
 INTERNAL = 64 * MIB
-"""What the driver may take for itself beyond the context that was measured."""
+"""Bytes that the driver may take for itself beyond the measured context."""
 
 
 def _mib(count: int) -> str:
@@ -27,7 +27,7 @@ def _mib(count: int) -> str:
 
 
 def card(machine: Machine) -> tuple[int, int]:
-    """Bytes of the whole card, and of a context on it, both by NVML and without the library."""
+    """Bytes of the whole card and of a context on it, by NVML and without the library."""
     command: Command = [machine.program("memory"), str(CHUNK)]
     with machine.watched() as watch:
         before = int(watch.next()["used"])
@@ -42,7 +42,7 @@ def card(machine: Machine) -> tuple[int, int]:
 
 
 def _granted(part: str, line: str, slice_: Slice, spare: int) -> Iterator[Result]:
-    """``spare``: what may be missing from the limit."""
+    """Check the granted bytes; ``spare`` may be missing from the limit."""
     name, granted, code, free, total = line.split()
     limit = slice_.memory
     figure = f"{_mib(int(granted))} of {_mib(limit)}, then {code}; free {_mib(int(free))}"
@@ -53,7 +53,7 @@ def _granted(part: str, line: str, slice_: Slice, spare: int) -> Iterator[Result
 
 def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
     slice_ = machine.slice(limit, reserve=context)
-    # The reserve, a last part of a chunk, and what arrays and pools round up to.
+    # The reserve, part of a last chunk, and the rounding of arrays and pools.
     spare = context + 3 * CHUNK * MIB
     with machine.watched() as watch:
         before = int(watch.next()["used"])
@@ -86,7 +86,7 @@ def driver(machine: Machine, limit: int, context: int) -> Iterator[Result]:
 
 
 def toolkit() -> Path | None:
-    """Its nvcc."""
+    """The toolkit's nvcc, if there is a toolkit."""
     for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
         if root and (Path(root) / "bin" / "nvcc").is_file():
             return Path(root) / "bin" / "nvcc"
@@ -111,7 +111,7 @@ def _runtime_lines(machine: Machine, slice_: Slice, kind: Sequence[str]) -> tupl
 
 
 def runtime(machine: Machine, limit: int, context: int) -> Iterator[Result]:
-    """With the runtime linked in, as nvcc does, and as a library."""
+    """Check the runtime, linked statically as nvcc does it, and as a library."""
     reason = "" if toolkit() else "there is no nvcc"
     if machine.simulated:
         reason = "CUDA's runtime does not run on the simulated driver"

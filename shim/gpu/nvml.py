@@ -1,8 +1,7 @@
 """NVML without the library before it. Started as a process of its own, with the driver's paths.
 
-``nvml.py card`` prints the first card as JSON; ``nvml.py watch`` twenty lines of JSON a
-second, until its standard input ends: what the card has in use, and how busy it and each process
-were.
+``nvml.py card`` prints the first card as JSON; ``nvml.py watch`` twenty lines of JSON a second,
+until its standard input ends: the memory in use, and how busy the card and each process were.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class ProcessSample(ctypes.Structure):
 
 
 class Unavailable(Exception):
-    """There is no NVML, or no card; the message says which."""
+    """NVML is missing, or there is no card; the message says which."""
 
 
 class Card:
-    """The card with CUDA's device 0: by its UUID, since NVML counts in another order."""
+    """The card that is CUDA's device 0, found by UUID because NVML counts in another order."""
 
     def __init__(self, uuid: str = "") -> None:
         try:
@@ -77,14 +76,20 @@ class Card:
         return int(memory.used)
 
     def busy(self) -> int:
-        """Percent of the last sample in which any kernel ran; -1: not told."""
+        """Percent of NVML's last sample period in which any kernel ran; -1: not available.
+
+        https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html
+        """
         rates = Utilisation()
         if self._nvml.nvmlDeviceGetUtilizationRates(self._handle, ctypes.byref(rates)) != 0:
             return -1
         return int(rates.gpu)
 
     def processes(self) -> dict[int, int]:
-        """Percent, by pid, of what was sampled since the last call."""
+        """Percent per pid, over the samples since the last call.
+
+        https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+        """
         count = ctypes.c_uint(0)
         self._nvml.nvmlDeviceGetProcessUtilization(
             self._handle, None, ctypes.byref(count), ctypes.c_uint64(self._seen)

@@ -59,7 +59,7 @@ def check(machine: Machine, limit: int, context: int, *, python: str) -> Iterato
         found = _trained(machine, chosen, machine.slice(limit, cores=cores, reserve=context))
         kind = f"{limit // MIB} MiB" + (f", {cores} %" if cores else "")
         losses = [float(loss) for loss in found["losses"]]
-        # One seed and one card: the same arithmetic, but for atomic additions in cuDNN.
+        # One seed and one card: the same arithmetic, except for atomic additions in cuDNN.
         same = math.isclose(losses[0], float(plain["losses"][0]), rel_tol=1e-3)
         good = same and losses[1] < losses[0] and all(map(math.isfinite, found["after"]))
         figure = f"loss {losses[0]:.4f} to {losses[1]:.4f}, {found['step_ms']:.2f} ms a step"

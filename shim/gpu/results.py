@@ -1,4 +1,4 @@
-"""What was found, as lines on the terminal and as a table for ``docs/benchmarks``."""
+"""The checks' results, as lines on the terminal and as a table for ``docs/benchmarks``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One row. ``figure`` is what was found, or why it was skipped or failed."""
+    """One row. ``figure`` is the finding, or why the check was skipped or failed."""
 
     part: str
     what: str
@@ -46,7 +46,7 @@ def _cell(text: str) -> str:
 
 
 def table(results: Sequence[Result], *, card: str, driver: str, date: str) -> str:
-    """As Markdown."""
+    """The results as a Markdown table."""
     counts = Counter[str](result.status for result in results)
     lines = [
         f"# `make gpu-check` on {_cell(card)}",

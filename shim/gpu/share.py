@@ -1,4 +1,4 @@
-"""The compute share, alone and beside another: work done, against what the card does uncapped."""
+"""The compute share, alone and beside another: work done, as a part of the uncapped work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .slices import Slice
 PART = "share"
 LONGEST_POINTS = 3.0
 JUDGED_SECONDS = 10.0
-"""Within shorter windows a figure is told and not judged."""
+"""Seconds; figures of shorter windows are reported and not judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """``amount`` of work takes ``ns`` alone on the card, which does ``rate`` of them a second."""
+    """``amount`` of work takes ``ns`` alone on the card, which does ``rate`` of these a second."""
 
     amount: str
     ns: float
@@ -37,7 +37,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """``share``: percent of what the card does of this load; ``busy``: percent, by NVML."""
+    """``share``: percent of the card's uncapped rate for this load; ``busy``: percent, by NVML."""
 
     shares: tuple[float, ...]
     busy: float
@@ -45,7 +45,7 @@ class Ran:
 
 
 def _did(program: Program) -> float:
-    """Kernels a second."""
+    """The program's kernels per second."""
     ended = program.end()
     if ended.status != 0 or not ended.lines:
         raise Broken(f"tenant ended with {ended.status}: {ended.errors.strip()[-200:]}")
@@ -56,10 +56,10 @@ def _did(program: Program) -> float:
 def _observe(
     watch: Watch, slices: Sequence[Slice], programs: Sequence[Program], end: float
 ) -> bool:
-    """Once a second until then what the monitor would write. False: NVML told of no process.
+    """Once a second until ``end``, write what the monitor would write.
 
-    The figure is the share of the last second that NVML gave the process, which is weighted as NVML
-    weights it. Without it the slices' pages stay as if there was no monitor.
+    Returns False if NVML named no process; then the slices' pages stay as without a monitor. The
+    figure is the process's share of the last second according to NVML, weighted as NVML does it.
     """
     told = False
     while (left := end - time.monotonic()) > 0:
@@ -82,7 +82,7 @@ def _observe(
 def _run(
     machine: Machine, amount: str, slices: Sequence[Slice | None], timing: Timing
 ) -> tuple[list[float], float, bool]:
-    """Kernels a second of each, what NVML says of the card, and whether it tells of processes."""
+    """Run all tenants: kernels per second, NVML's busy percent, whether it names processes."""
     times = (str(timing.warm_up), str(timing.window))
     command: Command = [machine.program("tenant"), "run", amount, *times]
     with machine.watched() as watch:
@@ -119,7 +119,7 @@ def _load(machine: Machine, microseconds: int, timing: Timing) -> Load:
 
 
 def _result(caps: Sequence[int], load: Load, ran: Ran, timing: Timing) -> Result:
-    """What is promised where the caps sum to at most 100, all have work, and a monitor observes."""
+    """Judge the result. The promise needs caps of at most 100 in sum, steady work, a monitor."""
     bound = max(LONGEST_POINTS, 2 * load.ns / 1e9 / timing.window * 100)
     error = max(abs(share - cap) for share, cap in zip(ran.shares, caps, strict=True))
     what = " and ".join(f"{cap} %" for cap in caps) + f", kernels of {load.ns / 1e3:.0f} us"
@@ -136,7 +136,7 @@ def check(
     machine: Machine, memory: int, *, timing: Timing, kernels: Sequence[int],
     caps: Sequence[Sequence[int]],
 ) -> Iterator[Result]:  # fmt: skip
-    """``kernels``: microseconds; ``caps``: percent of each tenant."""
+    """Check each load; ``kernels`` are microseconds, ``caps`` percents of each tenant."""
     for microseconds in kernels:
         load = _load(machine, microseconds, timing)
         figure = f"{load.rate * load.ns / 1e7:.1f} % of the card, {load.rate:.0f} kernels a second"

@@ -1,4 +1,4 @@
-"""A slice as the node agent and the monitor make it, without either of them."""
+"""A slice as the node agent and the monitor would make it; here neither of them runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = 1  # HAMI_CONTENTION_OTHERS
 
 
 class Slice:
-    """The folder that a container finds at /run/hami/nvidia; for one device."""
+    """The folder that a container finds at /run/hami/nvidia, for one device."""
 
     def __init__(self, folder: Path, *, uuid: str, memory: int, cores: int, reserve: int) -> None:
         self.folder = folder
@@ -29,14 +29,14 @@ class Slice:
         (folder / "usage").write_bytes(empty_region())
 
     def charged(self) -> int:
-        """By all processes that have or had a slot; -1: the region is no longer one."""
+        """Bytes charged by all processes that have or had a slot; -1 for a damaged region."""
         usage = read_usage(self.folder / "usage")
         if isinstance(usage, MalformedFile):
             return -1
         return sum(slot.charged[0] for slot in usage.slots)
 
     def observe(self, percent: float, *, others: bool) -> None:
-        """As the monitor, once a second: the part of the card that this slice's kernels had."""
+        """Write, as the monitor does once a second, the card's share of this slice's kernels."""
         at = LimitsPageC.observed.offset
         device = ObservedDeviceC(utilisation=round(percent * 100), contention=OTHERS * others)
         fd = os.open(self.folder / "limits", os.O_RDWR)

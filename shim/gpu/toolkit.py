@@ -1,4 +1,4 @@
-"""Our declarations against a CUDA toolkit's headers."""
+"""Compares our declarations with a CUDA toolkit's headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Started by pytorch.py with a Python that has PyTorch: some steps of training, then the limit.
+"""Some steps of PyTorch training, then the limit; started by pytorch.py.
 
 ``training.py CHUNK_MIB [LIMIT]`` prints a line of JSON. Without a limit it only trains.
 """
@@ -38,7 +38,7 @@ def train(steps: int) -> dict[str, object]:
 
 
 def fill(chunk: int) -> dict[str, object]:
-    """Everything there is, then again after it was given back."""
+    """Allocate everything there is, give it back, and do it once more."""
     counts = []
     for _ in range(2):
         held = []

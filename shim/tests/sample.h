@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "../src/page_read.h"
+#include "slice/page_read.h"
 
 static inline void sample_fill(union hami_limits_copy *copy, uint64_t revision, uint32_t devices)
 {

@@ -1,4 +1,4 @@
-"""README and docs/simulate.md say what is so."""
+"""README, docs/simulate.md and docs/pods.md say what is so."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from typer.testing import CliRunner
 from hami.cli import answering
 from hami.cli import app as cli
 from hami.cli import main as process
+from hami.domain import reasons
 from hami.simulate.manifests import read_manifests
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 SIMULATE = (ROOT / "docs" / "simulate.md").read_text()
+PODS = (ROOT / "docs" / "pods.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
@@ -30,10 +32,14 @@ def hami(*arguments: str):
 
 
 def test_the_readme_shows_what_simulate_prints(monkeypatch):
+    """README as a picture, of the command above it; docs/simulate.md as text."""
     monkeypatch.chdir(ROOT)
-    printed = hami("simulate", "examples/demo/cluster.yaml", "examples/demo/workload.yaml").stdout
+    (command,) = re.findall(r"^    \.venv/bin/hami (simulate .*)$", README, re.MULTILINE)
+    assert "](docs/simulate.svg)" in README.partition(command)[2]
+    printed = hami(*command.split()).stdout
     lines = [line.rstrip() for line in printed.splitlines()]
-    (shown,) = re.findall(r"-->\n```\n(.*?)\n```", README, re.DOTALL)
+    assert f"\n    hami {command}\n" in SIMULATE
+    (shown,) = re.findall(r"-->\n```\n(.*?)\n```", SIMULATE, re.DOTALL)
     assert shown == "\n".join(lines).strip("\n")
 
 
@@ -44,12 +50,49 @@ def test_the_picture_is_of_a_run_of_now():
     assert picture.PICTURE.read_text() == picture.drawn(), "run `make picture`"
 
 
-def test_the_readmes_pod_is_placed(tmp_path):
-    (pod,) = re.findall(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("text", [README, PODS], ids=["README", "pods.md"])
+def test_the_readmes_pod_is_placed(tmp_path, text):
+    (pod,) = re.findall(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", text, re.DOTALL)
     (tmp_path / "pod.yaml").write_text(pod)
     result = hami("simulate", str(ROOT / "examples/demo/cluster.yaml"), str(tmp_path / "pod.yaml"))
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     assert "1 placed, 0 pending, 0 denied." in result.stdout
+
+
+RESOURCES = {"nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"}
+WHAT_IT_WRITES = re.findall(r"^\| (a .*|half .*|8 .*) \| (.*) \|$", PODS, re.MULTILINE)
+
+
+@pytest.mark.parametrize("wish", [pytest.param(text, id=wish) for wish, text in WHAT_IT_WRITES])
+def test_what_a_pod_may_write_is_placed(tmp_path, wish):
+    said = [line.split(": ") for line in re.findall(r"`(.*?)`", wish)]
+    limits = {key: text for key, text in said if key in RESOURCES}
+    annotations = {key: text for key, text in said if key not in limits}
+    spec = {
+        "containers": [{"name": "main", "resources": {"limits": limits or {"nvidia.com/gpu": 1}}}]
+    }
+    pod = {"kind": "Pod", "metadata": {"name": "a", "annotations": annotations}, "spec": spec}
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod))
+    result = hami("simulate", str(ROOT / "examples/demo/cluster.yaml"), str(tmp_path / "pod.yaml"))
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+
+
+def test_every_reason_why_a_pod_waits_is_explained():
+    words = {one.word for one in vars(reasons).values() if isinstance(one, reasons.Reason)}
+    table = PODS.partition("| reason |")[2]
+    assert sorted(re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)) == sorted(words)
+
+
+def test_the_refusal_that_is_shown_is_one(tmp_path):
+    (shown,) = re.findall(r"^0/2 nodes are available: .*$", PODS, re.MULTILINE)
+    nodes = "".join(NODE % pair for pair in [("a100-1", "a100-40gx1"), ("t4-1", "t4x4")])
+    pod = POD % ("chat", 90000)
+    pod = pod.replace("{name: chat}", "{name: chat, annotations: {nvidia.com/use-gputype: A100}}")
+    (tmp_path / "all.yaml").write_text(nodes + pod.removeprefix("---\n"))
+    (pending,) = json.loads(hami("simulate", str(tmp_path / "all.yaml"), "--json").stdout)[
+        "pending"
+    ]
+    assert pending["message"] == shown
 
 
 def shape(value):
@@ -64,6 +107,7 @@ def shape(value):
             return type(value).__name__
 
 
+NODE = 'kind: Node\nmetadata: {name: %s, annotations: {mock.hami.io/devices: "%s"}}\n---\n'
 CLUSTER = 'kind: Node\nmetadata: {name: gpu-1, annotations: {mock.hami.io/devices: "t4x1"}}\n'
 POD = """---
 kind: Pod

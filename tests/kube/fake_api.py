@@ -1,4 +1,4 @@
-"""A small API server in memory, which can also misbehave: for tests of the client alone."""
+"""A small API server in memory, which can also misbehave; for tests of the client alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS = {
 
 @dataclass
 class Asked:
-    """A request as it came."""
+    """A request that was received."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass
 class Fault:
-    """What to answer instead, to requests that ``hits``, ``times`` times; no status: hang."""
+    """What to answer instead to requests that ``hits``, ``times`` times; no status: hang."""
 
     hits: Callable[[web.Request], bool]
     times: int
@@ -83,7 +83,7 @@ class FakeApi:
     # What tests do.
 
     def put(self, plural: str, name: str, namespace: str = "", **content: Any) -> Object:
-        """Create, or change: the same object keeps its uid."""
+        """Create or change an object; the same object keeps its uid."""
         key = (namespace, name)
         known = self.objects[plural].get(key)
         body: Object = {"apiVersion": "v1", "kind": KINDS[plural], **copy.deepcopy(content)}
@@ -99,7 +99,7 @@ class FakeApi:
         self._record(plural, "DELETED", body)
 
     def send(self, plural: str, type_: str, body: Object) -> None:
-        """An event that the server had no reason to send."""
+        """Send an event without any change."""
         self.send_line(plural, json.dumps({"type": type_, "object": body}).encode())
 
     def send_line(self, plural: str, line: bytes) -> None:
@@ -115,19 +115,21 @@ class FakeApi:
         self.send(plural, "BOOKMARK", body)
 
     def end_watches(self, plural: str) -> None:
-        """As a server does whose watch has lasted long enough, or whose client reads slowly."""
+        """End all watches, as a server does when they have lasted long enough or clients read
+        slowly.
+        """
         for watcher in self._watchers[plural]:
             watcher.lines.put_nowait(None)
 
     def expire(self) -> None:
-        """Forget all history: what watches an older version gets 410."""
+        """Forget all history: a watch from an older version gets 410."""
         self.oldest = self._version
         self._snapshots.clear()
 
     def refuse(self, part: str, status: int, *, method: str = "", times: int = 1,
                reason: str = "", message: str = "no", after: bool = False,
                **headers: str) -> None:  # fmt: skip
-        """``after``: do what is asked and refuse nevertheless, like a lost answer."""
+        """Refuse requests. ``after``: carry them out first, like a lost answer."""
         body = {"kind": "Status", "code": status, "reason": reason, "message": message}
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         self.faults.append(Fault(_hits(part, method), times, status, named, body, after))
@@ -369,7 +371,7 @@ def _status(code: int, reason: str, message: str) -> web.Response:
 
 @asynccontextmanager
 async def serving(api: FakeApi | None = None) -> AsyncIterator[FakeApi]:
-    """``api`` on a free port, for as long as the block lasts."""
+    """Serve ``api`` on a free port while the block runs."""
     api = api or FakeApi()
     app = web.Application(client_max_size=1 << 24)
     app.router.add_route("*", "/{path:.*}", api.handle)
@@ -386,7 +388,7 @@ async def serving(api: FakeApi | None = None) -> AsyncIterator[FakeApi]:
 
 
 def kubeconfig(folder: Path, url: str, **user: Any) -> Path:
-    """A kubeconfig for ``url``, written into ``folder``."""
+    """Write a kubeconfig for ``url`` into ``folder``."""
     path = folder / "kubeconfig.json"
     config = {
         "apiVersion": "v1",
@@ -409,7 +411,7 @@ async def connected(folder: Path, api: FakeApi, **settings: Any) -> AsyncIterato
 
 @asynccontextmanager
 async def running(*coroutines: Any) -> AsyncIterator[None]:
-    """Each as a task for as long as the block lasts; what one raises comes out at the end."""
+    """Run each as a task while the block runs; an exception of one is raised at the end."""
     tasks = [asyncio.create_task(c) for c in coroutines]
     try:
         yield
@@ -423,7 +425,7 @@ async def running(*coroutines: Any) -> AsyncIterator[None]:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Wait for ``condition``; generous, since it says nothing about speed."""
+    """Wait for ``condition``. The limit is generous, since it says nothing about speed."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)

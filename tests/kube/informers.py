@@ -1,4 +1,4 @@
-"""An informer under test, and a handler that checks what it is told."""
+"""An informer under test, and a handler that checks its calls."""
 
 from __future__ import annotations
 

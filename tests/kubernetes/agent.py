@@ -13,8 +13,9 @@ from .processes import Processes
 
 
 class Agent:
-    """``flags`` are command-line flags, ``_`` for ``-``; ``heard`` counts what kubelet has heard:
-    it grows when an agent has told of its devices.
+    """The agent's process. ``flags`` are command-line flags, ``_`` for ``-``.
+
+    ``heard`` counts what kubelet has heard: it grows when an agent has told of its devices.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Agent:
         ]
 
     def start(self) -> None:
-        """Its devices are kubelet's to hand out when this returns."""
+        """Start the agent; when this returns, kubelet can hand out its devices."""
         before = self._heard()
         self.processes.start(self.name, sys.executable, "-m", "hami", "device-plugin", *self._words)
         self.processes.wait(
@@ -42,17 +43,17 @@ class Agent:
         return self.processes[self.name].pid
 
     def kill(self) -> None:
-        """As the kernel or a power cut would."""
+        """Kill the agent, as the kernel or a power cut would."""
         self.processes.stop(self.name, signal.SIGKILL)
 
     def stop(self) -> int:
-        """As kubelet does; the exit code."""
+        """Stop the agent as kubelet does; the exit code."""
         return self.processes.stop(self.name, signal.SIGTERM)
 
     def end(self) -> None:
         self.processes.stop_all()
 
     def log(self) -> list[Object]:
-        """Its log lines, as far as they are JSON."""
+        """The agent's log lines that are JSON."""
         lines = self.processes.log(self.name).read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]

@@ -1,11 +1,11 @@
 """Where the binaries of a real Kubernetes are; builds them once.
 
 ``python tests/kubernetes/binaries.py [control-plane|node|all|possible]`` prints the folder;
-``possible`` is all where this machine can be a node, and the control plane elsewhere. It is
-``$HAMI_KUBERNETES_BIN`` as it stands, where that is set; otherwise one below
+``possible`` is all where this machine can be a node, and the control plane elsewhere. The folder is
+``$HAMI_KUBERNETES_BIN`` where that is set. Otherwise it is one below
 ``${XDG_CACHE_HOME:-~/.cache}/hami``, named after everything that goes into the build, so that a
-changed module file gives another folder. A build is made beside it and renamed: the folder is
-there whole or not at all, and whoever comes second waits for the first.
+changed module file gives another folder. A build is made beside it and renamed, so the folder is
+complete or missing; a second builder waits for the first.
 
 Exit code 3: not here, and there is no Go to build it with.
 """
@@ -43,14 +43,14 @@ NO_GO = 3
 
 
 class Missing(Exception):
-    """There are no binaries, and none can be built here; says what would help."""
+    """There are no binaries, and they cannot be built here; the text says what would help."""
 
 
 def binaries(part: str = "control-plane", *, build: bool = True) -> Path:
-    """The folder with every binary of ``part``; where only all of them were built, that.
+    """The folder with every binary of ``part``, or the one with all binaries.
 
     Raises:
-        Missing: it is not there, and ``build`` is off or Go is missing.
+        Missing: the folder is missing, and ``build`` is off or Go is missing.
         subprocess.CalledProcessError: Go could not build it; its messages are on stderr.
     """
     if given := os.environ.get("HAMI_KUBERNETES_BIN"):
@@ -87,7 +87,7 @@ def possible() -> tuple[str, str]:
 
 
 def cached(part: str) -> Path:
-    """Named by version and by a hash over what the build reads."""
+    """The folder, named by version and by a hash over everything that the build reads."""
     recipe = (HERE / "build.sh").read_text()
     version = re.search(r"^version=(\S+)$", recipe, re.MULTILINE)
     assert version, "build.sh names no version"
@@ -103,7 +103,11 @@ def cached(part: str) -> Path:
 
 
 def require_go() -> None:
-    """Raises: Missing."""
+    """Check that there is a Go.
+
+    Raises:
+        Missing: there is none.
+    """
     wanted = ".".join(map(str, OLDEST_GO))
     go = shutil.which("go")
     if go is None:

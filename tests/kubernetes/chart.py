@@ -45,7 +45,7 @@ def rendered(
 
 
 def complaints() -> list[str]:
-    """What ``helm lint --strict`` says that is worse than a recommendation."""
+    """The complaints of ``helm lint --strict`` that are worse than a recommendation."""
     report = _python(_LINT, None)
     said = [f"{m['path']}: {m['error']}" for m in report["messages"] if m["severity"] > 1]
     return said + report["errors"]

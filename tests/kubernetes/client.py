@@ -1,4 +1,4 @@
-"""A small synchronous client of the API server, independent of what is tested."""
+"""A small synchronous client of the API server, independent of the code under test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Client:
-    """JSON in and out, over one kept connection per thread."""
+    """JSON in and out, over one connection per thread that is kept open."""
 
     def __init__(self, server: str, *, token: str = "", ca: Path | None = None) -> None:
         parts = urlsplit(server)
@@ -56,7 +56,7 @@ class Client:
     def send(
         self, method: str, path: str, body: object = None, *, content: str = JSON
     ) -> tuple[int, bytes]:
-        """One request; a kept connection that the server has closed is opened again once."""
+        """Send one request; reopen, once, a connection that the server has closed."""
         payload = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Accept": JSON}
         if body is not None:
@@ -77,7 +77,11 @@ class Client:
         raise AssertionError("unreachable")
 
     def call(self, method: str, path: str, body: object = None, *, content: str = JSON) -> Object:
-        """Raises: Refused."""
+        """Make a call.
+
+        Raises:
+            Refused: the answer is 400 or above.
+        """
         status, answer = self.send(method, path, body, content=content)
         if status >= 400:
             raise Refused(method, path, status, answer)

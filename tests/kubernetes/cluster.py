@@ -25,7 +25,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 class Cluster:
-    """A context manager; afterwards its pods, nodes, namespace and processes are gone."""
+    """A context manager; at its end its pods, nodes, namespace and processes are removed."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane, self.folder = plane, folder
@@ -77,7 +77,7 @@ class Cluster:
         return self.admin.list(NODES)
 
     def pods(self, namespace: str = "") -> list[Object]:
-        """Of all namespaces by default."""
+        """The pods; of all namespaces by default."""
         return self.admin.list(pods_path(namespace) if namespace else "/api/v1/pods")
 
     def pod(self, name: str) -> Object:
@@ -105,7 +105,7 @@ class Cluster:
     # What happens.
 
     def bound(self, *names: str, seconds: float = 30) -> list[Object]:
-        """The pods, as soon as each is on a node."""
+        """The pods, once each is on a node."""
 
         def all_bound() -> list[Object] | None:
             found = {pod["metadata"]["name"]: pod for pod in self.pods(self.namespace)}
@@ -120,7 +120,7 @@ class Cluster:
         )
 
     def refused(self, name: str, saying: str = "", *, seconds: float = 30) -> str:
-        """kube-scheduler's message about a pod that it found no node for, once it says so."""
+        """kube-scheduler's message about a pod without a node, once there is one."""
 
         def said() -> str | None:
             why = self.why(name)
@@ -130,13 +130,13 @@ class Cluster:
         return until(what, said, seconds=seconds, seen=lambda: self.why(name))
 
     def why(self, name: str) -> str:
-        """The message of condition PodScheduled, empty while or where there is none."""
+        """The message of condition PodScheduled; empty while there is none."""
         conditions = self.pod(name).get("status", {}).get("conditions", ())
         texts = [c.get("message", "") for c in conditions if c["type"] == "PodScheduled"]
         return texts[0] if texts else ""
 
     def events(self, pod: str, reason: str) -> list[str]:
-        """Messages, of both event APIs' spelling."""
+        """The events' messages, in the spelling of both event APIs."""
         query = f"involvedObject.name={pod},reason={reason}"
         found = self.admin.list(f"{NAMESPACES}/{self.namespace}/events", fieldSelector=query)
         return [event["message"] for event in found]
@@ -156,17 +156,19 @@ class Cluster:
     def kube_scheduler(
         self, url: str, *, election: Mapping[str, Any] | None = None, **fields: Any
     ) -> None:
-        """With our extender at ``url``; ``fields`` replace some of the stanza."""
+        """A kube-scheduler with our extender at ``url``; ``fields`` replace some of its
+        configuration.
+        """
         self.plane.kube_scheduler(extender(url, **fields), profile=SCHEDULER, election=election)
 
     def service(self, name: str = "hami", *, server: str = "", **flags: object) -> Service:
-        """Starts ``hami scheduler``; ready when this returns. ``server``: a proxy's address."""
+        """Start ``hami scheduler``, and wait until it is ready; ``server`` is a proxy's address."""
         service = self.launched(name, server=server, **flags)
         service.ready()
         return service
 
     def launched(self, name: str = "hami", *, server: str = "", **flags: object) -> Service:
-        """As ``service``, of which the caller awaits that it is ready."""
+        """As ``service``, but without waiting until it is ready."""
         certificate, key = self.plane.authority.issue("hami-webhook", "127.0.0.1")
         flags = {
             "kubeconfig": self.plane.kubeconfig("hami", server=server),
@@ -180,13 +182,13 @@ class Cluster:
         return service
 
     def scheduled(self, **flags: object) -> Service:
-        """The usual: a service and a kube-scheduler that calls it."""
+        """A service, and a kube-scheduler that calls it."""
         service = self.service(**flags)
         self.kube_scheduler(service.url)
         return service
 
     def webhook(self, service: Service, **fields: Any) -> None:
-        """Registers the service's webhook for this test's namespace."""
+        """Register the service's webhook for this test's namespace."""
         authority = self.plane.authority.certificate.read_bytes()
         webhook = {
             "name": "vgpu.hami.io",
@@ -219,7 +221,7 @@ class Cluster:
         until("the webhook is called", called)
 
     def agrees(self, service: Service) -> None:
-        """The service's books come to say what a recount of all annotations says."""
+        """Wait until the service's books agree with a recount of all annotations."""
 
         def same() -> bool:
             return service.used() == recount(self.pods(), self.nodes())

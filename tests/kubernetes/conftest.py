@@ -1,5 +1,5 @@
-"""Fixtures on a real Kubernetes; everything that needs one skips unless ``--kubernetes`` names
-the folder with its binaries, as ``make test-kubernetes`` does.
+"""Fixtures on a real Kubernetes. Tests that need one are skipped unless ``--kubernetes`` names the
+folder with its binaries, as ``make test-kubernetes`` does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What takes longest first: see sharing.py. Of that, the most pods when nothing else runs."""
+    """Put the slowest tests first (see sharing.py), and among those the ones with the most pods."""
     if config.getoption("kubernetes", default=None):
         items.sort(
             key=lambda item: (not on_a_real_node(str(item.path)), item.name == MOST_PODS),
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Whatever --dist says: no two processes may have a real node."""
+    """Use our own distribution, whatever --dist says: no two processes may have a real node."""
     from .sharing import Sharing  # it needs xdist, which called this
 
     config.option.loadscopereorder = False  # keep the order of the tests
@@ -82,7 +82,7 @@ def cluster(control_plane, tmp_path):
 
 @pytest.fixture
 def undefined(cluster):
-    """No definitions of elastic quotas, before and after; other tests may leave some."""
+    """A cluster without definitions of elastic quotas before and after; other tests may leave some."""
     undefine(cluster)
     yield cluster
     undefine(cluster)

@@ -1,4 +1,4 @@
-"""Elastic quotas for tests: the chart's definitions, short ways to say objects, a team's view."""
+"""Elastic quotas for tests: the chart's definitions, builders of objects, a team's view."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_quota(name: str = "q", kind: str = "ElasticQuota", **spec: object) -> Obje
 
 
 def undefine(cluster: Cluster) -> None:
-    """Without definitions there are no quotas either."""
+    """Remove the definitions, and with them all quotas."""
     names = [definition["metadata"]["name"] for definition in definitions()]
     for name in names:
         with suppress(Refused):
@@ -47,7 +47,7 @@ def undefine(cluster: Cluster) -> None:
 
 
 def define(cluster: Cluster) -> None:
-    """The chart's definitions, served when this returns."""
+    """Create the chart's definitions, and wait until they are served."""
     for definition in definitions():
         cluster.admin.create(CRDS, definition)
     composites = quotas("default", plural="compositeelasticquotas")
@@ -55,13 +55,13 @@ def define(cluster: Cluster) -> None:
 
 
 def served(cluster: Cluster, *paths: str) -> None:
-    """A new definition's resource answers 404 at first, and then 429 for a moment."""
+    """Wait until a resource is served; a new one answers 404 at first, and then 429 for a moment."""
     for path in paths:
         until(f"{path} is served", lambda path=path: cluster.admin.get(path), passing=(Refused,))
 
 
 class Team:
-    """A namespace with an ElasticQuota of ``least`` GB, whose pods have a whole device each."""
+    """A namespace with an ElasticQuota of ``least`` GB; each of its pods has a whole device."""
 
     def __init__(self, cluster: Cluster, name: str, least: int) -> None:
         self._admin = cluster.admin
@@ -71,13 +71,13 @@ class Team:
         self._admin.create(quotas(self.namespace), a_quota("quota", min={MEMORY: least}))
 
     def asks(self, number: int, **asks: object) -> str:
-        """The new pod's name."""
+        """Create a pod; its name."""
         name = f"{self._name}-{number}"
         self._admin.create(pods_path(self.namespace), a_pod(name, **asks))
         return name
 
     def runs(self, number: int, **asks: object) -> str:
-        """A new pod's name, once kube-scheduler has bound it and its kubelet would have begun."""
+        """Create a pod, and wait until it is bound and its kubelet would have begun; its name."""
         name = self.asks(number, **asks)
         self.comes_in(name)
         return name
@@ -89,7 +89,7 @@ class Team:
         self._admin.merge(f"{path}/status", {"status": {"phase": "Running"}})
 
     def waits(self, name: str) -> None:
-        """Until kube-scheduler says that there is no node for it."""
+        """Wait until kube-scheduler says that no node takes the pod."""
 
         def refused() -> bool:
             pod = self._admin.get(pods_path(self.namespace, name))
@@ -103,14 +103,14 @@ class Team:
         return sorted(p["metadata"]["name"] for p in pods if p["spec"].get("nodeName"))
 
     def labels(self) -> dict[str, str]:
-        """Of nos, by pod."""
+        """nos' labels, by pod."""
         return {
             pod["metadata"]["name"]: pod["metadata"].get("labels", {}).get(LABEL, "")
             for pod in self._admin.list(pods_path(self.namespace))
         }
 
     def used(self) -> str | None:
-        """As the quota's status has it, in GB."""
+        """The GB in use according to the quota's status."""
         used = self._admin.get(self._quota).get("status", {}).get("used", {})
         return None if MEMORY not in used else str(used[MEMORY])
 
@@ -121,7 +121,7 @@ class Team:
 
 
 def shows(teams: Sequence[Team], *gigabytes: int) -> None:
-    """The quotas come to say that this is used, and have it so."""
+    """Wait until the quotas' status says that these GB are used."""
     wanted = [str(each) for each in gigabytes]
     until(f"{gigabytes} are used", lambda: [team.used() for team in teams] == wanted,
           seen=lambda: [team.used() for team in teams])  # fmt: skip

@@ -1,6 +1,6 @@
 """HAMi's device plugin for NVIDIA, as far as pods can tell: HAMi 2.10's steps, on our own server.
 
-It serves whom the node lock names, and where nobody has the lock the first pod that is being bound.
+It serves the pod that the node lock names, and without a lock the first pod that is being bound.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 
 from hami.node.kubelet.api import v1beta1_pb2 as api
+from lab.tests.fake_plugin import FakePlugin
 
-from ..sim.fake_plugin import FakePlugin
 from .client import Client, Object, node_path, pods_path
 from .worker import DEVICE_PLUGINS
 
@@ -26,7 +26,9 @@ TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
 
 
 class HamiPlugin(FakePlugin):
-    """``register`` is what it publishes of its devices; a slot of one is ``<id>-<n>`` for kubelet."""
+    """``register`` is what it publishes of its devices; for kubelet a device's slots are
+    ``<id>-<n>``.
+    """
 
     def __init__(self, admin: Client, node: str, register: str) -> None:
         ids = [f"{gpu['id']}-{n}" for gpu in json.loads(register) for n in range(gpu["count"])]
@@ -53,7 +55,7 @@ class HamiPlugin(FakePlugin):
         return api.AllocateResponse(container_responses=answers)
 
     def _pending(self) -> Object | None:
-        """Whoever has the lock, whatever became of it; else the first that is being bound here."""
+        """The pod with the lock, in any state; without a lock the first that is being bound here."""
         held = self._admin.get(node_path(self._node))["metadata"]["annotations"].get(LOCK, "")
         if held:
             _, namespace, name = held.split(",")
@@ -71,7 +73,11 @@ class HamiPlugin(FakePlugin):
         )
 
     def _serve(self, pod: Object, asked: list[int]) -> list[Any]:
-        """Raises: LookupError, there is nothing for it."""
+        """Answer a call.
+
+        Raises:
+            LookupError: there is no pod to serve.
+        """
         path = pods_path(pod["metadata"]["namespace"], pod["metadata"]["name"])
         slots = pod["metadata"]["annotations"][TO_ALLOCATE].split(";")
         answers = []
@@ -108,7 +114,7 @@ def _answer(grants: list[list[str]]) -> Any:
 
 @contextmanager
 def serving(plugin: FakePlugin) -> Iterator[None]:
-    """It is kubelet's plugin meanwhile."""
+    """Serve as kubelet's plugin while the block runs."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

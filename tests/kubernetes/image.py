@@ -15,7 +15,7 @@ APPLETS = (
     "false", "wc", "od", "stat",
 )  # fmt: skip
 ASIDE = "aside"
-"""A link to /run: what a pod mounts below it, no look at its spec shows."""
+"""A link to /run: mounts below it reach /run, which the pod's spec does not show."""
 OCI = "application/vnd.oci.image."
 
 

@@ -1,4 +1,4 @@
-"""What of a real Kubernetes this machine can run."""
+"""Which parts of a real Kubernetes this machine can run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEBIAN = ("runc", "containernetworking-plugins", "busybox-static")
 
 
 def on_a_real_node(file: str) -> bool:
-    """Whether the tests in a file of this name may use the one node that this machine can be."""
+    """Whether the tests of this file may use the one node that this machine can be."""
     return PurePath(file).name.startswith("test_node_")
 
 
 def lacking() -> str:
-    """What this machine lacks to be a node, as a sentence; empty when it can be one."""
+    """What this machine lacks to be a node, as a sentence; empty when nothing."""
     if os.geteuid() != 0:
         return "a node needs root"
     there = (shutil.which("runc"), (CNI / "ptp").exists(), BUSYBOX.exists())

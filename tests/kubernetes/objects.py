@@ -1,4 +1,4 @@
-"""Short ways to say manifests."""
+"""Builders of manifests."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def a_container(
     runs: str = "",
     **asks: object,
 ) -> Object:
-    """``asks``: limits, by the short names above; ``policy``: Always makes a sidecar; ``runs``: a
-    line for the shell.
+    """A container. ``asks``: limits, by the short names above. ``policy``: Always makes a sidecar.
+    ``runs``: a line for the shell.
     """
     limits = {SHORT[key]: str(value) for key, value in asks.items()}
     container: Object = {"name": name, "image": image, "resources": {"limits": limits}}
@@ -48,7 +48,7 @@ def a_pod(
     spec: Mapping[str, Any] | None = None,
     **asks: object,
 ) -> Object:
-    """``asks`` are of its one container, unless ``containers`` are given."""
+    """A pod; ``asks`` are those of its one container, unless ``containers`` are given."""
     return {
         "metadata": {"name": name, "annotations": dict(annotations or {})},
         "spec": {

@@ -64,13 +64,15 @@ class Write:
 
 
 class ControlPlane:
-    """A context manager; ``state`` is emptied first, and holds the logs afterwards."""
+    """A context manager; ``state`` is emptied first, and has the logs afterwards."""
 
     def __init__(
         self, binaries: Path, state: Path, *, audit: bool = True, gates: Sequence[str] = (),
         apis: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """``gates``: features that are off by default; ``apis``: versions that are not served."""
+        """``gates`` are features that are off by default; ``apis`` are versions that are not
+        served.
+        """
         self.bin, self.state, self.audit = binaries, state.resolve(), audit
         self._gates = ["--feature-gates", ",".join(f"{gate}=true" for gate in gates)]
         self._apis = ["--runtime-config", ",".join(f"{api}=true" for api in apis)]
@@ -99,9 +101,8 @@ class ControlPlane:
         return Client(self.url, token=f"{user}-token", ca=self.authority.certificate)
 
     def kubeconfig(self, user: str = "admin", *, server: str = "", token: str = "") -> Path:
-        """For another address of the server too, a proxy's; plain http takes no certificates.
-
-        ``token``: another than the one of a user who is called so.
+        """A kubeconfig, also for another address (a proxy's); plain http takes no certificates.
+        ``token`` may be another than the user's own.
         """
         url = server or self.url
         cluster: Object = {"server": url}
@@ -155,7 +156,7 @@ class ControlPlane:
             self.processes.stop("kube-scheduler")
 
     def writes(self) -> Iterator[Write]:
-        """Everything but reads, of everybody, as far as it is answered."""
+        """All answered writes, of every user."""
         assert self.audit, "this control plane writes no audit log"
         for line in (self.state / "audit.log").read_text().splitlines():
             event = json.loads(line)
@@ -241,8 +242,8 @@ class ControlPlane:
         )
 
     def allow_hami(self, namespace: str) -> None:
-        """Gives the user ``hami`` the rights that docs/scheduler.md lists, those of its Role in
-        ``namespace``; idempotent.
+        """Give the user ``hami`` the rights that docs/scheduler.md lists, those of its Role in
+        ``namespace``. Idempotent.
         """
         for role in documented_roles():
             kind = role["kind"]

@@ -1,4 +1,4 @@
-"""The processes of a cluster: logs in one folder, and none left behind."""
+"""The processes of a cluster: their logs in one folder, and none left at the end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DYING_WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") el
 
 
 class NotReady(Exception):
-    """Something did not come to be in time; says what, and what was seen last."""
+    """A thing was not ready in time; the text says what, and what was seen last."""
 
 
 class Processes:
-    """By name; each writes to ``<name>.log``."""
+    """Processes by name; each writes to ``<name>.log``."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -46,7 +46,7 @@ class Processes:
         return process
 
     def stop(self, name: str, how: signal.Signals = signal.SIGKILL) -> int:
-        """SIGKILL by default: kube-apiserver waits a minute for its watchers when asked politely."""
+        """Stop a process; by SIGKILL, since kube-apiserver would wait a minute for its watchers."""
         process = self._running.pop(name)
         process.send_signal(how)
         return process.wait(timeout=60)
@@ -72,7 +72,7 @@ class Processes:
         return "\n".join(text.splitlines()[-lines:])
 
     def wait(self, name: str, what: str, ready: Callable[[], T | None], seconds: float = 60) -> T:
-        """As ``until``, and at once an error when the process ends."""
+        """``until``, but fails at once when the process ends."""
 
         def looked() -> T | None:
             process = self._running[name]
@@ -118,7 +118,7 @@ def until(
 
 
 def free_port() -> int:
-    """Free a moment ago; servers that cannot tell us the port they chose need one."""
+    """A port that was free a moment ago, for servers that cannot tell us the port they chose."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

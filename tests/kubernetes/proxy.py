@@ -27,7 +27,7 @@ _HOP_BY_HOP = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One request that has come in; ``status`` is upstream's, 0 without one (yet)."""
+    """One request that was received; ``status`` is upstream's, 0 without one."""
 
     method: str
     path: str
@@ -40,7 +40,7 @@ class Rule:
 
     ``forward``: the upstream gets the request first. ``status`` is the answer in the place of
     upstream's; 0: the connection is dropped; None: upstream's own answer. ``held`` requests wait
-    for ``release`` before all that; ``late`` ones are sent on then even if nobody waits any more.
+    for ``release`` before all that. ``late`` ones are then sent on even if the client has given up.
     """
 
     pattern: re.Pattern[str]
@@ -55,7 +55,7 @@ class Rule:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def wait(self, count: int = 1, seconds: float = 30) -> list[Call]:
-        """Until so many requests were caught."""
+        """Wait until ``count`` requests were caught."""
         until(
             f"{count} requests like {self.pattern.pattern!r}",
             lambda: len(self.caught) >= count,
@@ -64,7 +64,7 @@ class Rule:
         return list(self.caught)
 
     def release(self) -> None:
-        """Lets everything go that is held, and catches nothing any more."""
+        """Let all held requests go, and catch no more."""
         with self._lock:
             self.times = 0
             self._released.set()
@@ -89,7 +89,7 @@ class Rule:
 
 
 class Proxy:
-    """A context manager; serves from a thread of its own. ``upstream`` may be set at any time."""
+    """A context manager that serves from its own thread; ``upstream`` may be set at any time."""
 
     def __init__(self, upstream: str, *, tls: ssl.SSLContext | None = None) -> None:
         self.upstream = upstream
@@ -116,22 +116,24 @@ class Proxy:
         self._loop.close()
 
     def hold(self, pattern: str, *, times: int | None = 1, late: bool = False) -> Rule:
-        """Requests wait, before upstream sees them, for the rule's ``release``.
+        """Hold requests before upstream sees them, until the rule's ``release``.
 
-        ``late``: as in a network that delays: they arrive then, whoever has given up meanwhile.
+        ``late``: they then arrive even if the client has given up, as in a slow network.
         """
         return self._add(pattern, times=times, forward=True, status=None, held=True, late=late)
 
     def answer(self, pattern: str, status: int, *, forward: bool, times: int | None = 1) -> Rule:
-        """They are answered so: after upstream did what they ask (``forward``), or instead."""
+        """Answer requests so, instead of upstream or (``forward``) after upstream did what they
+        ask.
+        """
         return self._add(pattern, times=times, forward=forward, status=status, held=False)
 
     def drop(self, pattern: str, *, forward: bool, times: int | None = 1) -> Rule:
-        """The connection breaks: after upstream did what they ask (``forward``), or before."""
+        """Drop requests' connections, before or (``forward``) after upstream did what they ask."""
         return self._add(pattern, times=times, forward=forward, status=0, held=False)
 
     def cut(self, pattern: str) -> None:
-        """Breaks the connections of such requests that are being answered now: watches."""
+        """Break the connections of such requests that are being answered now: watches."""
         for call, transport in list(self._open):
             if re.search(pattern, f"{call.method} {call.path}"):
                 self._loop.call_soon_threadsafe(transport.abort)
@@ -198,7 +200,7 @@ class Proxy:
         return broken(request)
 
     async def _forward(self, request: web.Request, call: Call, *, keep: bool) -> web.StreamResponse:
-        """``keep``: the answer goes back as it comes; else it is read to its end and lost."""
+        """``keep``: send the answer back as it comes; else read it to its end and lose it."""
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP}
         body = await request.read() or None
         try:

@@ -1,4 +1,4 @@
-"""A real node with everything around it: a scheduler that signs, agents, and what containers see."""
+"""A real node with everything around it: a signing scheduler, agents, and what containers see."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIB = 1024 * 1024
 
 
 def a_signing_service(cluster: Cluster) -> Service:
-    """``hami scheduler`` as a real node needs it, on its way."""
+    """``hami scheduler`` as a real node needs it; may still be starting."""
     namespace = cluster.namespace
     return cluster.launched(
         signing_key_secret=f"{namespace}/keys", public_keys=f"{namespace}/{PUBLIC_KEYS}"
@@ -42,8 +42,8 @@ def a_signing_service(cluster: Cluster) -> Service:
 
 
 class RealNode:
-    """A context manager: node ``worker.name`` of ``cluster``, whose scheduler is ``service``; agents
-    end with it.
+    """A context manager: node ``worker.name`` of ``cluster``, whose scheduler is ``service``; its
+    agents end with it.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class RealNode:
         server: str = "",
         **flags: object,
     ) -> Agent:
-        """Starts one; its devices are on the node when this returns. ``devices``: its section of
-        the device configuration; ``server``: a proxy's address.
+        """Start an agent; its devices are on the node when this returns. ``devices``: its section
+        of the device configuration; ``server``: a proxy's address.
         """
         config = self._folder / f"{vendor}.yaml"
         config.write_text(json.dumps({vendor: dict(devices)}))
@@ -113,8 +113,8 @@ class RealNode:
         return self.admin.get(node_path(self.name))
 
     def heard(self) -> int:
-        """Grows when kubelet has heard of devices: it writes its checkpoint then. What the node's
-        status says is older.
+        """A number that grows when kubelet has heard of devices, because it then writes its
+        checkpoint. The node's status is older.
         """
         try:
             return CHECKPOINT.stat().st_mtime_ns
@@ -148,7 +148,7 @@ class RealNode:
         )
 
     def trouble(self, name: str) -> str:
-        """Why a pod does not run, in kubelet's or kube-scheduler's words; empty when it does."""
+        """Why a pod does not run, in kubelet's or kube-scheduler's words; empty when it runs."""
         pod = self.cluster.pod(name)
         status = pod["status"]
         if _runs(pod):
@@ -159,7 +159,7 @@ class RealNode:
         return f"{name} {status.get('phase')} {status.get('message', '')} {self.cluster.why(name)} {texts}"
 
     def waits(self, name: str, saying: str, *, seconds: float = 60) -> str:
-        """A container of the pod must not start; its status says why."""
+        """Check that a container of the pod does not start; the status that says why."""
         return until(
             f"pod {name} waits, saying {saying!r},",
             lambda: (text := self.trouble(name)) and saying in text and text,
@@ -168,7 +168,7 @@ class RealNode:
         )
 
     def gone(self, *names: str, seconds: float = 60) -> None:
-        """The objects and every process."""
+        """Wait until the objects and every process are gone."""
 
         def nothing() -> bool:
             there = {pod["metadata"]["name"] for pod in self.cluster.pods(self.cluster.namespace)}
@@ -183,7 +183,7 @@ class RealNode:
     # What is really there.
 
     def containers(self, pod: str = "") -> list[Running]:
-        """Those with a living process; of this test's namespace there are no others."""
+        """Containers with a living process; this test's namespace has the only ones."""
         found = running(self.worker.home / "run")
         return [container for container in found if pod in ("", container.pod)]
 
@@ -194,8 +194,8 @@ class RealNode:
         return until(f"container {name} of {pod} has a process", one)
 
     def agrees(self, vendor: str = "mock") -> int:
-        """Every running container has what its own pod's annotation grants it, by its cgroup, and
-        no more; the number of containers with a slice.
+        """Check by cgroup that every running container has exactly what its own pod's annotation
+        grants it; the number of containers with a slice.
         """
         pods = {pod["metadata"]["uid"]: pod for pod in self.cluster.pods(self.cluster.namespace)}
         checked, slices = 0, set()
@@ -211,7 +211,7 @@ class RealNode:
         return checked
 
     def left(self, vendor: str = "mock") -> Mapping[str, Sequence[str]]:
-        """What slices there are on disk: directories, specs, mounts."""
+        """What is left of slices on disk: directories, specs, mounts."""
         folder = self.slices / vendor
         return {
             "directories": sorted(p.name for p in folder.iterdir()) if folder.exists() else [],
@@ -229,7 +229,7 @@ class RealNode:
 
 
 def grants_of(pod: Object, vendor: str) -> dict[str, list[tuple[str, int, int]]]:
-    """Device, MiB and percent, by container, from the annotation's text alone."""
+    """Device, MiB and percent by container, from the annotation's text alone."""
     resource, annotation = VENDORS[vendor]
     text = pod["metadata"].get("annotations", {}).get(annotation, "")
     return {
@@ -241,7 +241,7 @@ def grants_of(pod: Object, vendor: str) -> dict[str, list[tuple[str, int, int]]]
 
 
 def seen_by(container: Running, vendor: str) -> list[tuple[str, int, int]]:
-    """The container's limits page, as it can read it itself; empty without one."""
+    """The container's limits page as the container itself reads it; empty without one."""
     try:
         page = read_page(container.read(f"/run/hami/{vendor}/limits"))
     except FileNotFoundError:
@@ -255,12 +255,12 @@ def an_app(name: str = "main", *, runs: str = FOREVER, **asks: object) -> Object
 
 
 def a_job(name: str, *, runs: str = "true", **asks: object) -> Object:
-    """One that ends by itself."""
+    """A container that ends by itself."""
     return an_app(name, runs=runs, **asks)
 
 
 def a_running_pod(name: str, **fields: Any) -> Object:
-    """As ``a_pod``; without ``containers`` it has one, ``main``, that asks for what is asked."""
+    """``a_pod``; without ``containers`` it has one container ``main`` that asks for ``asks``."""
     asks = {key: fields.pop(key) for key in list(fields) if key in ("mock", "mockmem", "mockcores", "gpu", "mem", "cores")}  # fmt: skip
     containers = fields.pop("containers", None) or [an_app(**asks)]
     return a_pod(name, containers=containers, **fields)

@@ -1,10 +1,10 @@
 """What is in use on every NVIDIA device, counted anew from annotation texts and pod specs alone.
 
-Independent of what it checks: it shares no code with ``hami.policy`` or ``hami.wire``. It reads
-HAMi's formats (``id,type,memory,cores:`` per device, ``;`` after the devices of each container,
-init containers first; the node's register as JSON) and applies the rule that a pod uses, on a
-device, the larger of what its init containers need one by one, with the sidecars started before
-them, and of what its apps and sidecars need together.
+Independent of the code that it checks: it shares nothing with ``hami.policy`` or ``hami.wire``. It
+reads HAMi's formats (``id,type,memory,cores:`` per device, ``;`` after the devices of each
+container, init containers first; the node's register as JSON) and applies the rule that a pod uses,
+on a device, the larger of what its init containers need one by one, with the sidecars started
+before them, and of what its apps and sidecars need together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Slots, MiB and percent; of a device or of what is in use of it."""
+    """Slots, MiB and percent: of a device, or of what is in use of it."""
 
     slots: int = 0
     memory: int = 0
@@ -59,11 +59,11 @@ def hardware(nodes: Iterable[Object]) -> dict[Key, Amount]:
 
 
 def recount(pods: Iterable[Object], nodes: Iterable[Object]) -> dict[Key, Amount]:
-    """By device, every device of every node; pods that ended or are on no node use nothing.
+    """The usage of every device of every node; pods that ended or have no node use nothing.
 
     Raises:
-        AssertionError: a bound pod that asks for devices and says nothing of which, or names
-            another node, a container too many, a device that there is not.
+        AssertionError: a bound pod that asks for devices and names none, or names
+            another node, a container too many, or a device that does not exist.
     """
     used = dict.fromkeys(hardware(nodes), Amount())
     for pod in pods:
@@ -80,7 +80,7 @@ def recount(pods: Iterable[Object], nodes: Iterable[Object]) -> dict[Key, Amount
 
 
 def over_allocated(pods: Iterable[Object], nodes: Iterable[Object]) -> dict[Key, Amount]:
-    """The devices of which more is in use than there is."""
+    """The devices of which more is in use than they have."""
     nodes = list(nodes)
     limits = hardware(nodes)
     return {
@@ -117,8 +117,8 @@ def usage(pod: Object, text: str) -> dict[str, Amount]:
 def handed_out(pod: Object, text: str, resource: str = COUNT) -> list[tuple[Object, str]]:
     """Every container, init containers first, with the text of its devices.
 
-    Whether empty places are written for containers without devices differs from writer to writer,
-    so places count for nothing: one after the other, whoever asks takes the next devices.
+    Writers differ in whether they write empty places for containers without devices. So places
+    count for nothing: each container that asks takes the next devices.
 
     Raises:
         AssertionError: not as many containers have devices as ask for some.

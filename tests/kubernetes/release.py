@@ -1,4 +1,4 @@
-"""The chart, installed: its objects on a control plane, and tokens as kubelet hands them out."""
+"""The chart, installed: its objects on a control plane, and tokens as kubelet issues them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ PATHS: Mapping[str, str] = {
 
 
 class Release:
-    """A context manager, for a cluster with nodes; in force when it is entered, gone afterwards.
+    """A context manager, for a cluster with nodes; installed when it is entered, removed
+    afterwards.
 
     ``tenant`` has Kubernetes' own role ``edit`` in the namespace.
     """
@@ -67,11 +68,11 @@ class Release:
             client.close()
 
     def agent_on(self, node: str) -> Client:
-        """As an agent's pod on this node would call the API server."""
+        """A client with the rights of an agent's pod on this node."""
         return self.client(AGENT, self.agent_pod(node))
 
     def agent_pod(self, node: str) -> Mapping[str, str]:
-        """What a token of the agent on this node is bound to; the pod is made when it is missing."""
+        """The pod that the agent's token on this node is bound to; made when it is missing."""
         name = f"agent-{node}"
         pod = {
             "metadata": {"name": name},
@@ -89,7 +90,7 @@ class Release:
         return {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": found["metadata"]["uid"]}
 
     def client(self, account: str, bound_to: Mapping[str, str] | None = None) -> Client:
-        """With a token of this service account."""
+        """A client with a token of this service account."""
         client = Client(
             self.cluster.plane.url,
             token=self.token(account, bound_to),
@@ -139,7 +140,9 @@ class Release:
         return [thing for thing in self._objects if thing["kind"] == "ValidatingAdmissionPolicy"]
 
     def _refusals(self) -> list[int]:
-        """What each policy's first victim gets; kube-apiserver takes changes up a little later."""
+        """Each policy's answer to a first bad request; kube-apiserver takes changes up a little
+        later.
+        """
         node = status_of_node(self._node) + "?dryRun=All"
         pod = pods_path(self.namespace, f"agent-{self._node}") + "?dryRun=All"
         return [
@@ -158,7 +161,7 @@ class Release:
 
 
 def annotated(client: Client, path: str, **annotations: str | None) -> tuple[int, str]:
-    """Status and message of a patch of annotations, ``-`` for ``_`` and ``hami.io/`` before."""
+    """Patch annotations (``hami.io/`` before, ``-`` for ``_``); the answer's status and message."""
     keys = {f"hami.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
     return patched(client, path, {"metadata": {"annotations": keys}})
 

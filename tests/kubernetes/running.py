@@ -1,4 +1,4 @@
-"""Containers as they really run: from containerd's bundles and from /proc, asking nobody."""
+"""Containers as they really run: from containerd's bundles and from /proc, without asking a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Running:
 
 
 def running(containerd_state: Path) -> list[Running]:
-    """Every container of every pod, sandboxes left out; one that ends meanwhile is left out."""
+    """Every running container of every pod, without sandboxes and without those that end meanwhile."""
     return list(_running(containerd_state / "io.containerd.runtime.v2.task" / "k8s.io"))
 
 

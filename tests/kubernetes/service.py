@@ -15,7 +15,9 @@ from .recount import Amount, Key
 
 
 class Service:
-    """``flags`` are command-line flags, ``_`` for ``-``; True is a flag without a value."""
+    """The service's process. ``flags`` are command-line flags, ``_`` for ``-``; True is a flag
+    without a value.
+    """
 
     def __init__(self, name: str, folder: Path, **flags: object) -> None:
         self.name = name
@@ -26,12 +28,12 @@ class Service:
         self._client: Client | None = None
 
     def start(self) -> None:
-        """Ready when this returns."""
+        """Start the service, and wait until it is ready."""
         self.launch()
         self.ready()
 
     def launch(self) -> None:
-        """On new ports, so that nobody reaches a predecessor's; others can start meanwhile."""
+        """Start on new ports, so that no client reaches a predecessor's; does not wait."""
         self._addresses.unlink(missing_ok=True)
         flags = {
             "extender-bind": "127.0.0.1:0",
@@ -48,7 +50,7 @@ class Service:
         self.processes.start(self.name, sys.executable, "-m", "hami", "scheduler", *words)
 
     def ready(self, seconds: float = 30) -> None:
-        """Waits until it is, and learns its addresses."""
+        """Wait until the service is ready, and learn its addresses."""
         self.processes.wait(self.name, "it listens", self._addresses.exists, seconds)
         addresses = json.loads(self._addresses.read_text())
         self.url = addresses["extender"]
@@ -61,12 +63,12 @@ class Service:
         return self.processes[self.name]
 
     def kill(self) -> None:
-        """As the kernel or a power cut would."""
+        """Kill the service, as the kernel or a power cut would."""
         self._close()
         self.processes.stop(self.name, signal.SIGKILL)
 
     def stop(self) -> int:
-        """As kubelet does; the exit code."""
+        """Stop the service as kubelet does; the exit code."""
         self._close()
         return self.processes.stop(self.name, signal.SIGTERM)
 
@@ -83,7 +85,7 @@ class Service:
         return self._client.text(path)
 
     def used(self) -> dict[Key, Amount]:
-        """What the service thinks is in use of each NVIDIA device, read page by page."""
+        """The service's usage of each NVIDIA device, read page by page."""
         found: dict[Key, Amount] = {}
         more = ""
         while True:
@@ -98,7 +100,7 @@ class Service:
                 return found
 
     def log(self) -> list[Object]:
-        """Its log lines, as far as they are JSON."""
+        """The service's log lines that are JSON."""
         lines = self.processes.log(self.name).read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 

@@ -1,7 +1,7 @@
-"""Which tests go to which of several processes that run them side by side (``pytest -n 2``).
+"""Which tests each of several processes gets that run side by side (``pytest -n 2``).
 
-Every process has a control plane of its own. One of them has all the tests on a real node, one after
-the other, for one machine is one node; they come first, as nothing else takes as long.
+Every process has a control plane of its own. One of them has all the tests on a real node, one
+after the other, because one machine is one node. These come first, since they take longest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 from .machine import on_a_real_node
 
 ONE_CLUSTER = ("test_rights.py",)
-"""Files whose tests share what is costly to make anew."""
+"""Files whose tests share something that is costly to make."""
 
 
 class Sharing(LoadScopeScheduling):

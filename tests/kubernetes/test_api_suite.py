@@ -24,7 +24,15 @@ def kubeconfig(binaries, tmp_path):
 
 @pytest.mark.timeout(900)
 def test_the_api_suite_holds_on_a_real_api_server(kubeconfig):
-    command = [sys.executable, "-m", "pytest", "tests/api", "--tb=short", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "lab/tests/api",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+    ]
     # Its tests mostly wait for the server's controllers: more of them than there are cores.
     done = subprocess.run(
         [*command, "-n", "4", "-v", "--no-header", "-rs"],

@@ -1,6 +1,6 @@
 """Elastic quotas on a real API server: the chart's definitions, its webhook, the scheduler's rights.
 
-What the definitions say and refuse is in tests/api/test_elastic_quotas.py.
+What the definitions say and refuse is in lab/tests/api/test_elastic_quotas.py.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hami.node.kubelet.api import v1beta1_pb2 as api
+from lab.tests.fake_plugin import FakePlugin
 
-from ..sim.fake_plugin import FakePlugin
 from .client import NAMESPACES, pods_path
 from .image import ASIDE
 from .processes import until

@@ -22,7 +22,7 @@ from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
 
-from ..node.leases import a_tenant
+from ..node.disk.leases import a_tenant
 from .client import NAMESPACES, node_path, pods_path
 from .processes import until
 from .real_node import MIB, a_job, a_running_pod, an_app, grants_of

@@ -29,7 +29,9 @@ LOCK = Path("/run/lock/hami-tests-node.lock")
 
 
 def foreign_kubelet() -> bool:
-    """Somebody's kubelet serves device plugins here: this machine is a node of another cluster."""
+    """Whether another kubelet serves device plugins here: then this machine is another cluster's
+    node.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(DEVICE_PLUGINS / "kubelet.sock"))
@@ -83,13 +85,13 @@ class Worker:
             self._lock.close()
 
     def mounts(self) -> list[str]:
-        """What is mounted below the control plane's folder: by containerd, kubelet, an agent."""
+        """The mounts below the control plane's folder, by containerd, kubelet or an agent."""
         lines = Path("/proc/mounts").read_text().splitlines()
         found = (line.split()[1] for line in lines)
         return [mount for mount in found if mount.startswith(f"{self.plane.state}/")]
 
     def start_kubelet(self) -> None:
-        """(Re)starts kubelet, under running pods too."""
+        """Start or restart kubelet, with pods that may be running."""
         self.plane.processes.start(
             "kubelet", self.bin / "kubelet", "--config", self.home / "kubelet.json",
             "--kubeconfig", self.plane.kubeconfig(), "--root-dir", self.home / "kubelet",
@@ -101,7 +103,7 @@ class Worker:
         self.plane.processes.stop("kubelet")
 
     def ctr(self, *arguments: object) -> str:
-        """containerd's own client, in the namespace that kubelet uses."""
+        """Run containerd's own client, in kubelet's namespace."""
         command = [self.bin / "ctr", "-a", self._endpoint, "-n", "k8s.io", *arguments]
         done = subprocess.run(
             [str(word) for word in command], check=True, capture_output=True, text=True

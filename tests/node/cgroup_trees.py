@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Layout = Callable[[Path, str, str], Path]
-"""Where a pod's cgroup is: of a root, a uid, a quality of service (empty: guaranteed)."""
+"""Makes a pod's cgroup path from a root, a uid and a quality of service (empty: guaranteed)."""
 
 
 def cgroupfs(root: Path, uid: str, qos: str) -> Path:
@@ -18,7 +18,7 @@ def systemd(root: Path, uid: str, qos: str) -> Path:
 
 
 def kind(root: Path, uid: str, qos: str) -> Path:
-    """kubelet with ``--cgroup-root=/kubelet``."""
+    """The layout of a kubelet with ``--cgroup-root=/kubelet``."""
     return _slices(root / "kubelet.slice", "kubelet-", uid, qos)
 
 
@@ -45,12 +45,12 @@ def _slices(root: Path, prefix: str, uid: str, qos: str) -> Path:
 
 
 def fill(folder: Path, *pids: int) -> Path:
-    """A cgroup with these processes."""
+    """Make a cgroup with these processes."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
     return folder
 
 
 def say_populated(pod: Path, populated: bool) -> None:
-    """As cgroup v2 does."""
+    """Write ``cgroup.events`` as cgroup v2 does."""
     (pod / "cgroup.events").write_text(f"populated {int(populated)}\nfrozen 0\n")

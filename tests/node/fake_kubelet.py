@@ -1,4 +1,4 @@
-"""kubelet, as far as a device plugin can see it: a real socket, played by the test."""
+"""kubelet, as far as a device plugin can see it: a real socket, driven by the test."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Plugin:
         return self.following is not None and not self.following.done()
 
     async def seen(self, count: int) -> dict[str, str]:
-        """The last list, once there were ``count``."""
+        """The last list, once there were ``count`` lists."""
         while len(self.lists) < count:
             await self.news.wait()
         return self.lists[-1]
@@ -114,9 +114,9 @@ class Plugin:
 
 
 class FakeKubelet:
-    """``refuses``: what Register answers, in order; ``follows``: whether it asks for the list.
+    """``refuses``: Register's answers, in order. ``follows``: whether it asks for the list.
 
-    ``overlaps`` are registrations that came while an earlier stream was open: the real one then
+    ``overlaps`` are registrations that came while an earlier stream was open: the real kubelet then
     disconnects the newer plugin when the old stream ends.
     """
 
@@ -133,7 +133,7 @@ class FakeKubelet:
         self._news = asyncio.Event()
 
     async def start(self) -> None:
-        """As kubelet does: every other file in the folder goes first, and no folder."""
+        """Start as kubelet does: it first deletes every other file in the folder, and no folder."""
         self.folder.mkdir(exist_ok=True)
         for path in self.folder.iterdir():
             if path.name != CHECKPOINT and not path.is_dir():
@@ -178,7 +178,7 @@ class FakeKubelet:
         self._news = asyncio.Event()
 
     async def registered(self, count: int) -> Plugin:
-        """The newest plugin, once there were ``count`` of them and it has sent its list."""
+        """The newest plugin, once ``count`` have registered and it has sent its list."""
         while len(self.plugins) < count:
             await self._news.wait()
         plugin = self.plugins[-1]
@@ -187,12 +187,12 @@ class FakeKubelet:
         return plugin
 
     async def asked(self, count: int) -> None:
-        """Until Register was called so often."""
+        """Wait until Register was called ``count`` times."""
         while len(self.requests) < count:
             await self._news.wait()
 
     async def die(self) -> None:
-        """Without cleaning up: the socket's file stays, with nobody behind it."""
+        """Stop without cleaning up: the socket's file stays, and nothing listens on it."""
         aside = self.folder / "aside"
         if self._server is not None:
             # gRPC removes the file of the name it made.
@@ -209,6 +209,6 @@ class FakeKubelet:
 
 
 def stale_socket(path: Path) -> None:
-    """What a killed process leaves."""
+    """A socket file as a killed process leaves it."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))

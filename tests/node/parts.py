@@ -1,4 +1,4 @@
-"""Parts of an agent without an API server and a kubelet: what a case is not about is here."""
+"""Parts of an agent without an API server and a kubelet, for cases about one part."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
@@ -15,14 +16,15 @@ from hami.domain.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, HealthChange
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.hookspecs import hookimpl
+from hami.node.device.inventory import HookConfig
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.limits_page import PageLimits, read_page
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.cgroups import PodCgroups
-from hami.node.pod.granting import Granted, Granting
-from hami.node.pod.pods import NodePod, NodePodStatus, NoPod
+from hami.node.pod.node_pod import NodePod, NodePodStatus
+from hami.node.pod.pods import Granted, Granting, NoPod
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
@@ -65,7 +67,7 @@ def a_grant(device: str, memory: int = 1000, cores: int = 10, **fields: Any) -> 
 
 
 class Hooks(ProfileVendor):
-    """The vendor ACME; ``fails`` names the hooks that raise, ``may_end`` lets the others end."""
+    """The vendor ACME; ``fails`` names hooks that raise, ``may_end`` lets the other hooks end."""
 
     def __init__(self) -> None:
         super().__init__(_PROFILE)
@@ -123,7 +125,7 @@ class Hooks(ProfileVendor):
 
 
 class Pods:
-    """In the place of the mirror; ``find`` answers NOWHERE while the API server is ``away``."""
+    """A stand-in for the mirror; ``find`` answers NOWHERE while the API server is ``away``."""
 
     def __init__(self) -> None:
         self.by_uid: dict[PodUid, NodePod] = {}
@@ -155,7 +157,7 @@ class Events:
 
 
 class Parts:
-    """One node of ACME's with the devices ``A``, ``B`` and ``C`` of 8000 MiB."""
+    """One of ACME's nodes, with the devices ``A``, ``B`` and ``C`` of 8000 MiB."""
 
     def __init__(self, folder: Path, *, unsigned: bool = False) -> None:
         self.folder = folder
@@ -183,12 +185,12 @@ class Parts:
             hooks=Threads("hook"),
             pages=Threads("page"),
             disk=Threads("disk"),
-            devices=lambda: self.devices,  # type: ignore[return-value,arg-type]
-            config=dict,
+            inventory=SimpleNamespace(devices=self.devices),  # type: ignore[arg-type]
+            config=HookConfig({}),
         )
 
     def a_granting(self, *, unsigned: bool = False) -> Granting:
-        return Granting(ACME, NODE, self.vendors, lambda: self.signer, accept_unsigned=unsigned)
+        return Granting(ACME, NODE, self.vendors, self, accept_unsigned=unsigned)
 
     def close(self) -> None:
         self.hooks.may_end.set()
@@ -201,7 +203,7 @@ class Parts:
         self, name: str = "p", *, generation: int = 1, sign: bool = True, phase: str = "Running",
         node: str = NODE, uid: str = "", init: Sequence[str] = (), **grants: Sequence[Grant],
     ) -> NodePod:  # fmt: skip
-        """A bound pod, known to the mirror: ``pod("p", main=[a_grant("A")])``."""
+        """A bound pod that the mirror knows: ``pod("p", main=[a_grant("A")])``."""
         grants = grants or {"main": [a_grant("A")]}
         allocation = PodAllocation(
             node=node,
@@ -248,7 +250,7 @@ class Parts:
 def an_entry(
     pod: NodePod | str, id: str = "", container: str = "main", *ids: str, **edits: Any
 ) -> CheckpointEntry:
-    """kubelet's; ``id`` is the slice that our answer named."""
+    """An entry of kubelet's checkpoint; ``id`` is the slice that our answer named."""
     if id:
         edits["cdi_devices"] = (f"{KIND}={id}",)
     return CheckpointEntry(

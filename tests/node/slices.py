@@ -1,4 +1,4 @@
-"""Builders of what the store keeps."""
+"""Builders of the store's contents."""
 
 from __future__ import annotations
 

@@ -7,17 +7,18 @@ import json
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+from hami_lab.api import Fault
+from hami_lab.live import LIVE_PODS
 
 from hami.domain.slices import ContainerEdits
 from hami.kube.client import KubeClient
 from hami.kube.resources import NODES
 from hami.node import agent
 from hami.node.kubelet.checkpoint import CHECKPOINT
+from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.tokens import Token
 from hami.node.settings.source import AgentSource
-from hami.sim.api import Fault
-from hami.sim.live import LIVE_PODS
 from hami.wire import keys
 
 from .test_agent import all_started, events, nothing_left, refusal
@@ -194,6 +195,7 @@ async def served_by(world, calls):
     server = DevicePluginServer(
         RESOURCE,
         calls,
+        DeviceList(),
         folder=plugins,
         kubelet_socket=plugins / "kubelet.sock",
         pre_start=False,

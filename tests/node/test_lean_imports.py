@@ -18,7 +18,7 @@ HEAVY = {
     "uvicorn": "the scheduler's servers",
     "prometheus_client": "the scheduler's metrics",
     "hami.scheduler": "the scheduler, its settings too",
-    "hami.sim": "simulations",
+    "hami_lab": "simulations",
 }
 
 

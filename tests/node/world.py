@@ -1,6 +1,6 @@
-"""A node as it is: API server, kubelet and agent in one process, over real sockets and files.
+"""A complete node: API server, kubelet and agent in one process, over real sockets and files.
 
-The scheduler is played: it gives each pod what it asks for, first come, first served, and signs.
+The test acts as scheduler: it gives each pod what it asks for, first come, first served, and signs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from hami_lab.api import ApiServer, Fault, Faults, TlsFiles
+from hami_lab.kubelet.kubelet import Kubelet
+from hami_lab.kubelet.nodes import LIVE_NODES, NodeReports
+from hami_lab.kubelet.plugin_node import PluginNode, PluginNodeSettings
+from hami_lab.kubelet.runtime.create import StartedContainer
+from hami_lab.live import LIVE_PODS, LivePod
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -33,12 +39,6 @@ from hami.node.settings.source import AgentSource
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
-from hami.sim.api import ApiServer, Fault, Faults, TlsFiles
-from hami.sim.kubelet.kubelet import Kubelet
-from hami.sim.kubelet.nodes import LIVE_NODES, NodeReports
-from hami.sim.kubelet.plugin_node import PluginNode, PluginNodeSettings
-from hami.sim.kubelet.runtime.create import StartedContainer
-from hami.sim.live import LIVE_PODS, LivePod
 from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation
@@ -47,19 +47,19 @@ NODE = "n1"
 VENDOR = VendorKey("MOCK")
 RESOURCE = "mock.hami.io/device"
 PATIENCE = 60.0
-"""Seconds: an agent's process, which starts in one, was seen to take 20 where others compute."""
+"""Seconds: an agent's process, which usually starts in one, took up to 20 on a busy machine."""
 
 MEMORY = 16384
 """MiB of a mock device."""
 
 
 class NoRoom(Exception):
-    """The pod stays pending: it is not bound."""
+    """The pod stays pending, because no device has room for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One container: how many devices, MiB of each, and when it runs."""
+    """One container: its number of devices, MiB of each, and when it runs."""
 
     name: str
     count: int = 1
@@ -69,7 +69,7 @@ class Wish:
 
 
 class World:
-    """``async with World() as world:``; everything of it is gone afterwards."""
+    """``async with World() as world:``; everything in it is removed afterwards."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class World:
         } | self._flags
 
     async def start_agent(self, *, wait: bool = True) -> None:
-        """In this process."""
+        """Start the agent in this process."""
         source = AgentSource(file=None, flags=self.flags, environment={})
         ready = asyncio.Event()
         self._agent = asyncio.create_task(
@@ -180,7 +180,7 @@ class World:
             if self._agent.done():
                 await self._agent
             async with asyncio.timeout(PATIENCE):
-                await self.node.devices.healthy(RESOURCE)
+                await self.node.devices.healthy(self.resource)
 
     async def stop_agent(self) -> None:
         task, self._agent = self._agent, None
@@ -188,7 +188,9 @@ class World:
             await _ended(task)
 
     async def launch_agent(self) -> asyncio.subprocess.Process:
-        """As a process of its own, which may be killed; in place of the one in here."""
+        """Start the agent as a process of its own, which may be killed, in place of the one in
+        here.
+        """
         words = [f"--{key_of(name)}={value}" for name, value in self.flags.items()]
         command = [sys.executable, "-m", "hami", "device-plugin", *words]
         with (self.folder / "agent.log").open("ab") as log:
@@ -197,7 +199,7 @@ class World:
         return process
 
     async def served_by(self, agent: asyncio.subprocess.Process) -> None:
-        """Until this process has its devices on the node."""
+        """Wait until this process has its devices on the node."""
 
         def serves() -> bool:
             said = (self.folder / "agent.log").read_text()
@@ -216,7 +218,7 @@ class World:
     async def pod(
         self, *wishes: Wish, name: str = "", sign: bool = True, **annotations: str
     ) -> str:
-        """A pod that asks and is bound, as kube-scheduler and our service do it; its name."""
+        """A pod that is created and bound as kube-scheduler and our service would do it; its name."""
         name = name or f"p{next(self._names)}"
         body = {
             "metadata": {"name": name, "namespace": "default", "annotations": annotations},
@@ -256,7 +258,7 @@ class World:
         )
 
     def place(self, wishes: Sequence[Wish]) -> PodAllocation:
-        """First come, first served; each container on the emptiest devices."""
+        """Place the pod, first come, first served; each container on the emptiest devices."""
         used: dict[str, int] = dict.fromkeys(self.device_ids, 0)
         for allocation in self.allocations.values():
             for (_, device), usage in device_usage(allocation.containers).items():
@@ -321,7 +323,7 @@ class World:
         return found
 
     async def resize(self, name: str, *, memory: int, generation: int) -> None:
-        """As ``hami resize`` does it: another allocation on the same devices, newer and signed."""
+        """Resize as ``hami resize`` does it: a newer signed allocation on the same devices."""
         old = self.allocations[name]
         containers = tuple(
             replace(c, grants=tuple(replace(g, memory_mib=MemoryMiB(memory)) for g in c.grants))
@@ -342,7 +344,7 @@ class World:
 
     @contextmanager
     def slow(self, seconds: float) -> Iterator[None]:
-        """The API server takes its time."""
+        """Let the API server take its time."""
         fault = self.faults.add(Fault(latency=seconds))
         try:
             yield
@@ -353,14 +355,14 @@ class World:
         self.faults.cut_watches()
 
     async def ready(self) -> None:
-        """Until kubelet and agent serve again."""
+        """Wait until kubelet and agent serve again."""
         self.node.races.stale_checkpoints = self.node.races.forgotten_allocations = 0
         async with asyncio.timeout(PATIENCE):
             await self.node.synced.wait()
-            await self.node.devices.healthy(RESOURCE)
+            await self.node.devices.healthy(self.resource)
 
     async def came_to_something(self, name: str) -> bool:
-        """Every container of it was started, or it has ended."""
+        """Whether every container of the pod was started, or the pod has ended."""
         pod = await self.get(name)
         if pod is None or pod.finished:
             return True
@@ -379,10 +381,10 @@ class World:
         self._unhealthy.write_text("".join(f"{id}\n" for id in ids))
 
     def slots(self) -> int:
-        return self.node.devices.counts().capacity.get(RESOURCE, 0)
+        return self.node.devices.counts().capacity.get(self.resource, 0)
 
     def healthy_slots(self) -> int:
-        return self.node.devices.counts().allocatable.get(RESOURCE, 0)
+        return self.node.devices.counts().allocatable.get(self.resource, 0)
 
     # What was really injected.
 
@@ -391,7 +393,7 @@ class World:
         return list(self.node.runtime.started)
 
     def wrong(self) -> list[str]:
-        """Every start of a container with something else than its own grants."""
+        """Starts of containers with anything other than their own grants."""
         return [problem for start in self.started if (problem := self._wrong(start))]
 
     def _wrong(self, start: StartedContainer) -> str:
@@ -411,7 +413,7 @@ class World:
         return ""
 
     def overfull(self) -> list[str]:
-        """Devices on which containers that run have more memory than there is."""
+        """Devices on which running containers have more memory than there is."""
         used: dict[str, int] = {}
         for uid, allocation in self.given.items():
             running = self.node.runtime.running_of(PodUid(uid))
@@ -423,7 +425,7 @@ class World:
 
     @property
     def given(self) -> Mapping[str, PodAllocation]:
-        """By UID, of every pod that ever was."""
+        """The grants of every pod that ever was, by UID."""
         return self._given
 
 

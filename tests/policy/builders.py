@@ -1,4 +1,4 @@
-"""Short ways to say vendors, devices, pods and clusters, for cases that are about one thing."""
+"""Builders of vendors, devices, pods and clusters, for cases that are about one thing."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def a_grant(device: str = "d0", *, memory: int = 0, cores: int = 0, vendor: str 
 
 
 class Cluster:
-    """A table, a ledger and what a scheduler does with them, in one turn."""
+    """A table, a ledger, and what a scheduler does with both, in one turn."""
 
     def __init__(self, *nodes: Node, vendors: Vendors | None = None, **defaults: str) -> None:
         self.vendors = vendors or the_vendors()
@@ -181,7 +181,7 @@ class Cluster:
         return decide(self.table, self.parse(pod), self.ledger.gate(pod), names, **more)
 
     def run(self, pod: Pod, candidates: Iterable[str] | None = None) -> PodAllocation | Refused:
-        """Place and charge, as a scheduler would."""
+        """Place and charge a pod, as a scheduler would."""
         outcome = self.try_pod(pod, candidates)
         if isinstance(outcome, Refused):
             return outcome

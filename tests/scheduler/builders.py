@@ -1,8 +1,8 @@
-"""Short ways to say nodes, pods and a state of the service, for cases about one thing."""
+"""Builders of nodes, pods and a state of the service, for cases about one thing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,8 +34,11 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKe
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota.elastic import Options
+from hami.scheduler.bookings.deps import SchedulerDeps
+from hami.scheduler.bookings.lock_book import needs_lock
+from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.bookings.surroundings import Problem, SchedulerDeps
+from hami.scheduler.events import UsageChanged, on
 from hami.signing import Signer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
@@ -56,7 +59,7 @@ def acme() -> Vendors:
 
 def a_node(name: str = "n1", *, devices: int = 1, memory: int = 8000, models: Sequence[str] = (),
            **annotations: str) -> Node:  # fmt: skip
-    """``models``: of its devices, one for each."""
+    """A node with one device for each of ``models``."""
     held = [
         Device(
             id=DeviceId(f"{name}-d{index}"),
@@ -80,7 +83,7 @@ def a_pod(name: str = "p", *, mem: int | None = 1000, gpu: int = 1, namespace: s
           init_mem: int | None = None, priority: int | None = None, created: str = "",
           node: str = "", annotations: Mapping[str, str] | None = None, uid: str = "",
           phase: str = "Pending", init_ended: bool = False) -> Pod:  # fmt: skip
-    """A pod that asks ACME for ``gpu`` slices of ``mem`` MiB; None asks for nothing."""
+    """A pod that asks ACME for ``gpu`` slices of ``mem`` MiB; with None it asks for nothing."""
     statuses = None
     if init_ended:
         ended = ContainerState(terminated=ContainerStateTerminated(exit_code=0))
@@ -105,7 +108,7 @@ def _container(name: str, mem: int | None, gpu: int) -> Container:
 
 
 def granted(pod: Pod, node: str, *slots: str) -> Pod:
-    """The pod as it looks bound with these slots (``device:MiB``), one per container."""
+    """The pod bound with these slots (``device:MiB``), one per container."""
     text = "".join(
         f"{slot.split(':')[0]},ACME,{slot.split(':')[1]},0:;" if slot else ";" for slot in slots
     )
@@ -123,7 +126,7 @@ def ended(pod: Pod, phase: str = "Succeeded") -> Pod:
 
 
 def privileged(pod: Pod) -> Pod:
-    """The pod with a privileged container beside its own."""
+    """The pod with an additional privileged container."""
     helper = Container(name="helper", security_context=SecurityContext(privileged=True))
     spec = msgspec.structs.replace(pod.spec, containers=[*pod.spec.containers, helper])
     return msgspec.structs.replace(pod, spec=spec)
@@ -145,7 +148,7 @@ def a_quota(name: str = "q", *, namespace: str = "default", **hard: str) -> Reso
 def an_elastic_quota(namespace: str, least: int, most: int | None = None, *namespaces: str,
                      name: str = "quota", parent: str = "", resource: str = "acme.com/mem"
                      ) -> ElasticQuota | CompositeElasticQuota:  # fmt: skip
-    """MiB of ACME's memory; a composite when it names namespaces."""
+    """A quota of MiB of ACME's memory; a composite when it names namespaces."""
     labels = {"quota.hami.io/parent": parent} if parent else None
     about = Metadata(name=name, namespace=namespace, labels=labels)
     low, high = {resource: str(least)}, None if most is None else {resource: str(most)}
@@ -156,7 +159,7 @@ def an_elastic_quota(namespace: str, least: int, most: int | None = None, *names
 
 
 class Clock:
-    """Monotonic seconds that pass when told."""
+    """A clock that moves only when told to."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -175,29 +178,43 @@ class Cluster:
         self.clock = Clock()
         self.problems: list[Problem] = []
         self.signer = signer or Signer.none()
-        around = SchedulerDeps(
+        self.locked = False
+        """Nodes need the locks that their vendors' profiles say."""
+        self._told: list[Callable[[str], None]] = []
+        deps = SchedulerDeps(
             clock=self.clock,
             alive=lambda _profile, _node: True,
             signer=lambda: self.signer,
             report=self.problems.append,
             bind_seen=lambda _seconds: None,
+            scheduler_name=lambda: "hami-scheduler",
+            needs_lock=lambda node, profile: needs_lock(node, profile) if self.locked else "",
         )
-        self.state = ClusterState(vendors or acme(), around, options)
-        self.state.scheduler_name = "hami-scheduler"
-        self.state.following = False
+        self.state = ClusterState(
+            vendors or acme(), deps, options, [on(self._usage_changed, UsageChanged)]
+        )
+        self.state.pending.following = False
         for node in nodes:
             self.state.node_changed(node)
+
+    def _usage_changed(self, event: UsageChanged) -> None:
+        for tell in self._told:
+            tell(event.namespace)
+
+    def on_usage(self, tell: Callable[[str], None]) -> None:
+        """``tell`` is told the namespace whose usage has changed, as the service does it."""
+        self._told.append(tell)
 
     def sees(self, *pods: Pod) -> None:
         for pod in pods:
             self.state.pod_changed(pod)
-        for about in list(self.state.unjudged.values()):
-            self.state.judged(
+        for about in list(self.state.bound.unjudged.values()):
+            self.state.bound.judged(
                 about, self.signer.verify(about.uid, about.account.allocation, about.text)
             )
 
     def limits(self, *quotas: ElasticQuota | CompositeElasticQuota | QuotaTree) -> None:
-        """Elastic quotas, all at once."""
+        """Set all elastic quotas at once."""
         for quota in quotas:
             self.state.elastic.put(quota)
         self.state.arrange_quotas()
@@ -205,7 +222,7 @@ class Cluster:
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())
         names = list(candidates) or list(self.state.nodes)
-        return self.state.reserve(request, names)  # type: ignore[arg-type]
+        return self.state.bookings.reserve(request, names)  # type: ignore[arg-type]
 
     def used(self, node: str = "n1", index: int = 0) -> tuple[int, int]:
         """Slots and MiB in use on a device."""
@@ -213,7 +230,7 @@ class Cluster:
         return state.usage.slots, state.usage.memory_mib
 
     def at_worst(self, node: str = "n1", index: int = 0) -> tuple[int, int]:
-        """The same with what pods may use that nobody can read: what a new pod finds."""
+        """The same with unreadable pods' possible usage, which is what a new pod finds."""
         state = self.state.table.devices(node).states[VendorKey("ACME")][index]
         return state.usage.slots, state.usage.memory_mib
 

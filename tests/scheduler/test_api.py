@@ -14,7 +14,7 @@ from hami.domain.allocations import PodAllocation
 from hami.domain.objects import NodeSpec, ResourceQuota, ResourceQuotaStatus
 from hami.policy.filter.decision import Refused
 from hami.scheduler.bookings.reservations import Phase
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.pending.pending_pods import Refusal
 from hami.scheduler.readonly.api import api_router
 
 from .builders import Cluster, a_node, a_pod, a_quota, bound, ended, granted
@@ -263,7 +263,7 @@ def refusing(cluster: Cluster, pod) -> None:
     assert not isinstance(outcome, PodAllocation)
     assert isinstance(outcome, Refused)
     refusal = Refusal(at=1_700_000_000.0, outcome=outcome)
-    cluster.state.waiting.refused(pod, list(cluster.state.nodes), refusal)
+    cluster.state.pending.refused(pod, list(cluster.state.nodes), refusal)
 
 
 async def test_a_waiting_pod_says_how_many_nodes_refused_it_and_why():
@@ -296,7 +296,7 @@ async def test_a_pod_with_a_request_that_nobody_can_read_says_so():
     cluster = a_cluster()
     pod = a_pod("q")
     cluster.sees(pod)
-    cluster.state.waiting.refused(
+    cluster.state.pending.refused(
         pod, ["n1"], Refusal(at=0.0, text="acme.com/mem: '-5' is negative")
     )
     answer = await why(cluster, "q")

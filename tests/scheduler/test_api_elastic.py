@@ -8,8 +8,8 @@ import pytest
 from hami.domain.objects import Metadata, PodStatus, QuotaTree, QuotaTreeNode, QuotaTreeSpec
 from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Claim
-from hami.policy.quota.elastic.plan import NoPlan
-from hami.scheduler.pending.waiting import Refusal
+from hami.policy.quota.elastic.plans.plan import NoPlan
+from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
 from .test_api import Api
@@ -140,7 +140,7 @@ def refusing(cluster: Cluster, pod) -> None:
     cluster.sees(pod)
     outcome = cluster.reserve(pod)
     assert isinstance(outcome, Refused)
-    cluster.state.waiting.refused(
+    cluster.state.pending.refused(
         pod, list(cluster.state.nodes), Refusal(at=1_700_000_000.0, outcome=outcome)
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hami_lab.api import ApiServer
 
 from hami.kube.client import KubeClient
 from hami.kube.informer import Informer
@@ -29,7 +30,6 @@ from hami.scheduler.publish.key_secret import KeySecret
 from hami.scheduler.publish.quota_status import QuotaStatus
 from hami.scheduler.publish.roles import RoleLabel
 from hami.signing import Signer, SigningKeys
-from hami.sim.api import ApiServer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import Requesting, decode_handshake
 
@@ -98,7 +98,7 @@ async def test_usage_is_published_as_the_server_spells_it_and_then_left_alone(pl
     status = QuotaStatus(
         cluster.state, place.client, leading=lambda: True, on_problem=problems.append, rest=0.05
     )
-    cluster.state.usage_changed = status.touch
+    cluster.on_usage(status.touch)
     hard = {"limits.acme.com/mem": "8000", "limits.acme.com/gpu": "4", "requests.acme.com/gpu": "9"}
     body = {"metadata": {"name": "q"}, "spec": {"hard": hard}}
     await place.client.create(QUOTAS, body, namespace=place.namespace)

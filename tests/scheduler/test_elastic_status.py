@@ -44,7 +44,7 @@ class Published:
             on_problem=self.problems.append,
             rest=REST,
         )
-        self.cluster.state.usage_changed = self.status.touch
+        self.cluster.on_usage(self.status.touch)
 
     def _merge(self, call: Patch) -> Any:
         if call.patch.get("metadata", {}).get("labels"):

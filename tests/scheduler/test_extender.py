@@ -87,7 +87,7 @@ async def test_a_pod_that_never_shows_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("hami.scheduler.decide.extender.PATIENCE", 0.01)
     world = World(a_node())
     assert "not seen yet" in (await world.filter(a_pod())).error
-    assert not world.cluster.state._expected
+    assert not world.cluster.state.expected._expected
 
 
 async def test_a_bound_pod_is_answered_with_its_node_and_never_fitted_again() -> None:
@@ -232,7 +232,7 @@ class TestSimulation:
         items = msgspec.json.decode(answer.nodes)["items"]
         assert [item["metadata"]["name"] for item in items] == ["template"]
         assert not world.cluster.state.reservations
-        assert not world.cluster.state.waiting.pods
+        assert not world.cluster.state.pending.pods
 
     async def test_a_follower_answers_it_too_and_refusals_have_reasons(self) -> None:
         world = World()

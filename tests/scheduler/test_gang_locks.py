@@ -17,8 +17,9 @@ from hami.domain.objects import (
     SchedulingGroup,
 )
 from hami.policy.filter.gangs import SCHEDULER_PLUGINS
+from hami.scheduler.bookings.bookings import LOCK_PROMISED
 from hami.scheduler.bookings.reservations import Phase
-from hami.scheduler.decide.locks import PROMISED, LockSettings, NodeLocks
+from hami.scheduler.decide.locks import LockSettings, NodeLocks
 
 from .builders import a_node, a_pod
 from .test_gangs import Gangs
@@ -56,7 +57,8 @@ class Locked(Gangs):
 
     def __init__(self, *names: str) -> None:
         super().__init__()
-        self.locks = self.state.locks = NodeLocks(self.state, None, LockSettings)  # type: ignore[arg-type]
+        self.cluster.locked = True
+        self.locks = NodeLocks(self.state, None, LockSettings)  # type: ignore[arg-type]
         for name in names or ("n1",):
             self.show(name)
 
@@ -129,7 +131,7 @@ class TestOthers:
         assert "NodeLocked" in world.said
         assert world.held == {"single"}
         world.looks_again()
-        world.passes(PROMISED + 1)
+        world.passes(LOCK_PROMISED + 1)
         world.looks_again()
         assert world.asked(*gang) == ["n1"] * 3
 

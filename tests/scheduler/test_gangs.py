@@ -26,8 +26,8 @@ from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.cluster.endings import expire
 from hami.scheduler.cluster.feeds import PodFeed
 from hami.scheduler.decide import gangs
-from hami.scheduler.decide.giving_way import make_way, reserve, rest_of
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.decide.overstayed import make_way, reserve, rest_of
+from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted
 
@@ -72,7 +72,7 @@ class Gangs:
         outcome = reserve(self.state, request, names, policy)  # type: ignore[arg-type]
         if isinstance(outcome, PodAllocation):
             return outcome.node
-        self.state.waiting.refused(pod, names, Refusal(at=0.0, outcome=outcome))
+        self.state.pending.refused(pod, names, Refusal(at=0.0, outcome=outcome))
         rest_of(self.state, pod)
         self.said = "; ".join({str(answer) + "".join(answer.details) for answer in outcome.answers})
         return ""
@@ -201,7 +201,7 @@ class TestTogether:
         world = Gangs(a_node(memory=8000))
         pods = three(world)
         world.filter(pods[0])
-        monkeypatch.setattr(gangs, "try_on", pytest.fail)
+        monkeypatch.setattr(world.state.bookings, "try_on", pytest.fail)
         assert [world.filter(pod) for pod in pods] == ["", "", ""]
 
     def test_and_anew_when_something_has_come_free(self) -> None:
@@ -388,7 +388,7 @@ class TestGivingWay:
             world.filter(holder)
             world.filter(waits)
         assert world.sweep() == {"holder"}
-        world.state.waiting.did_not_come(world.state.waiting.pods[waits.uid], "n1", 0.0)
+        world.state.pending.did_not_come(world.state.pending.pods[waits.uid], "n1", 0.0)
         world.passes(30)
         assert world.filter(holder) == "n1"
 
@@ -402,7 +402,7 @@ class TestGivingWay:
         world.passes(11)
         assert world.sweep() == {"holder"}
         world.filter(holder)
-        waiting = world.state.waiting.pods[holder.uid]
+        waiting = world.state.pending.pods[holder.uid]
         assert waiting.not_before == pytest.approx(world.cluster.clock.now + 10)
 
     def test_a_gang_that_cannot_be_complete_gives_way_as_a_whole(self) -> None:

@@ -162,7 +162,7 @@ def test_a_refusal_too_late_takes_nothing_back(cluster: Cluster) -> None:
 
 
 def test_nothing_is_promised_once_the_claimant_has_its_place(two: Cluster) -> None:
-    two.state.end_hold(PodUid("a"))
+    two.state.bookings.end_hold(PodUid("a"))
     assert promised(two) == {}
 
 

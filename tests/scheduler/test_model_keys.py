@@ -59,7 +59,7 @@ def test_a_pod_that_names_no_model_is_charged_to_the_one_it_got() -> None:
     for number in range(4):
         (device,) = given(cluster.reserve(a_pod(f"p{number}", mem=2000)))
         before = of_models(cluster)
-        cluster.state.release(a_pod(f"p{number}").uid)
+        cluster.state.bookings.release(a_pod(f"p{number}").uid)
         model = {"n1-d0": A100, "n1-d1": V100}[device]
         assert before == {A100: 1000, V100: 1000} | {model: 3000}
 
@@ -186,7 +186,7 @@ def test_what_is_learnt_of_one_node_is_true_of_the_others(
         return found
 
     learning = outcomes()
-    monkeypatch.setattr("hami.policy.filter.node_fits._UsedUp.of", lambda *_: None)
+    monkeypatch.setattr("hami.policy.filter.decision._UsedUp.of", lambda *_: None)
     assert outcomes() == learning
 
 
@@ -199,7 +199,7 @@ def test_a_model_that_is_used_up_on_a_thousand_nodes_is_fitted_once(
         fitted.append(devices.node.name)
         return fit_pod(request, devices, *more)
 
-    monkeypatch.setattr("hami.policy.filter.node_fits.fit_pod", fit)
+    monkeypatch.setattr("hami.policy.filter.decision.fit_pod", fit)
     cluster = Cluster(*(a_node(f"n{number}", models=["NVIDIA-A100"]) for number in range(1000)))
     cluster.limits(a_quota(least={}, most={A100: 500}))
     outcome = cluster.reserve(a_pod(mem=1000))

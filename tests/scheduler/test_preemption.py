@@ -17,8 +17,8 @@ from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
 from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Member
-from hami.policy.quota.elastic.ground import NoBudgets
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.ground import NoBudgets
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.reclaim.evictions import AT_ONCE
 from hami.scheduler.reclaim.preemption import Preemption
@@ -70,7 +70,7 @@ async def preempting(
     )  # type: ignore[arg-type]  # fmt: skip
     api.unplanned = preemption.unplanned
     task = asyncio.create_task(preemption.run())
-    cluster.state.claims.set()
+    cluster.state.pending.claims.set()
     try:
         yield api
         assert not task.done(), task
@@ -183,7 +183,7 @@ async def test_what_a_budget_keeps_is_held_for_nobody_and_tried_again_later() ->
         assert [event for event in api.events if event[1] == "PreemptionHeldUp"]
         assert not cluster.state.holds.spoken_for
         cluster.clock.now += 6
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await evicted(api, "low")
 
 
@@ -231,7 +231,7 @@ async def test_nobody_shares_what_is_promised_to_its_owner() -> None:
     async with preempting(cluster) as api:
         await evicted(api, "b3", "b2")
         refuse(cluster, a_pod("c0", mem=4000, namespace="c"), a_pod("c1", mem=8000, namespace="c"))
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await evicted(api, "b3", "b2", "b1")
 
 
@@ -261,7 +261,7 @@ async def test_nobody_goes_for_nothing_where_a_budget_keeps_another() -> None:
         await evicted(api)
         assert not cluster.state.holds.spoken_for
         cluster.clock.now += 6
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await evicted(api, "kept", "free")
 
 
@@ -289,7 +289,7 @@ async def test_a_refusal_that_comes_after_the_victim_has_gone_is_none() -> None:
         await evicted(api)
         assert set(cluster.state.holds.spoken_for) == {low.uid}
         refuse(cluster, urgent("second", mem=7000))
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await evicted(api)
         assert isinstance(cluster.reserve(claimant), PodAllocation)
 
@@ -312,7 +312,7 @@ async def test_other_vendors_in_the_middle_of_a_round_change_only_what_comes_aft
     preemption = Preemption(
         cluster.state, api, Leads(), Metrics(), api, NoBudgets(), policy=Changes
     )  # type: ignore[arg-type]
-    cluster.state.claims.set()
+    cluster.state.pending.claims.set()
     task = asyncio.create_task(preemption.run())
     await asyncio.sleep(0.2)
     assert seen

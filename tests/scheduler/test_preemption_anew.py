@@ -36,9 +36,9 @@ async def soon(holds: Any) -> None:
 
 def waited_before(cluster: Cluster, *pods: Pod) -> None:
     """They waited before this process began, or while another one led."""
-    cluster.state.following = True
+    cluster.state.pending.following = True
     cluster.sees(*pods)
-    cluster.state.following = False
+    cluster.state.pending.following = False
 
 
 # After a restart.
@@ -51,11 +51,11 @@ async def test_after_a_restart_who_is_entitled_is_woken_once_and_then_judged() -
     async with preempting(cluster) as api:
         await soon(lambda: api.woken)
         cluster.clock.now += 60
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await evicted(api)
         assert api.woken == ["urgent"], "nobody goes for the other, wherever it may go"
         refuse(cluster, urgent())
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await evicted(api, "low")
 
 
@@ -63,12 +63,12 @@ async def test_a_new_leader_does_not_believe_what_it_was_told_when_it_led_before
     cluster = Cluster(a_node())
     cluster.sees(running())
     refuse(cluster, urgent())
-    cluster.state.waiting.forget_offers()
+    cluster.state.pending.forget_offers()
     async with preempting(cluster) as api:
         await soon(lambda: api.woken)
-        cluster.state.waiting.forget_offers()
+        cluster.state.pending.forget_offers()
         cluster.clock.now += 2
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await soon(lambda: len(api.woken) == 2)
         await evicted(api)
 
@@ -82,7 +82,7 @@ async def test_few_are_on_their_way_at_once() -> None:
         await evicted(api)
         assert len(api.woken) == WOKEN_AT_ONCE
         cluster.clock.now += 1
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await soon(lambda: len(api.woken) == 2 * WOKEN_AT_ONCE)
 
 
@@ -95,7 +95,7 @@ async def test_who_could_not_be_woken_is_woken_later() -> None:
         await evicted(api)
         assert api.woken == []
         cluster.clock.now += 6
-        cluster.state.claims.set()
+        cluster.state.pending.claims.set()
         await soon(lambda: api.woken == ["urgent"])
 
 
@@ -214,7 +214,7 @@ async def test_quotas_that_evict_each_others_pods_in_turns_have_to_wait() -> Non
     async with preempting(cluster) as api:
         for _ in range(200):
             turns.step(api)
-            cluster.state.claims.set()
+            cluster.state.pending.claims.set()
             await asyncio.sleep(0.03)
             cluster.clock.now += 1.1 * (not waits(api))
         first = len(api.evicted)
@@ -223,7 +223,7 @@ async def test_quotas_that_evict_each_others_pods_in_turns_have_to_wait() -> Non
         cluster.clock.now += 6
         for _ in range(20):
             turns.step(api)
-            cluster.state.claims.set()
+            cluster.state.pending.claims.set()
             await asyncio.sleep(0.03)
         assert first < len(api.evicted) < first + 5
 

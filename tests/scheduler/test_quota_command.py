@@ -21,7 +21,7 @@ from hami.cli.app import app
 from hami.cli.quota_tables import amount
 from hami.domain.errors import ConfigError
 from hami.policy.quota.elastic import Claim
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.web.tls import self_signed
 
 from .builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
@@ -222,7 +222,7 @@ def test_when_it_was_refused_is_said_and_whether_it_is_to_be_tried_again():
     with serving(api_of(cluster)) as server:
         assert said in ran(server, "b/b-3").stdout.splitlines()
         cluster.limits(an_elastic_quota("b", 9000))
-        waiting = cluster.state.waiting
+        waiting = cluster.state.pending
         waiting.woken(waiting.pods[pod.uid], 0.0)
         now = ran(server, "b/b-3").stdout
     assert f"{said}; it has been woken since, to be tried again" in now.splitlines()

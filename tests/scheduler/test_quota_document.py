@@ -20,8 +20,9 @@ from hami.domain.objects import (
 )
 from hami.durations import go_duration
 from hami.policy.quota.constraint import read_quota
-from hami.policy.quota.elastic import CAPACITY_LABEL, GPU_MEMORY, Units, objects
-from hami.policy.quota.elastic.validation import validate
+from hami.policy.quota.elastic import CAPACITY_LABEL, GPU_MEMORY, Units
+from hami.policy.quota.elastic.objects import reading as objects
+from hami.policy.quota.elastic.objects.validation import validate
 from hami.scheduler.publish import elastic_status
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.vendors.registry import Vendors

@@ -73,7 +73,7 @@ class Published:
             on_problem=self.problems.append,
             **({"rest": 0.001} | times),
         )
-        self.cluster.state.usage_changed = self.status.touch
+        self.cluster.on_usage(self.status.touch)
         for quota in quotas:
             self.cluster.state.quota_changed(quota)
 

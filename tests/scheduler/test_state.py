@@ -50,13 +50,13 @@ def test_filtering_again_frees_the_device_that_was_promised_before() -> None:
     cluster.sees(pod)
     devices = set()
     for policy in ("spread", "binpack"):
-        cluster.state.freed.clear()
+        cluster.state.pending.freed.clear()
         annotations = {**pod.annotations, keys.DEVICE_POLICY: policy}
         metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
         cluster.sees(edited := msgspec.structs.replace(pod, metadata=metadata))
         devices |= {grant.device_id for grant in cluster.reserve(edited).grants}
     assert devices == {"n1-d0", "n1-d1"}
-    assert cluster.state.freed.is_set()
+    assert cluster.state.pending.freed.is_set()
 
 
 def test_a_bound_pod_is_charged_what_it_says_not_what_was_written_onto_it() -> None:
@@ -400,7 +400,7 @@ def test_any_order_of_events_leaves_what_the_pods_say(seed: int) -> None:
             pods[pod.uid] = pod
             cluster.sees(pod)
         elif act == "lost" and (held := list(cluster.state.reservations)):
-            cluster.state.release(dice.choice(held))
+            cluster.state.bookings.release(dice.choice(held))
         elif act == "end" and running:
             pod = pods.pop(dice.choice(running).uid)
             cluster.sees(ended(pod))

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
-from hami.scheduler.bookings.surroundings import Problem
+from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.publish.telling import NAMED, Telling
 
 from .builders import a_pod

@@ -52,7 +52,7 @@ class World:
     def books(self) -> Any:
         state = self.cluster.state
         used = {node: state.table.inventory(node) for node in state.nodes}
-        return used, set(state.reservations), set(state.charges), set(state.waiting.pods)
+        return used, set(state.reservations), set(state.charges), set(state.pending.pods)
 
     def outcomes(self) -> dict[tuple[str, ...], float]:
         return own(self.metrics, "hami_scheduler_preempt_duration_seconds_count")
@@ -101,7 +101,7 @@ async def test_what_is_promised_to_others_stays_promised() -> None:
     world.cluster.sees(low, promised := a_pod("promised", mem=5000), pod := a_pod(ASKS, mem=5000))
     world.cluster.reserve(promised)
     assert await world.asks(pod, n1=[low]) == {}
-    world.cluster.state.release(promised.uid)
+    world.cluster.state.bookings.release(promised.uid)
     assert await world.asks(pod, n1=[low]) == {"n1": [low.uid]}
 
 

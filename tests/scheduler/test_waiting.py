@@ -19,9 +19,10 @@ from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.tables.node_names import NameBlock
 from hami.scheduler.pending.answers import MOST_TEXTS, explained
-from hami.scheduler.pending.kinds import KindKeys
+from hami.scheduler.pending.equivalence import KindKeys
 from hami.scheduler.pending.node_sets import ANYWHERE, NodeSets
-from hami.scheduler.pending.waiting import Refusal, Round, WaitingPods
+from hami.scheduler.pending.pending_pods import PendingPods, Refusal
+from hami.scheduler.pending.wake_round import Round
 from hami.scheduler.readonly.views import why_view
 
 from .builders import Cluster, a_node, a_pod, acme
@@ -30,12 +31,12 @@ NODES = ("n1", "n2", "n3")
 NODE = st.sampled_from(NODES)
 
 
-def refuse(pods: WaitingPods, pod: Any, *offered: str) -> None:
+def refuse(pods: PendingPods, pod: Any, *offered: str) -> None:
     pods.arrived(pod, known_before=False)
     pods.refused(pod, offered, Refusal(at=0, text="no"))
 
 
-def attempts(pods: WaitingPods) -> dict[str, set[str]]:
+def attempts(pods: PendingPods) -> dict[str, set[str]]:
     """One whole round in which nobody is refused and nobody taken."""
     found = (attempt for attempt in Round(pods, 0.0).steps() if attempt is not None)
     return {a.waiting.pod.name: set(pods.names(a.nodes, NODES)) for a in found}
@@ -107,7 +108,7 @@ def test_what_a_decision_may_read_makes_another_kind(other: Any) -> None:
 
 
 def test_all_pods_of_a_kind_are_tried_once() -> None:
-    pods = WaitingPods(acme())
+    pods = PendingPods(acme())
     for index in range(100):
         refuse(pods, about(a_pod(f"p{index}"), labels={INDEX: str(index)}), *NODES)
     pods.freed_on("n2")
@@ -184,7 +185,7 @@ def namespace_of(number: int) -> str:
 
 @given(st.lists(OPERATIONS, max_size=40))
 def test_a_round_finds_every_pod_with_something_new_for_it_once(operations: list[Any]) -> None:
-    pods, model = WaitingPods(acme()), Model()
+    pods, model = PendingPods(acme()), Model()
     for name, *arguments in [*operations, ("round",)]:
         model.change += 1
         match name, arguments:
@@ -213,7 +214,7 @@ def test_a_round_finds_every_pod_with_something_new_for_it_once(operations: list
 
 
 def test_a_round_goes_on_where_it_stopped_when_pods_have_come_and_gone() -> None:
-    pods = WaitingPods(acme())
+    pods = PendingPods(acme())
     for number in range(1, 6):
         refuse(pods, a_pod(f"p{number}", created=str(number)), "n1")
     pods.freed_on("n1")
@@ -230,7 +231,7 @@ def test_a_round_goes_on_where_it_stopped_when_pods_have_come_and_gone() -> None
 
 
 def test_the_most_urgent_of_all_kinds_comes_first() -> None:
-    pods = WaitingPods(acme())
+    pods = PendingPods(acme())
     refuse(pods, a_pod("c", mem=1, created="3"), "n1")
     refuse(pods, a_pod("b", mem=2, created="2"), "n1")
     refuse(pods, a_pod("d", mem=1, created="4"), "n1")
@@ -240,7 +241,7 @@ def test_the_most_urgent_of_all_kinds_comes_first() -> None:
 
 
 def test_a_pod_whose_request_is_edited_changes_its_kind() -> None:
-    pods = WaitingPods(acme())
+    pods = PendingPods(acme())
     refuse(pods, a_pod("p"), "n1")
     pods.freed_on("n1")
     edited = a_pod("p", annotations={"hami.io/gpu-scheduler-policy": "spread"})
@@ -257,7 +258,7 @@ def test_a_thousand_waiting_pods_on_many_nodes_take_little_memory() -> None:
     names = [f"gpu-node-{number:05}.example.internal" for number in range(5000)]
     cluster = Cluster(a_node())
     refused = [cluster.reserve(a_pod(mem=9000), *names) for _ in range(2)]
-    pods = WaitingPods(acme())
+    pods = PendingPods(acme())
     pods.refused(a_pod("first"), names, Refusal(at=0, outcome=refused[0]))
     tracemalloc.start()
     try:

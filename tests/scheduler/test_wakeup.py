@@ -12,10 +12,9 @@ import pytest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Options
-from hami.scheduler.decide.locks import LockSettings, NodeLocks
 from hami.scheduler.decide.wakeup import AT_ONCE, TURN, WakeUp
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import (
     Cluster,
@@ -44,7 +43,7 @@ async def test_a_pod_that_may_have_no_slice_does_not_stand_before_one_that_asks_
     cluster = Cluster(a_node())
     holder = full(cluster)
     cluster.sees(never := privileged(a_pod("never", mem=3000, created="2026-01-01T00:00:00Z")))
-    cluster.state.waiting.refused(never, ["n1"], Refusal(at=0, text="is privileged"))
+    cluster.state.pending.refused(never, ["n1"], Refusal(at=0, text="is privileged"))
     refuse(cluster, a_pod("b", mem=3000, created="2026-01-02T00:00:00Z"))
     async with waking(cluster) as patches:
         cluster.sees(ended(holder))
@@ -54,8 +53,7 @@ async def test_a_pod_that_may_have_no_slice_does_not_stand_before_one_that_asks_
 async def test_one_is_woken_for_each_lock_that_is_released() -> None:
     """A node whose agent serves one pod at a time has room for many, and takes the next one."""
     cluster = Cluster(a_node(), a_node("n2"))
-    locks = NodeLocks(cluster.state, None, LockSettings)  # type: ignore[arg-type]
-    cluster.state.locks = locks
+    cluster.locked = True
     held = {"hami.io/mutex.lock": "2999-01-01T00:00:00Z,ns,holder"}
     for name in ("n1", "n2"):
         cluster.state.node_changed(a_node(name, **held))
@@ -117,8 +115,8 @@ async def test_the_next_one_is_tried_when_the_woken_one_is_refused_again() -> No
         # A plugin of kube-scheduler keeps the first away from the node by now.
         names = ["n2"]
         outcome = cluster.reserve(first, *names)
-        cluster.state.waiting.refused(first, names, Refusal(at=0, outcome=outcome))
-        cluster.state.freed.set()
+        cluster.state.pending.refused(first, names, Refusal(at=0, outcome=outcome))
+        cluster.state.pending.freed.set()
         await woken(patches, "first", "second")
 
 
@@ -130,7 +128,7 @@ async def test_a_woken_pod_that_never_comes_stops_to_be_in_the_way() -> None:
         cluster.state.pod_gone(holder)
         await woken(patches, "first")
         cluster.clock.now += 60
-        cluster.state.freed.set()
+        cluster.state.pending.freed.set()
         await woken(patches, "first", "second")
 
 
@@ -143,7 +141,7 @@ async def test_one_wake_up_for_each_change() -> None:
         cluster.state.pod_gone(holder)
         await woken(patches, "waits")
         for _ in range(5):
-            cluster.state.freed.set()
+            cluster.state.pending.freed.set()
             await woken(patches, "waits")
 
 
@@ -160,7 +158,7 @@ async def test_capacity_on_a_node_that_was_not_offered_is_not_for_the_pod() -> N
 
 async def test_after_a_restart_every_node_counts_as_offered() -> None:
     cluster = Cluster()
-    cluster.state.following = True
+    cluster.state.pending.following = True
     holder = granted(a_pod("holder", mem=8000), "n1", "n1-d0:8000")
     cluster.sees(holder, a_pod("waits", mem=3000))
     cluster.state.node_changed(a_node())
@@ -282,7 +280,7 @@ async def test_only_a_node_that_has_more_to_give_wakes(
     cluster = Cluster(before)
     waits = a_pod("waits", mem=100)
     cluster.sees(waits)
-    cluster.state.waiting.refused(waits, ["n1"], Refusal(at=0))
+    cluster.state.pending.refused(waits, ["n1"], Refusal(at=0))
     async with waking(cluster) as patches:
         cluster.state.node_changed(after)
         await woken(patches, *["waits"] * wakes)

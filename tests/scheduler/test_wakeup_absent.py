@@ -10,7 +10,7 @@ import pytest
 from hami.domain.units import PodUid
 from hami.kube.errors import ApiError
 from hami.policy.filter.decision import Refused
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import (
     Cluster,
@@ -25,19 +25,19 @@ def filtered(cluster: Cluster, pod: Any, *nodes: str) -> None:
     """kube-scheduler tries it with these nodes, and it is refused."""
     outcome = cluster.reserve(pod, *nodes)
     assert isinstance(outcome, Refused), pod.name
-    if cluster.state.waiting.refused(pod, nodes, Refusal(at=0, outcome=outcome)):
-        cluster.state.freed.set()
+    if cluster.state.pending.refused(pod, nodes, Refusal(at=0, outcome=outcome)):
+        cluster.state.pending.freed.set()
 
 
 def passes(cluster: Cluster, seconds: float) -> None:
     cluster.clock.now += seconds
-    cluster.state.freed.set()
+    cluster.state.pending.freed.set()
 
 
 async def given_up(cluster: Cluster, name: str) -> None:
     """Nobody counts on it to come any more."""
     async with asyncio.timeout(10):
-        while cluster.state.waiting.pods[PodUid(f"uid-default-{name}")].woken_at is not None:
+        while cluster.state.pending.pods[PodUid(f"uid-default-{name}")].woken_at is not None:
             await asyncio.sleep(0.01)
 
 
@@ -162,7 +162,7 @@ async def test_a_patch_that_fails_is_tried_again_a_while_later(status: int) -> N
         patches.errors = [ApiError("not now", status=status) for _ in range(2)]
         cluster.state.pod_gone(holder)
         await tried(patches, left=1)
-        cluster.state.freed.set()
+        cluster.state.pending.freed.set()
         await asyncio.sleep(0.05)
         assert len(patches.errors) == 1, "not before a second has passed"
         passes(cluster, 1.1)

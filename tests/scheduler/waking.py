@@ -1,4 +1,4 @@
-"""A wake-up at work in a cluster of the state alone, and what its tests say of it."""
+"""A wake-up at work on a state alone, and assertions about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hami.kube.errors import ApiError
 from hami.policy.filter.decision import Refused
 from hami.scheduler.decide.wakeup import WakeUp
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.pending.pending_pods import Refusal
 
 from .builders import (
     Cluster,
@@ -26,7 +26,7 @@ from .builders import (
 
 
 class Patches:
-    """The API server as far as a wake-up sees it; it fails with ``errors`` first."""
+    """The API server as far as a wake-up sees it; calls first fail with ``errors``."""
 
     def __init__(self) -> None:
         self.woken: list[str] = []
@@ -60,18 +60,18 @@ async def waking(cluster: Cluster) -> AsyncIterator[Patches]:
 
 
 def refuse(cluster: Cluster, *pods: Any, nodes: list[str] | None = None) -> None:
-    """As a filter does it."""
+    """Refuse a pod as a filter does."""
     names = nodes or list(cluster.state.nodes)
     for pod in pods:
         cluster.sees(pod)
         outcome = cluster.reserve(pod, *names)
         assert isinstance(outcome, Refused), pod.name
-        if cluster.state.waiting.refused(pod, names, Refusal(at=0, outcome=outcome)):
-            cluster.state.freed.set()
+        if cluster.state.pending.refused(pod, names, Refusal(at=0, outcome=outcome)):
+            cluster.state.pending.freed.set()
 
 
 async def woken(patches: Patches, *names: str) -> None:
-    """These and no others, in this order, since the beginning."""
+    """Assert that exactly these pods were woken, in this order, since the beginning."""
     end = time.monotonic() + 10
     while patches.woken != list(names) and time.monotonic() < end:
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""An API server that remembers patches and answers as told, for the leader's small duties."""
+"""An API server that remembers patches and answers as told, for tests of the leader's writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Patch:
 
 @dataclass
 class Patches:
-    """``answers`` come first, one per call; an error is raised. Then ``answer`` makes the object."""
+    """A client. ``answers`` come first, one per call; an error is raised. Then ``answer`` makes the
+    object.
+    """
 
     answers: list[Any] = field(default_factory=list)
     answer: Callable[[Patch], Any] = lambda patch: None
@@ -52,5 +54,5 @@ class Patches:
 
 
 async def settled() -> None:
-    """Long enough for whatever would happen by mistake."""
+    """Wait long enough for an unwanted call to happen."""
     await asyncio.sleep(0.05)

@@ -12,7 +12,7 @@ from .world_process import Forge
 
 @pytest.fixture
 def logged():
-    """What was logged through structlog, as dictionaries."""
+    """The events that were logged through structlog, as dictionaries."""
     structlog.reset_defaults()
     with capture_logs() as entries:
         yield entries
@@ -20,7 +20,7 @@ def logged():
 
 @pytest.fixture(scope="session")
 def forge():
-    """Makes processes of the service without importing everything for each."""
+    """Starts processes of the service without importing everything for each."""
     forge = Forge()
     yield forge
     forge.close()
@@ -28,7 +28,7 @@ def forge():
 
 @pytest.fixture
 async def world(tmp_path, forge):
-    """An API server without nodes; what was started in it ends with the test."""
+    """An API server without nodes; everything that a test starts in it ends with the test."""
     async with a_world(tmp_path, forge) as world:
         yield world
         assert world.books.violations == []

@@ -1,4 +1,4 @@
-"""Short ways to say listeners, extenders that answer as told, and raw requests."""
+"""Builders of listeners, extenders that answer as told, and raw requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USUAL = BodyLimits()
 
 @dataclass
 class Answering:
-    """An extender that remembers what it was asked and answers as told, or raises it."""
+    """An extender that remembers its calls, and answers or raises what it is told to."""
 
     filtering: Any = PLACED
     binding: Any = BOUND
@@ -53,7 +53,7 @@ class Answering:
 
 @dataclass
 class Waiting(Answering):
-    """An extender whose filter takes until it is let go."""
+    """An extender whose filter waits until it is released."""
 
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,7 +66,7 @@ class Waiting(Answering):
 
 @dataclass
 class State:
-    """Health as told."""
+    """A state with the health that it is told."""
 
     waits: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class State:
 
 @dataclass
 class Reviewing:
-    """A webhook that answers as told, or raises it."""
+    """A webhook that answers or raises what it is told to."""
 
     answer: Any
 
@@ -131,7 +131,7 @@ async def calling(app, **options):
 
 @asynccontextmanager
 async def connected(url: str, **options):
-    """A bare connection: reader and writer."""
+    """A bare connection: its reader and writer."""
     host, _, port = url.rpartition("//")[2].rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), **options)
     try:

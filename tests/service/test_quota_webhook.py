@@ -11,8 +11,8 @@ import pytest
 
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
 from hami.kube.errors import ApiError
+from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.quota.elastic.units import Units
-from hami.policy.quota.elastic.validation import QuotaObject
 from hami.scheduler.web.quota_webhook import PATHS, QuotaWebhook
 from hami.vendors.registry import load_vendors
 from hami.wire.admission import AdmissionReview

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-
-from hami.sim.api.faults import Fault, Faults
+from hami_lab.api.http.faults import Fault, Faults
 
 from .world_api import GatedServer
 from .world_objects import Json, a_node, a_pod
@@ -23,12 +22,12 @@ from .world_process import Forge, Service, until
 from .world_recount import Books, holds, limits, used_in, used_of_devices
 
 OURS = "hami/"
-"""How the service's user agent begins."""
+"""The beginning of the service's user agent."""
 
 
 @dataclass(frozen=True)
 class Filtered:
-    """``node`` is empty when it was refused; ``reasons`` by node, or one ``error``."""
+    """A filter's answer: ``node`` is empty for a refusal; ``reasons`` by node, or one ``error``."""
 
     node: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
@@ -56,7 +55,7 @@ class World:
     # Who is there.
 
     def replica(self, name: str = "hami", **flags: object) -> Service:
-        """Not started yet."""
+        """A replica that is not started yet."""
         flags = {"kubeconfig": self.kubeconfig, **flags}
         service = Service(self._forge, self.session, self.folder, name, **flags)
         self._services.append(service)
@@ -68,7 +67,7 @@ class World:
         return service
 
     def complaints(self) -> list[str]:
-        """Of all services; see ``Service.complaints``."""
+        """Complaints of all services; see ``Service.complaints``."""
         return [line for service in self._services for line in service.complaints()]
 
     async def end(self) -> None:
@@ -98,7 +97,7 @@ class World:
     async def annotate(
         self, plural: str, name: str, *, namespace: str = "", **more: str | None
     ) -> None:
-        """Names as in :func:`a_node`; None removes."""
+        """Set annotations; names as in :func:`a_node`; None removes one."""
         annotations = {f"hami.io/{key.replace('_', '-')}": text for key, text in more.items()}
         patch = {"metadata": {"annotations": annotations}}
         await self.server.patch(plural, name, patch, namespace=namespace)
@@ -128,11 +127,11 @@ class World:
         return self.server.objects("nodes")
 
     def node_of(self, pod: Json) -> str:
-        """Empty while it is not bound, and when it is gone."""
+        """The pod's node; empty while it is not bound, and when it is gone."""
         return str((self.now(pod) or {"spec": {}})["spec"].get("nodeName", ""))
 
     def now(self, pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """As it is now; None when it is gone, though another may have its name."""
+        """The pod as it is now; None when it is gone, even if another has its name."""
         return self.books.pods.get(pod["metadata"]["uid"])
 
     def there(self, pod: Json) -> bool:
@@ -147,7 +146,7 @@ class World:
         return [e["message"] for e in self.server.objects("events") if e["reason"] == reason]
 
     def writes(self) -> list[tuple[str, str, str, int, int]]:
-        """What the services wrote, events and leases left out: verb, resource, status, how often."""
+        """The services' writes without events and leases: verb, resource, status, how often."""
         return [
             (call.verb, call.resource, call.subresource, call.status, times)
             for call, times in self.calls
@@ -157,13 +156,13 @@ class World:
         ]
 
     def fault(self, **fault: Any) -> Fault:
-        """In force for the services alone."""
+        """A fault for the services alone."""
         return self.faults.add(Fault(user_agent=OURS, **fault))
 
     # What a kube-scheduler does.
 
     def ask(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Made in the background; await its answer, or the exception that there was instead."""
+        """Call in the background; await the answer, or the exception instead."""
 
         async def outcome() -> Any:
             try:
@@ -177,7 +176,7 @@ class World:
         return task
 
     async def filter(self, service: Service, pod: Json, *nodes: str) -> Filtered:
-        """Of all nodes by default."""
+        """Filter a pod; over all nodes by default."""
         names = list(nodes) or [node["metadata"]["name"] for node in self.nodes()]
         self.books.asked(pod)
         answer = await self._post(
@@ -193,7 +192,7 @@ class World:
         return Filtered(reasons=reasons)
 
     async def filter_until(self, service: Service, pod: Json, *nodes: str) -> Filtered:
-        """Again and again, until it has a node."""
+        """Filter the pod again and again, until it has a node."""
         found: list[Filtered] = []
 
         async def placed() -> bool:
@@ -214,7 +213,7 @@ class World:
         return sorted(answer["NodeNameToMetaVictims"] or ())
 
     async def bind(self, service: Service, pod: Json, node: str) -> str:
-        """The error; empty when it is bound."""
+        """Bind the pod; the error, empty when it is bound."""
         about = pod["metadata"]
         body = {
             "PodName": about["name"], "PodNamespace": about["namespace"], "PodUID": about["uid"],
@@ -223,7 +222,7 @@ class World:
         return str((await self._post(service, "bind", body))["Error"])
 
     async def place(self, service: Service, name: str, **asks: Any) -> Json:
-        """A new pod, filtered and bound."""
+        """Create, filter and bind a pod."""
         pod = await self.add_pod(name, **asks)
         filtered = await self.filter(service, pod)
         assert filtered.node, filtered
@@ -239,9 +238,9 @@ class World:
     # What must hold.
 
     async def agree(self, service: Service) -> None:
-        """The service's books come to say what a recount of all annotations says.
+        """Wait until the service's books agree with a recount of all annotations.
 
-        Nothing is promised to anybody but bound pods, and nothing was ever given twice.
+        Also checks that only bound pods hold anything, and that nothing was ever given twice.
         """
         said: list[str] = []
 
@@ -292,7 +291,7 @@ async def quotas_of(service: Service) -> dict[tuple[str, str], dict[str, tuple[i
 
 @asynccontextmanager
 async def a_world(folder: Path, forge: Forge, *, seed: int = 0) -> AsyncIterator[World]:
-    """Running; at the end all its processes are gone."""
+    """A running world; at the end all its processes are gone."""
     async with AsyncExitStack() as stack:
         # Each side of an HTTP connection may close it first: a request into a closing one fails.
         session = await stack.enter_async_context(

@@ -1,6 +1,7 @@
 """The embedded API server, with troubles that only a wire has: requests held on their way.
 
-What it does by itself (refusals, latency, dropped connections, bad watches) its ``Faults`` say.
+The server's own troubles (refusals, latency, dropped connections, bad watches) are in its
+``Faults``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hami.sim.api import ApiServer
+from hami_lab.api import ApiServer
 
 Json = dict[str, Any]
 
@@ -20,9 +21,9 @@ Json = dict[str, Any]
 class Gate:
     """Stops requests whose path ends with ``suffix`` and whose body ``contains`` something.
 
-    ``late``: they are carried out, and the answer is held. ``status`` is answered instead of being
-    carried out; ``late``, instead of the true answer. ``times`` None: all of them. ``reached``
-    counts those that came.
+    ``late``: the server carries them out, and the answer is held. ``status`` is the answer without
+    carrying the request out, or with ``late`` in place of the true answer. ``times`` None: all
+    requests. ``reached`` counts them.
     """
 
     method: str = "POST"
@@ -36,7 +37,7 @@ class Gate:
     _came: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def come(self) -> None:
-        """Until a request stands before it."""
+        """Wait until a request is held."""
         async with asyncio.timeout(60):
             await self._came.wait()
 
@@ -60,7 +61,7 @@ class Gate:
 
 
 class Front:
-    """An ASGI application before the server's own, which sees what it does not."""
+    """An ASGI application in front of the server's own, for requests that the server must not see."""
 
     def __init__(self, application: Any) -> None:
         self._application = application
@@ -129,7 +130,7 @@ def _refusal(status: int) -> list[Any]:
 
 
 class GatedServer(ApiServer):
-    """``gate`` holds requests; ``on_change`` tells every change at the moment it is made."""
+    """The server with a gate; ``on_change`` receives every change at the moment it is made."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -142,7 +143,7 @@ class GatedServer(ApiServer):
         return gate
 
     def fail_late(self, status: int, **rule: Any) -> Gate:
-        """The binding is carried out, and the answer says that something went wrong."""
+        """Carry the binding out, and answer that something went wrong."""
         return self.gate(status=status, late=True, **rule)
 
     def on_change(self, told: Callable[[str, str, Json, Json | None], None]) -> None:

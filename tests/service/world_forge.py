@@ -1,9 +1,9 @@
-"""Runs ``hami`` again and again without paying for its imports each time.
+"""Runs ``hami`` repeatedly without paying for its imports each time.
 
-``python world_forge.py`` imports what the scheduler service needs, and then makes a process of its
-own for every line on standard input: ``{"arguments": [...], "log": FILE, "exit": FILE}``. It
-answers with the process's id, and writes the exit code to the file when that process ends (-9:
-SIGKILL). All of them end with it.
+``python world_forge.py`` imports what the scheduler service needs, and then forks a process for
+every line on standard input: ``{"arguments": [...], "log": FILE, "exit": FILE}``. It answers with
+the process's id, and writes the exit code to the file when that process ends (-9: SIGKILL). All
+processes end with it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _forked(wanted: Mapping[str, Any]) -> int:
 
 
 def _become(parent: int, arguments: Sequence[str], log: str) -> NoReturn:
-    """As if it had just been started by a shell."""
+    """Become a process as if a shell had just started it."""
     code: Any = 70
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -1,4 +1,4 @@
-"""Short ways to say manifests."""
+"""Builders of manifests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def a_node(name: str, *, devices: int = 1, memory: int = 16000, slots: int = 10,
            **annotations: str) -> Json:  # fmt: skip
     """Devices ``GPU-<name>-<index>``; ``locked``: its agent finds its pod by HAMi's lock.
 
-    ``agent``: what it says of itself; ``kubelet``: one of ours, whose Lease counts.
+    ``agent``: what its agent says; ``kubelet``: an agent of ours, whose Lease counts.
 
     ``without`` and ``ill`` are indexes of devices. ``annotations``' names are completed by
     ``hami.io/``, with ``-`` for ``_``.
@@ -63,8 +63,8 @@ def a_container(name: str = "main", *, policy: str = "", **asks: object) -> Json
 def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
           annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None,
           priority: str = "", spec: Json | None = None, **asks: object) -> Json:  # fmt: skip
-    """``priority``: a PriorityClass; ``asks``: what its one container does, by the short names;
-    ``spec``: more of it.
+    """A pod. ``priority``: a PriorityClass; ``asks``: its one container's requests, by the short
+    names; ``spec``: further fields.
     """
     return {
         "apiVersion": "v1",
@@ -86,7 +86,7 @@ def a_pod(name: str, *, namespace: str = "default", inits: Sequence[Json] = (),
 
 
 def a_quota(name: str, namespace: str = "default", **hard: object) -> Json:
-    """Limits by the short names."""
+    """A quota with limits by the short names."""
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

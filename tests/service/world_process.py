@@ -1,4 +1,4 @@
-"""``hami scheduler`` as a process of its own: started, killed, stopped for a while, asked."""
+"""``hami scheduler`` as a process of its own: started, killed, paused, asked."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import aiohttp
 from ..kubernetes.recount import Amount, Key
 
 PATIENCE = 60.0
-"""Seconds that anything may take on a machine that does much else."""
+"""Seconds that anything may take on a busy machine."""
 _FOREIGN = ("HAMI_", "POD_NAME", "POD_NAMESPACE", "NODE_NAME", "KUBECONFIG")
-"""Variables of the caller that would configure the service."""
+"""Variables of our environment that would configure the service."""
 
 
 class Forge:
-    """Makes processes of ``hami`` fast; see ``world_forge``. They end with it."""
+    """Makes processes of ``hami`` fast (see ``world_forge``); they end with it."""
 
     def __init__(self) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
@@ -63,7 +63,7 @@ class Forge:
 
 
 class Service:
-    """One replica; on new ports at each start, so that nobody reaches a predecessor's.
+    """One replica, on new ports at each start, so that no client reaches a predecessor's.
 
     ``flags`` are command-line flags, ``_`` for ``-``; True is a flag without a value.
     """
@@ -84,12 +84,12 @@ class Service:
     # Its life.
 
     async def start(self) -> None:
-        """Ready when this returns."""
+        """Start the service, and wait until it is ready."""
         await self.launch()
         await self.ready()
 
     async def launch(self) -> None:
-        """It listens when this returns, and may still wait for what it needs."""
+        """Start the service; it listens when this returns, and may not be ready."""
         self._addresses.unlink(missing_ok=True)
         self._exit.unlink(missing_ok=True)
         flags = {
@@ -119,11 +119,11 @@ class Service:
         os.kill(self.process, which)
 
     async def kill(self) -> None:
-        """As the kernel or a power cut would."""
+        """Kill the service, as the kernel or a power cut would."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> int:
-        """As kubelet does; the exit code."""
+        """Stop the service as kubelet does; the exit code."""
         return await self._end(signal.SIGTERM)
 
     async def _end(self, how: signal.Signals) -> int:
@@ -146,13 +146,13 @@ class Service:
             return answer.status, await answer.text()
 
     async def get(self, path: str, **query: object) -> Any:
-        """From the read-only API."""
+        """An answer of the read-only API."""
         status, text = await self.text(f"/api/v1/{path}?{urlencode(query)}")
         assert status == 200, (path, status, text)
         return json.loads(text)
 
     async def each(self, what: str) -> list[Any]:
-        """All pages."""
+        """The items of all pages."""
         found, more = [], ""
         while True:
             page = await self.get(what, limit=200, **{"continue": more} if more else {})
@@ -161,7 +161,7 @@ class Service:
                 return found
 
     async def used(self) -> dict[Key, Amount]:
-        """What it thinks is in use of each device."""
+        """The service's usage of each device."""
         return {
             (d["node"], d["id"]): Amount(d["usedSlots"], d["usedMemoryMiB"], d["usedCores"])
             for d in await self.each("devices")
@@ -174,11 +174,11 @@ class Service:
         return (await self.get(f"pods/{namespace}/{name}/why"))["message"]
 
     def logged(self) -> list[Any]:
-        """Its log lines, as far as they are JSON."""
+        """The service's log lines that are JSON."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
 
     def complaints(self) -> list[str]:
-        """Lines that no trouble around it excuses: a bug's traceback, a handler that failed."""
+        """Log lines that no outside trouble excuses: a bug's traceback, a handler that failed."""
         *lines, _ = [*self.log.read_text().split("\n"), ""] if self.log.exists() else [""]
         return [line for line in filter(None, lines) if _is_a_bug(line)]
 
@@ -187,7 +187,7 @@ class Service:
         return "\n".join([f"last lines of {self.name}:", *text.splitlines()[-count:]])
 
     async def until(self, what: str, holds: Any) -> None:
-        """Waits until it holds; fails when the process ends or time is up."""
+        """Wait until the condition holds; fails when the process ends or time is up."""
 
         def alive() -> None:
             code = self._code()

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from hami_lab.cluster.definitions import definitions
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -24,7 +25,6 @@ from hami.kube.events import EventLimits
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.decision import annotations_of
 from hami.scheduler.publish.publication import LABELS, STATUSES
-from hami.sim.cluster.definitions import definitions
 from hami.vendors.registry import load_vendors
 
 from .world import OURS, World
@@ -35,15 +35,15 @@ MEMORY, LABEL, WAKE_UP = "nos.nebuly.com/gpu-memory", "nos.nebuly.com/capacity",
 GB = 10
 DEVICES, SLOTS = 8, 8
 IN_VAIN = 0.1
-"""Wake-ups and calls for each pod that comes which lead to nothing, on a busy machine."""
+"""How many wake-ups and calls per new pod may lead to nothing, on a busy machine."""
 SILENCE = 60
-"""Seconds in which nobody is woken before the storm counts as stuck."""
+"""Seconds without a wake-up after which the storm counts as stuck."""
 ASKS = {"gpu": 1, "mem": GB * 1024}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """So many teams borrow, and as many claim ``each`` pods."""
+    """The size: this many teams borrow, and as many claim ``each`` pods."""
 
     teams: int
     each: int
@@ -54,7 +54,7 @@ class Size:
 
     @property
     def nodes(self) -> int:
-        """So many that there is room for what is guaranteed, and for nothing else."""
+        """As many nodes as the guarantees need, and no more."""
         return -(-2 * self.claims // (DEVICES * SLOTS))
 
 
@@ -89,7 +89,7 @@ class Written:
 
 
 def budget(written: Written, size: Size) -> dict[str, tuple[int, float]]:
-    """What was written of each sort and what docs/quota.md allows."""
+    """The writes of each sort, and how many docs/quota.md allows."""
     limits, seconds = EventLimits(), written.seconds
     every_second = 2 * 2 * size.teams * (1 + seconds)
     return {
@@ -148,7 +148,7 @@ class ReclaimStorm:
             await server.create(pod)
 
     def _borrowers(self) -> Iterator[Json]:
-        """Bound as the scheduler does it, and labelled as nos has it."""
+        """Pods that were bound by the scheduler and labelled as nos does it."""
         vendors = load_vendors()
         table = ClusterTable(vendors)
         for node in range(self.size.nodes):
@@ -226,7 +226,7 @@ class ReclaimStorm:
             await self.world.set_status(pod, phase="Running")
 
     async def _ends(self, pod: Json) -> None:
-        """Its kubelet is done with it, and its owner makes another."""
+        """The victim's kubelet ends it, and its owner makes another."""
         await self.world.remove(pod)
         again = await self.world.add_pod(
             f"{pod['metadata']['name']}r", namespace=pod["metadata"]["namespace"], **ASKS
@@ -258,11 +258,11 @@ class ReclaimStorm:
 
     @property
     def labelled(self) -> int:
-        """Labels that were changed so far."""
+        """How many labels were changed so far."""
         return self._touched["labels"]
 
     async def rest(self, service: Service) -> None:
-        """Nothing more is written, and what is said of quotas and pods is right."""
+        """Wait until nothing more is written, and check what quotas and pods then say."""
         await until("every quota says what is used", self._said, story=service.last_lines)
         await until("every pod is labelled", self._labelled, story=service.last_lines)
         before = -1

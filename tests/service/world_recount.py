@@ -1,6 +1,6 @@
 """What is in use of devices and quotas, counted anew from annotation texts at every change.
 
-Independent of what it checks: nothing of ``hami.policy`` or ``hami.wire`` is used.
+Independent of the code that it checks: nothing of ``hami.policy`` or ``hami.wire`` is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUFFIXES = {"": 1, "k": 1000, "M": 1000**2}
 
 
 def holds(pod: Json) -> bool:
-    """Bound, not ended, and with devices."""
+    """Whether the pod is bound, has not ended, and has devices."""
     ended = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
     return bool(pod["spec"].get("nodeName")) and not ended and asks(pod)
 
@@ -53,7 +53,7 @@ def on_devices(pod: Json) -> dict[Key, Amount]:
 
 
 def against_quota(pod: Json) -> Amount:
-    """What one pod counts: its worst moment in each dimension, whatever the device."""
+    """What one pod counts against quota: the worst moment in each dimension, over all devices."""
     if not holds(pod):
         return Amount()
     inits = pod["spec"].get("initContainers", ())
@@ -69,7 +69,7 @@ def against_quota(pod: Json) -> Amount:
 
 
 def _ended(pod: Json, init: str) -> bool:
-    """All plain init containers have, and with exit 0: only then is anything free again."""
+    """Whether all plain init containers have ended with exit 0; only then is anything free again."""
     once = {
         c["name"]
         for c in pod["spec"].get("initContainers", ())
@@ -83,7 +83,7 @@ def _ended(pod: Json, init: str) -> bool:
 
 
 def used_of_devices(pods: Iterable[Json], nodes: Iterable[Json]) -> dict[Key, Amount]:
-    """Of every device that there is."""
+    """The usage of every device."""
     used = dict.fromkeys(hardware(nodes), Amount())
     for pod in pods:
         for key, amount in on_devices(pod).items():
@@ -99,7 +99,7 @@ def used_in(namespace: str, pods: Iterable[Json]) -> Amount:
 
 
 def limits(quota: Json) -> dict[str, int]:
-    """As ``spec.hard`` says it: MiB for memory."""
+    """The limits in ``spec.hard``; MiB for memory."""
     hard = quota["spec"].get("hard", {})
     return {key: number(hard[key]) for key in LIMITS if key in hard}
 
@@ -121,7 +121,7 @@ def beyond(used: Amount, limit: Mapping[str, int]) -> list[str]:
 
 @dataclass
 class _Span:
-    """A limit that somebody may have acted on from ``since`` to ``until``."""
+    """A limit that the service may have acted on from ``since`` to ``until``."""
 
     limit: Mapping[str, int] | None
     since: int
@@ -130,28 +130,28 @@ class _Span:
 
 @dataclass
 class Ceilings:
-    """What a quota allowed, since when, and until when its change was not known to all.
+    """The limits of a quota, and the span of time in which the service may have acted on each.
 
-    Moments are numbers that grow. A limit that was lowered or made counts from the moment on at
-    which the service is known to have seen it: :meth:`known`.
+    Moments are numbers that grow. A lowered or new limit counts from the moment at which the
+    service is known to have seen it: :meth:`known`.
     """
 
     spans: dict[tuple[str, str], list[_Span]] = field(default_factory=dict)
 
     def set(self, namespace: str, name: str, limit: Mapping[str, int] | None, now: int) -> None:
-        """None: there is no such quota (any more)."""
+        """Set a limit; None: the quota does not exist any more."""
         history = self.spans.setdefault((namespace, name), [_Span(None, 0)])
         history.append(_Span(limit, now))
 
     def known(self, namespace: str, name: str, limit: Mapping[str, int] | None, now: int) -> None:
-        """The service acts on this limit; what was said before the last time it was set is over."""
+        """The service acts on this limit; earlier ones are over."""
         history = self.spans.get((namespace, name), [])
         if history and history[-1].limit == limit:
             for span in history[:-1]:
                 span.until = now if span.until is None else span.until
 
     def exceeded(self, namespace: str, used: Amount, since: int) -> Iterator[str]:
-        """Why nobody can have allowed this on or after ``since``; each quota by itself."""
+        """Why no limit can have allowed this at or after ``since``; one reason per quota."""
         for (where, name), history in self.spans.items():
             if where != namespace:
                 continue
@@ -183,11 +183,11 @@ class Books:
         return self.moment
 
     def asked(self, pod: Json) -> None:
-        """A filter is about to be sent; what it promises may be older, if an earlier one did."""
+        """A filter is about to be sent; its promise may be older, if an earlier filter made one."""
         self.decided.setdefault(pod["metadata"]["uid"], self.tick())
 
     def refused(self, pod: Json) -> None:
-        """Nothing is promised to it any more."""
+        """The filter refused the pod, so nothing is promised to it."""
         self.decided.pop(pod["metadata"]["uid"], None)
 
     def changed(self, plural: str, type: str, new: Json, old: Json | None) -> None:
@@ -220,7 +220,7 @@ class Books:
             self._check(new)
 
     def _check(self, pod: Json) -> None:
-        """Just now this pod was bound."""
+        """Check a pod that was bound just now."""
         uid = pod["metadata"]["uid"]
         for key in self._held[uid][0]:
             used = sum((held[key] for held, _ in self._held.values() if key in held), Amount())

@@ -1,6 +1,6 @@
-"""ReplicaSets and kube-scheduler over the embedded API server: who is evicted is made anew at once.
+"""ReplicaSets and kube-scheduler over the embedded API server; evicted pods are made anew at once.
 
-One pod is filtered at a time, the one that has waited longest; a woken one waits in line again.
+One pod is filtered at a time, the one that has waited longest; a woken pod queues again.
 """
 
 from __future__ import annotations

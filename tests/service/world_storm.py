@@ -1,4 +1,5 @@
-"""A storm: everybody acts at once, in an order that a seed decides, on an API server that misbehaves.
+"""A storm: everything happens at once, in an order that a seed decides, on a misbehaving API
+server.
 
 Pods come and go, end, end their init containers, are made anew under their names; devices are
 cordoned, fall ill and vanish, nodes are deleted and come back; quotas are raised, lowered, removed.
@@ -15,8 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import aiohttp
-
-from hami.sim.api.refusals import Refusal
+from hami_lab.api.objects.refusals import Refusal
 
 from .world import World, quotas_of
 from .world_objects import Json, a_container, a_node, a_pod, a_quota
@@ -27,13 +27,13 @@ NODES = ("n1", "n2")
 DEVICES, MEMORY, SLOTS = 2, 16000, 4
 NAMESPACES = ("default", "team")
 BREAKS = 5
-"""Of watches: each makes an informer wait longer, up to half a minute."""
+"""How many watches break: each break makes an informer wait longer, up to half a minute."""
 TRIES = 400
-"""Of one pod, which is enough for all that a storm lasts."""
+"""How often one pod is tried, which is enough for the whole storm."""
 
 
 class Storm:
-    """One seed's; pods of so many names are made, and at most ``alive`` of them run at a time.
+    """One seed's storm: pods with this many names, at most ``alive`` of them at a time.
 
     ``kills``: how often the service is killed meanwhile.
     """
@@ -50,7 +50,7 @@ class Storm:
         self._shape: dict[str, dict[str, Any]] = {name: {} for name in NODES}
 
     async def run(self) -> None:
-        """Until all pods that there were to make have been made and tried."""
+        """Run until every pod has been made and tried."""
         for name in NODES:
             await self.world.server.create(self._node(name))
         await self.world.add_namespace("team")
@@ -81,7 +81,7 @@ class Storm:
                 await act()
 
     async def _kill(self) -> None:
-        """What it had sent is done before the next one begins, as the bind's timeout sees to."""
+        """Kill the service, and start it again once none of its bindings is under way."""
         await self.service.kill()
         await until("no binding is under way", lambda: not self.world.server.front.bindings)
         await self.service.start()
@@ -163,7 +163,7 @@ class Storm:
         await self.world.server.patch("nodes", name, {"metadata": {"annotations": annotations}})
 
     async def _quota(self) -> None:
-        """Every limit is one that was never there before, so that one is known from another."""
+        """A quota whose limits were never used before, so that each is known from the others."""
         self._limit += 1
         memory, slots = self.random.choice([5000, 12000, 20000]) + self._limit, 40
         there = bool(self.world.server.objects("resourcequotas", namespace="team"))
@@ -178,7 +178,7 @@ class Storm:
             await self.world.server.create(quota)
 
     async def _look(self) -> None:
-        """Which limit the service acts on by now."""
+        """Learn which limit the service acts on by now."""
         moment = self.world.books.moment
         shown = (await quotas_of(self.service)).get(("team", "q"))
         limit = None if shown is None else {key: hard for key, (hard, _) in shown.items()}
@@ -200,7 +200,7 @@ class Storm:
         return a_pod(name, namespace=choose(NAMESPACES), inits=inits, **asks)
 
     async def _pod(self, number: int) -> None:
-        """One name's life: pods under it, one after another."""
+        """One name's life: pods with that name, one after another."""
         await asyncio.sleep(self.random.uniform(0.0, 0.5))
         for _ in range(self.random.choice([1, 2, 3])):
             while sum(map(holds, self.world.books.pods.values())) >= self._alive:
@@ -214,7 +214,7 @@ class Storm:
                 return
 
     async def _try(self, pod: Json, patience: int) -> None:
-        """As kube-scheduler: filters one after another, binds beside them, again after a while."""
+        """Try a pod as kube-scheduler does: filters one after another, bindings beside them."""
         for attempt in range(patience):
             if not self.world.there(pod) or self.world.node_of(pod):
                 return
@@ -232,7 +232,7 @@ class Storm:
             await self.world.bind(self.service, pod, filtered.node)
 
     async def _end_some(self) -> None:
-        """What kubelet does to a pod, or somebody who deletes it."""
+        """End a pod as kubelet or a user would."""
         pods = [pod for pod in self.world.books.pods.values() if holds(pod)]
         if not pods:
             return
@@ -248,7 +248,7 @@ class Storm:
                 await self._remove(pod)
 
     async def _end_init(self, pod: Json) -> None:
-        """With exit 1 it will be started again."""
+        """End an init container; after exit 1 it will be started again."""
         before = pod["status"].get("initContainerStatuses", ())
         if any(s["state"].get("terminated", {}).get("exitCode") == 0 for s in before):
             return
@@ -270,7 +270,7 @@ class Storm:
     # Afterwards.
 
     async def settle(self) -> None:
-        """Nothing goes wrong any more: what fits is bound, and what is refused cannot fit."""
+        """Stop all trouble: what fits is bound, and what is refused cannot fit."""
         world, service = self.world, self.service
         for pod in filter(holds, list(world.books.pods.values())):
             await self._end_init(pod)
@@ -296,7 +296,7 @@ class Storm:
         ]  # fmt: skip
 
     def _fits(self, pod: Json) -> bool:
-        """By the recount alone; of pods with one container and one device."""
+        """Whether the pod fits by the recount alone; for pods with one container and one device."""
         (container,) = pod["spec"]["containers"]
         asked = container["resources"]["limits"]
         if pod["spec"].get("initContainers") or asked["nvidia.com/gpu"] != "1":
@@ -314,7 +314,7 @@ class Storm:
         return any(not (amount + wanted).exceeds(there) for amount in used.values())
 
     async def clear(self) -> None:
-        """Everything goes, and the service's books are empty."""
+        """Delete everything; the service's books are empty then."""
         for pod in self.world.pods():
             await self.world.remove(pod)
         await self.world.agree(self.service)

@@ -1,4 +1,4 @@
-"""``make -C shim``, asked for by several test processes at once."""
+"""``make -C shim``, which several test processes may call at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Build:
 
     @property
     def library(self) -> Path:
-        """libvgpu.so that also takes its slice from ``HAMI_SLICE_DIR``."""
+        """libvgpu.so in the flavour that also takes its slice from ``HAMI_SLICE_DIR``."""
         return self.folder / ("libvgpu.so" if self.flavour else "test/libvgpu.so")
 
     @property
@@ -33,13 +33,15 @@ class Build:
     @property
     def simulator(self) -> Path:
         """The folder with libcuda.so.1, libnvidia-ml.so.1 and simgpud."""
-        return self.folder / "sim"
+        return self.folder / "simgpu"
 
     def program(self, name: str) -> Path:
         return self.folder / "programs" / name
 
     def environment(self) -> dict[str, str]:
-        """What a program needs to find the simulated driver, and sanitizers to fit a preload."""
+        """The environment in which a program finds the simulated driver, and sanitizers work
+        preloaded.
+        """
         return {
             **{key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ},
             "LD_LIBRARY_PATH": str(self.simulator),
@@ -49,19 +51,29 @@ class Build:
 
 
 def build(flavour: str) -> Build:
-    """Make it unless it is made; skips the test where that cannot be."""
+    """Build a flavour unless it is built; skips the test where that is impossible."""
     for tool in ("make", "cc"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} to build libvgpu.so with")
-    folder = SHIM / "build"
-    folder.mkdir(exist_ok=True)
-    goal = f"build/{flavour}/all" if flavour else "all"
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            ["make", "-C", str(SHIM), goal], check=False, capture_output=True, text=True
-        )
+    done = _make(f"build/{flavour}/all" if flavour else "all")
     if done.returncode != 0 and flavour and "cannot find -l" in done.stderr:
         pytest.skip(f"cc cannot link the sanitizer: {done.stderr[-200:]}")
     assert done.returncode == 0, done.stderr[-4000:]
+    folder = SHIM / "build"
     return Build(folder=folder / flavour if flavour else folder, flavour=flavour)
+
+
+def make(goal: str) -> None:
+    """A goal that needs no more than the plain flavour does."""
+    done = _make(goal)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def _make(goal: str) -> subprocess.CompletedProcess[str]:
+    folder = SHIM / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return subprocess.run(
+            ["make", "-C", str(SHIM), goal], check=False, capture_output=True, text=True
+        )

@@ -9,7 +9,7 @@ from .builds import Build, build
 
 @pytest.fixture(scope="session")
 def shim() -> Build:
-    """As it is released, and with the switch that lets tests choose the slice's directory."""
+    """The library as released, and with the switch that lets tests choose the slice's directory."""
     return build("")
 
 

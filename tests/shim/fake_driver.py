@@ -1,7 +1,7 @@
-"""A libcuda.so.1 that consists of names: every function of ``hooks.def``, distinct, doing nothing.
+"""A libcuda.so.1 of names alone: every function of ``hooks.def``, distinct, doing nothing.
 
-What the simulated driver cannot be: without some functions, with one function under two names, with
-functions that it does not export.
+It can be what the simulated driver cannot: without some functions, with one function under two
+names, with functions that it does not export.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _driver(without: Sequence[str], aliases: Mapping[str, str]) -> str:
 
 
 def compiled(source: Path, target: Path, *flags: str) -> Path:
-    """A program, or with ``-shared`` a library."""
+    """Compile a program, or with ``-shared`` a library."""
     command = ["cc", "-D_GNU_SOURCE", "-fPIC", "-O0", "-w", str(source), "-o", str(target)]
     done = subprocess.run([*command, *flags, "-ldl", "-pthread"], check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
@@ -100,7 +100,7 @@ def make_driver(
     aliases: Mapping[str, str] | None = None,
     hash_style: str = "gnu",
 ) -> Path:
-    """Both libraries in ``folder``, which is made."""
+    """Make both libraries in ``folder``."""
     folder.mkdir()
     source = folder / "driver.c"
     for soname, code in (

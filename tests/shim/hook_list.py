@@ -1,4 +1,4 @@
-"""``hooks.def``, read in another way than the library does."""
+"""``hooks.def``, read by other means than the library's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Hook:
 
 
 def _lines(macro: str) -> list[list[str]]:
-    text = (SHIM / "src" / "hooks.def").read_text()
+    text = (SHIM / "lib" / "hooks.def").read_text()
     return [
         [argument.strip() for argument in found[2].split(",")]
         for found in _LINE.finditer(text)
@@ -41,7 +41,7 @@ BASES = sorted({hook.base for hook in HOOKS})
 
 
 def spelling(base: str, version: int, *, per_thread: bool) -> Hook | None:
-    """What a program that asks for ``base`` gets of a driver that has everything."""
+    """The function that a complete driver returns to a program that asks for ``base``."""
     if base == "cuGraphInstantiate" and version >= 12000:
         base = "cuGraphInstantiateWithFlags"
     known = [hook for hook in HOOKS if hook.base == base and hook.since <= version]

@@ -1,4 +1,6 @@
-"""``shim/tests/programs/memory_console.c`` as objects: programs of which a test says each call."""
+"""``shim/tests/programs/memory_console.c`` as objects: programs whose calls a test makes one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Program:
                 pipe.close()
 
     def tell(self, *words: object) -> None:
-        """Without waiting for the answer."""
+        """Send a command without waiting for the answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(" ".join(str(word) for word in words) + "\n")
         self.process.stdin.flush()
@@ -57,11 +59,11 @@ class Program:
         return [int(word) for word in line.split()]
 
     def call(self, *words: object) -> int:
-        """The CUresult."""
+        """Make a call; its CUresult."""
         return self.ask(*words)[0]
 
     def ask(self, *words: object) -> list[int]:
-        """The CUresult and what else was answered."""
+        """Make a call; its CUresult and the rest of the answer."""
         self.tell(*words)
         return self.answer()
 
@@ -75,7 +77,7 @@ class Program:
 
 
 class Tenant:
-    """Programs in one container: with its slice, on the simulated cards."""
+    """Programs in one container, with its slice, on the simulated cards."""
 
     def __init__(self, name: str, build: Build, gpus: SimulatedGpus, slice_: Slice) -> None:
         self.name = name
@@ -84,7 +86,7 @@ class Tenant:
         self._gpus = gpus
 
     def starts(self, *, library: bool = True, **knobs: object) -> Program:
-        """A program that did nothing yet."""
+        """Start a program that has done nothing yet."""
         return Program(
             self._build.program("memory_console"),
             {**self._gpus.env(self.name, **knobs), **self.slice.env()},
@@ -92,7 +94,7 @@ class Tenant:
         )
 
     def runs(self, gpu: int = 0, **knobs: object) -> Program:
-        """A program with the primary context of a card, named P."""
+        """Start a program with the primary context of a card, named P."""
         program = self.starts(**knobs)
         program.does("init")
         program.does("retain", gpu, "P")
@@ -100,7 +102,7 @@ class Tenant:
         return program
 
     def runs_bare(self, gpu: int = 0, **knobs: object) -> Program:
-        """The same program without the library."""
+        """Start the same program without the library."""
         program = self.starts(library=False, **knobs)
         program.does("init")
         program.does("retain", gpu, "P")
@@ -108,7 +110,7 @@ class Tenant:
         return program
 
     def granted(self, gpu: int = 0) -> int:
-        """What it asked for and has, by the ledger of the cards."""
+        """The bytes that it asked for and has, by the cards' ledger."""
         held = self._gpus.held(self.name, gpu)
         return held.data + held.pool
 
@@ -119,5 +121,5 @@ class Tenant:
         return self._gpus.held(self.name, gpu).peak
 
     def most(self, gpu: int = 0) -> int:
-        """With what the driver took on its own."""
+        """The most bytes, with those that the driver took by itself."""
         return self._gpus.held(self.name, gpu).most

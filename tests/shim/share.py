@@ -1,7 +1,7 @@
-"""Tenants that share one simulated card, a monitor that watches them, and what each of them got.
+"""Tenants that share one simulated card, a monitor that watches them, and each one's share.
 
-The truth is the card's own count of who had it for how long. The monitor sees it only as NVML shows
-it: whole percents of samples, each a little late.
+The truth is the card's own count of how long each tenant had it. The monitor sees it only as NVML
+shows it: whole percents of samples, each a little late.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .simulated import SimulatedGpus
 from .slices import HIGHER, OTHERS, Slice
 
 MEMORY = 8 << 30
-"""Of each slice; nothing here asks for more than a context takes."""
+"""Bytes of each slice; no tenant asks for more than a context takes."""
 PERIOD = 1.0
 """Seconds between two rounds of the monitor."""
 SAMPLE = 0.1
-"""Seconds between two samples of the card's."""
+"""Seconds between two samples of the card."""
 POINTS = 3.0
 """Percent of the card by which a share may differ from its cap, where kernels are short."""
 STARTS = 20.0
@@ -56,7 +56,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Percent of the card: of its time, and of what it can do in that (narrow kernels do less)."""
+    """Percent of the card: of its time, and of its capacity in that time (narrow kernels use less)."""
 
     time: float
     work: float
@@ -97,7 +97,7 @@ class Tenant:
         self.programs: list[subprocess.Popen[str]] = []
 
     def prepare(self) -> None:
-        """Its programs are there and have done nothing yet."""
+        """Start its programs, and wait until they are ready."""
         self.programs += [self._starts() for _ in range(self.load.processes)]
         for program in self.programs:
             assert program.stdout is not None
@@ -130,16 +130,16 @@ class Tenant:
         self.go()
 
     def caps_at(self, cores: int) -> None:
-        """From now on."""
+        """Change the cap from now on."""
         self.slice.share(cores, MEMORY)
 
     @property
     def works(self) -> bool:
-        """Whether any of its programs has not ended by itself."""
+        """Whether any of its programs still runs."""
         return any(program.poll() is None for program in self.programs)
 
     def kill(self) -> None:
-        """All its programs."""
+        """Kill all its programs."""
         for program in self.programs:
             program.kill()
         for program in self.programs:
@@ -151,7 +151,7 @@ class Tenant:
 
 
 class Card:
-    """One card and who is on it. ``monitored``: whether a monitor looks at it."""
+    """One card and its tenants. ``monitored``: whether a monitor looks at it."""
 
     def __init__(self, hall: Hall, unit: int) -> None:
         self.hall, self.unit = hall, unit
@@ -159,13 +159,13 @@ class Card:
         self.monitored = True
 
     def add(self, load: Load) -> Tenant:
-        """One that does nothing yet."""
+        """Add a tenant that does nothing yet."""
         tenant = Tenant(f"card-{self.unit}-tenant-{len(self.tenants)}", load, self)
         self.tenants.append(tenant)
         return tenant
 
     def publish(self, samples: Sequence[Sample]) -> None:
-        """As the monitor, once a period: what the samples come to."""
+        """Publish the samples' result, as the monitor does once a period."""
         if not self.monitored:
             return
         seen = {
@@ -184,7 +184,7 @@ Sample = Mapping[str, int]
 
 
 class Hall:
-    """Simulated cards side by side, each with tenants of its own, and one monitor for all."""
+    """Simulated cards side by side, each with its own tenants, and one monitor for all."""
 
     def __init__(self, folder: Path, build: Build, gpus: SimulatedGpus, cards: int) -> None:
         self.folder, self.build, self.gpus = folder, build, gpus
@@ -200,7 +200,7 @@ class Hall:
         return [tenant for card in self.cards for tenant in card.tenants]
 
     def start(self) -> None:
-        """All tenants, at the same moment."""
+        """Start all tenants at the same moment."""
         for tenant in self.tenants:
             tenant.prepare()
         for tenant in self.tenants:
@@ -214,7 +214,7 @@ class Hall:
         )
 
     def wait(self, seconds: float) -> None:
-        """The monitor does its work meanwhile."""
+        """Let time pass while the monitor works."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             asked = min(SAMPLE / 2, left)
@@ -224,14 +224,14 @@ class Hall:
             self._monitor()
 
     def watch(self, seconds: float) -> Mapping[Tenant, Share]:
-        """What each tenant gets in so long."""
+        """Each tenant's shares within ``seconds``."""
         before = self.used()
         self.wait(seconds)
         after = self.used()
         return {tenant: after.since(before, tenant.name) for tenant in self.tenants}
 
     def _monitor(self) -> None:
-        """Look at each sample once; once a period say what they come to."""
+        """Look at each sample once, and publish the result once a period."""
         board = self.gpus.board()
         if board["sampled_ns"] != self._sampled:
             self._sampled = board["sampled_ns"]
@@ -248,7 +248,7 @@ class Hall:
 
 @contextmanager
 def a_hall(folder: Path, build: Build, cards: int = 1) -> Iterator[Hall]:
-    """Who is still on a card at the end, ends."""
+    """A hall whose remaining tenants are killed at the end."""
     with SimulatedGpus(folder, build=build, gpus=cards) as gpus:
         gpus.command("set", "sample_ms", round(SAMPLE * 1000))
         hall = Hall(folder, build, gpus, cards)
@@ -260,5 +260,5 @@ def a_hall(folder: Path, build: Build, cards: int = 1) -> Iterator[Hall]:
 
 
 def tolerance(load: Load, seconds: float) -> float:
-    """In percent of the card: what is promised, or two launches where that is more."""
+    """Percent of the card: the promised error, or two launches where that is more."""
     return max(POINTS, 200 * load.launch_ns / 1e9 / seconds)

@@ -1,4 +1,4 @@
-"""Simulated GPUs for a test: a daemon in a folder of its own, and what its ledger says."""
+"""Simulated GPUs for a test: a daemon in its own folder, and what its ledger says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What one tenant has of one unit (a card, or a MIG instance), by the daemon's own ledger."""
+    """What one tenant has of one unit (a card, or a MIG instance), by the daemon's ledger."""
 
     tenant: str
     unit: int
@@ -33,14 +33,14 @@ class Held:
     internal: int
     bytes: int
     peak: int
-    """The most that data and pool ever were together."""
+    """The most bytes that data and pool ever had together."""
     most: int
-    """The most that all kinds ever were together."""
+    """The most bytes that all kinds ever had together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Busy:
-    """Time that one tenant ran on one unit: by the clock, and weighted by how much of it ran."""
+    """The time that one tenant ran on one unit: by the clock, and weighted by the part it used."""
 
     tenant: str
     unit: int
@@ -52,7 +52,7 @@ class SimulatedGpus:
     """``with SimulatedGpus(tmp_path, build=shim, gpus=2) as gpus:`` starts and ends the daemon.
 
     ``config`` is the text of its configuration (``gpu memory=...`` a line); without it there are
-    ``gpus`` equal cards. It ends with this process too, however that ends.
+    ``gpus`` equal cards. The daemon ends with this process too, however that ends.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class SimulatedGpus:
         return (self.folder / "log").read_text()
 
     def kill(self) -> None:
-        """As a driver that is gone."""
+        """Kill the daemon, as if the driver were gone."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(READY_SECONDS)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The daemon gets no processor meanwhile, as on a machine with too much to do."""
+        """Give the daemon no processor meanwhile, as on an overloaded machine."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -138,7 +138,7 @@ class SimulatedGpus:
             os.kill(self.pid, signal.SIGCONT)
 
     def env(self, tenant: str = "", **knobs: object) -> dict[str, str]:
-        """For a client: ``env("a", LAUNCH_NS=2000)`` also sets ``HAMI_SIM_LAUNCH_NS``."""
+        """A client's environment: ``env("a", LAUNCH_NS=2000)`` also sets ``HAMI_SIM_LAUNCH_NS``."""
         return {
             **self._build.environment(),
             "HAMI_SIM_DIR": str(self.folder),
@@ -147,7 +147,7 @@ class SimulatedGpus:
         }
 
     def command(self, *words: object) -> str:
-        """The answer's line; ``AssertionError`` where the daemon refuses."""
+        """Send a command; the answer's line. ``AssertionError`` where the daemon refuses."""
         assert self._control is not None
         self._control.sendall((" ".join(str(word) for word in words) + "\n").encode())
         answer: str = self._answers.readline().rstrip("\n")
@@ -159,7 +159,7 @@ class SimulatedGpus:
         return [Held(**row) for row in json.loads(self.command("ledger"))["tenants"]]
 
     def held(self, tenant: str, unit: int = 0) -> Held:
-        """Zeroes where the tenant never had anything."""
+        """What a tenant has; zeroes where it never had anything."""
         for row in self.ledger():
             if (row.tenant, row.unit) == (tenant, unit):
                 return row
@@ -167,7 +167,7 @@ class SimulatedGpus:
                     bytes=0, peak=0, most=0)  # fmt: skip
 
     def used(self, unit: int = 0) -> int:
-        """Bytes of the unit in use, whoever has them."""
+        """Bytes of the unit in use, by all tenants."""
         units = json.loads(self.command("ledger"))["units"]
         return next(int(row["used"]) for row in units if row["unit"] == unit)
 
@@ -190,7 +190,7 @@ class SimulatedGpus:
         return found
 
     def eventually(self, holds: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
-        """The daemon frees a little late, as a driver does."""
+        """Wait until the condition holds; the daemon frees a little late, as a driver does."""
         until = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < until, f"still not so: {self.command('ledger')}"

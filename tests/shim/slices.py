@@ -1,4 +1,4 @@
-"""A slice for a test: the folder that a container finds at /run/hami/nvidia, played by the test."""
+"""A slice for a test: the folder that a container finds at /run/hami/nvidia, written by the test."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hami.node.disk.usage_region import RegionUsage, empty_region, read_usage
 
 
 def uuid_of(gpu: int) -> str:
-    """Of the simulator's n-th card where its configuration does not say otherwise."""
+    """The UUID of the simulator's n-th card, unless its configuration sets another."""
     return f"GPU-{(0x48414D49 + gpu * 0x01010101) & 0xFFFFFFFF:08x}-5349-4d00-a000-{gpu + 1:012x}"
 
 
 OTHERS, HIGHER = 1, 2
-"""``enum hami_contention``."""
+"""Values of ``enum hami_contention``."""
 
 
 class Slice:
-    """``memory`` in bytes, by device of the simulator from ``first`` on; ``reserve``: of a context,
-    on all of them; ``cores`` of each in percent.
+    """``memory`` in bytes, for each device of the simulator from ``first`` on. ``reserve``: bytes
+    for a context, on all devices. ``cores``: percent of each device.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Slice:
         return self._cores
 
     def share(self, cores: int, *memory: int) -> None:
-        """From now on so many percent of each device's time."""
+        """Set the percent of each device's time from now on."""
         self._cores = cores
         self.resize(*memory)
 
@@ -82,11 +82,11 @@ class Slice:
         return usage
 
     def charged(self, gpu: int = 0) -> int:
-        """By all processes, living or not recovered yet."""
+        """Bytes charged by all processes, living or not recovered yet."""
         return sum(slot.charged[gpu] for slot in self.usage().slots)
 
     def observe(self, *bytes_: int) -> None:
-        """As the monitor, once a period: what the driver accounts to each slot, on GPU 0."""
+        """Write, as the monitor once a period, what the driver accounts to each slot on GPU 0."""
         fd = os.open(self.folder / "limits", os.O_RDWR)
         observed = LimitsPageC.observed
         try:
@@ -100,8 +100,8 @@ class Slice:
             os.close(fd)
 
     def observe_time(self, hundredths: int, contention: int) -> None:
-        """As the monitor, once a period: how busy this slice kept its first GPU, in 1/100
-        percent; who else is on it.
+        """Write, as the monitor once a period, how busy this slice kept its first GPU, in 1/100
+        percent, and who else is on that GPU.
         """
         fd = os.open(self.folder / "limits", os.O_RDWR)
         at = LimitsPageC.observed.offset
@@ -114,11 +114,11 @@ class Slice:
             os.close(fd)
 
     def remove(self) -> None:
-        """There is no slice: programs that start now are told of none."""
+        """Remove the slice: programs that start now find none."""
         for name in ("limits", "usage"):
             (self.folder / name).unlink()
         self.folder.rmdir()
 
     def env(self) -> dict[str, str]:
-        """For the test build of the library."""
+        """The environment for the library's test build."""
         return {"HAMI_SLICE_DIR": str(self.folder)}

@@ -33,12 +33,12 @@ WAYS = (
     "cuImportExternalMemory",
     "context",
 )
-"""In the order of the program's own table."""
+"""Ways of allocating, in the order of the program's own table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stormed:
-    """What came of one storm."""
+    """The outcome of one storm."""
 
     refused: int
     granted: Mapping[str, int]
@@ -46,12 +46,12 @@ class Stormed:
 
 class StormProgram(Program):
     def take(self, way: str, size: int, count: int = 1 << 30) -> tuple[int, int]:
-        """Until so many, or refused: the last result, and how many."""
+        """Allocate up to ``count`` times, or until refused: the last result, and how many."""
         result, taken = self.ask("take", way, size, count)
         return result, taken
 
     def give(self, way: str, keep: int = 0) -> None:
-        """All of it but every ``keep``-th, and what the driver caches."""
+        """Free all but every ``keep``-th allocation, and what the driver caches."""
         self.does("give", way, keep)
 
     def storms(
@@ -75,7 +75,7 @@ class StormProgram(Program):
 
 
 class StormTenant(Tenant):
-    """Programs in one container that take what they can get."""
+    """Programs in one container that allocate what they can get."""
 
     def starts(self, *, library: bool = True, **knobs: object) -> StormProgram:
         return StormProgram(

@@ -2,7 +2,7 @@
 
 Kernels here are long enough for a machine with two processors that other tests use too; shorter
 ones are in the report (``python -m benchmarks share``) and, in virtual time, in
-``shim/tests/bucket_model_test.c``.
+``shim/tests/lib/bucket_model_test.c``.
 """
 
 from __future__ import annotations

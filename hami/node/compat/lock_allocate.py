@@ -20,12 +20,11 @@ from hami.kube.errors import ApiError
 from hami.node.compat.allocating_pod import NonePending, Pending, find_pending
 from hami.node.compat.lock_slices import make_locked
 from hami.node.compat.lock_writes import LockedWrites, patiently
+from hami.node.compat.replicas import device_of
 from hami.node.kubelet.server import CallRefused
-from hami.node.kubelet.tokens import device_of
-from hami.node.pod.granting import Granted, NotGranted
+from hami.node.pod.pods import Granted, NotGranted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.start.allocate import SLICE_ID_BYTES
-from hami.node.start.pre_start import Starts
+from hami.node.start.container_start import SLICE_ID_BYTES, Starts
 
 
 class LockedCalls:
@@ -82,7 +81,8 @@ class LockedCalls:
         if isinstance(found, NonePending):
             raise CallRefused(found.problem)
         wanted = [grant.device_id for grant in found.waiting.grants]
-        preferred = chosen_replicas(wanted, available, must_include, size, self._around.devices())
+        known = self._around.inventory.devices
+        preferred = chosen_replicas(wanted, available, must_include, size, known)
         if isinstance(preferred, str):
             raise CallRefused(f"pod {found.pod.full_name}: {preferred}")
         return preferred

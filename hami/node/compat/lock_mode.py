@@ -9,14 +9,14 @@ from hami.domain.errors import Malformed
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.node.compat.lock_allocate import LockedCalls
-from hami.node.compat.lock_slices import start_locked
+from hami.node.compat.lock_slices import LockedSlices
 from hami.node.compat.lock_writes import LockedWrites
-from hami.node.kubelet.checkpoint import CheckpointEntry, named_slices
-from hami.node.kubelet.tokens import Token, lock_tokens
+from hami.node.compat.replicas import replicas
+from hami.node.kubelet.checkpoint import named_slices
+from hami.node.kubelet.device_list import DeviceList
+from hami.node.kubelet.tokens import Token
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.other_agents import start_foreign
-from hami.node.slice.preparing import Outcome
-from hami.node.start.pre_start import StartReports, Starts
+from hami.node.start.container_start import StartReports, Starts
 
 PREFERRED = "enablegetpreferredallocation"
 NUMA = "enablenumatopology"
@@ -33,38 +33,26 @@ class ByLock:
         client: KubeClient,
         node: str,
         profiles: Sequence[VendorProfile],
-        resend: Callable[[], None],
+        devices: DeviceList,
         on_problem: Callable[[str], None],
     ) -> None:
         self._around = around
         self._folder = folder
         profile = around.vendor.profile
-        self._resource = profile.resources.count
-        self.starts = Starts(
-            self._resource,
-            around.kind,
-            folder,
-            locked=True,
-            prepare=self._prepare,
-            foreign=self._foreign,
-            reports=reports,
-            specified=around.folders.written,
-            resend=resend,
-            disk=around.disk,
-        )
+        starts = Starts(around, folder, LockedSlices(around), reports, devices, locked=True)
         self.calls = LockedCalls(
             client,
             node,
             around,
             LockedWrites(client, node, profile, profiles, on_problem),
-            self.starts,
+            starts,
             preferring=lambda: self._says(PREFERRED),
         )
 
     async def tokens(self) -> Sequence[Token]:
         """Replicas of the devices, as HAMi's plugin lists them."""
-        devices = tuple(self._around.devices().values())
-        return lock_tokens(devices, numa=self._says(NUMA))
+        devices = tuple(self._around.inventory.devices.values())
+        return replicas(devices, numa=self._says(NUMA))
 
     def slice_ids(self) -> set[str] | Malformed:
         """Those that kubelet's record names. Blocks."""
@@ -72,17 +60,10 @@ class ByLock:
 
     async def close(self) -> None:
         await self.calls.close()
-        await self.starts.close()
-
-    async def _prepare(self, entry: CheckpointEntry) -> Outcome:
-        return await start_locked(entry, self._around)
-
-    async def _foreign(self, entry: CheckpointEntry) -> Outcome:
-        return await start_foreign(entry, self._around)
 
     def _says(self, key: str) -> bool:
         """What this node's entries, else the vendor's section, say of one of HAMi's switches."""
-        config = self._around.config()
+        config = self._around.config.now
         places: list[Mapping[str, object]] = [
             *reversed(config.get("nodeconfig", ())),
             config.get(self._around.vendor.profile.key.lower()) or {},

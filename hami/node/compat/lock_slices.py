@@ -10,21 +10,19 @@ from collections.abc import Collection
 
 import msgspec
 
-from hami.domain.errors import shortened
+from hami.domain.errors import VendorFailed, shortened
 from hami.domain.objects import Pod
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
 from hami.node.disk.store import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NoPod
+from hami.node.pod.pods import Granted, NoPod, NotGranted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.container import page_limits
-from hami.node.slice.enforcing import enforced
-from hami.node.slice.live_slices import LiveSlice, new_record, to_enforce
-from hami.node.slice.preparing import Prepared, prepare
-from hami.vendors.boundary import VendorFailed
+from hami.node.slice.live_slices import LiveSlice, Outcome, Prepared
+from hami.node.slice.other_agents import start_foreign
+from hami.node.slice.preparing import enforce, is_last, prepare
+from hami.node.slice.views import new_record, page_limits, to_enforce
 
 
 async def make_locked(
@@ -47,7 +45,7 @@ async def make_locked(
     try:
         state_dir = await around.disk.run(around.store.create, record)
         slice = to_enforce(record, granted, state_dir)
-        edits = await enforced(slice, granted.generation, around)
+        edits = await enforce(slice, granted.generation, around)
         await around.disk.run(around.store.write_limits, slice_id, page_limits(granted, edits.page))
         if record.state != "enforced":
             record = msgspec.structs.replace(record, state="enforced")
@@ -58,6 +56,19 @@ async def make_locked(
     return edits
 
 
+class LockedSlices:
+    """Verifies at PreStartContainer what was made at Allocate."""
+
+    def __init__(self, around: AgentContext) -> None:
+        self._around = around
+
+    async def prepare(self, entry: CheckpointEntry) -> Outcome:
+        return await start_locked(entry, self._around)
+
+    async def foreign(self, entry: CheckpointEntry) -> Outcome:
+        return await start_foreign(entry, self._around)
+
+
 async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:
     """Whether the container of kubelet's record is the one that its slice was made for.
 
@@ -65,7 +76,7 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
     is where kubelet says so, before the container starts: the slice id in our answer is in its
     record beside pod and container.
     """
-    if entry.slice_id(around.kind):
+    if entry.edits.cdi_device(around.kind):
         # From when this agent ran in the mode ``kubelet``: it starts with its CDI spec.
         return await prepare(entry, around, _nothing)
     slice_id = entry.locked_slice_id(around.kind)
@@ -90,7 +101,7 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
         )
     if isinstance(found, NoPod):
         if not found.certain and record.state == "enforced":
-            return Prepared(known.granted, None)
+            return Prepared(known.granted, None, last=is_last(known.granted, around))
         return NotGranted(f"container {entry.container}: {found.problem}", ended=over)
     if found.finished:
         return NotGranted(
@@ -106,7 +117,9 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
             f"{', '.join(has)}; delete the pod, so that it is made anew"
         )
     edits = await make_locked(slice_id, granted, around)
-    return edits if isinstance(edits, NotGranted) else Prepared(granted, edits)
+    if isinstance(edits, NotGranted):
+        return edits
+    return Prepared(granted, edits, last=is_last(granted, around))
 
 
 async def _nothing(_pods: Collection[PodUid]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from hami.domain.devices import Device
+from hami.domain.errors import VendorFailed
 from hami.domain.objects import Node
 from hami.domain.slices import Identity
 from hami.kube.client import KubeClient
@@ -23,7 +24,7 @@ from hami.kube.informer import Informer, is_older
 from hami.kube.outages import Outage
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
-from hami.vendors.boundary import Vendor, VendorFailed
+from hami.vendors.boundary import Vendor
 from hami.wire import keys
 from hami.wire.codecs import Reported, decode_handshake, encode_reported
 from hami.wire.node_identity import marked, merged_identity, without_identity
@@ -91,11 +92,11 @@ class Advertiser:
 
     @property
     def node(self) -> Node | None:
-        """As it is known here; None while it is not."""
+        """The node as the agent last saw it; None before that."""
         return self._live
 
     def set_devices(self, devices: Sequence[Device]) -> None:
-        """These are published from now on; a vendor that fails keeps what is published."""
+        """Publish these devices from now on; if the vendor fails, the annotations stay."""
         try:
             annotations = self._vendor.node_annotations(devices)
         except VendorFailed as error:
@@ -114,12 +115,12 @@ class Advertiser:
             self._due.set()
 
     def look_again(self) -> None:
-        """It is vouched for us from now on."""
+        """Look at the node again: the heartbeat beats from now on."""
         self._ours_is_new = True
         self._due.set()
 
     async def withdraw(self) -> None:
-        """We are about to end: whoever serves the node's pods next may need the lock."""
+        """Take the identity off the node before the agent ends: the next one may need the lock."""
         if self._identity != "kubelet":
             return
         try:
@@ -133,7 +134,7 @@ class Advertiser:
             )
 
     async def _withdrawn(self) -> bool:
-        """False: try again."""
+        """Whether it is off the node; False if the node had changed meanwhile."""
         node = await self._client.get(NODES, self._name)
         text = node.annotations.get(keys.NODE_IDENTITY, "")
         left = without_identity(text, self._vendor.profile.key)
@@ -230,7 +231,7 @@ class Advertiser:
         return outage.is_news(error.status)
 
     def _changes(self, node: Node) -> dict[str, str | None]:
-        """What the node must say and does not."""
+        """The annotations that the node lacks or has otherwise."""
         annotations = node.annotations
         wanted: dict[str, str | None] = dict(self._wanted or {})
         identities = annotations.get(keys.NODE_IDENTITY, "")
@@ -244,7 +245,7 @@ class Advertiser:
         return changes
 
     def _asked(self, annotations: Mapping[str, str]) -> str:
-        """The handshake key, where a scheduler lives by it and has no answer."""
+        """The handshake's key, if a scheduler relies on it and waits for an answer; else empty."""
         profile = self._vendor.profile
         key = profile.node_annotations.handshake
         if profile.liveness != "handshake" or not key:
@@ -252,7 +253,7 @@ class Advertiser:
         return "" if isinstance(decode_handshake(annotations.get(key, "")), Reported) else key
 
     def _take(self, node: Node) -> None:
-        """The newest state known of the node."""
+        """Take over a state of the node, unless a newer one is known."""
         live = self._live
         same = live is not None and live.metadata.uid == node.metadata.uid
         if same and live is not None:
@@ -264,7 +265,7 @@ class Advertiser:
         self._on_labels(node.labels)
 
     def _tell(self, problem: str) -> None:
-        """Once, as long as it is the same."""
+        """Report a problem once, as long as it stays the same."""
         if problem != self._told:
             self._told = problem
             self._on_problem(problem)

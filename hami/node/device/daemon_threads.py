@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Workers(Executor):
-    """At most ``at_once`` of them, made when they are needed."""
+    """A pool of at most ``at_once`` daemon threads, made when they are needed."""
 
     def __init__(self, at_once: int, name: str) -> None:
         self._at_once = at_once
@@ -54,7 +54,7 @@ class Workers(Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 -- Executor's signature
-        """Whoever works goes on; what waits is never begun."""
+        """Let running work go on, and never begin what waits."""
         with self._changed:
             self._closed = True
             waiting, self._waiting = self._waiting, deque()

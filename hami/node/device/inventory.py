@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -28,18 +28,26 @@ PATIENCE = 3
 """Failures in a row until the devices count as unhealthy."""
 
 
+@dataclass(slots=True)
+class HookConfig:
+    """What the vendor's hooks are told of this node: ``now`` is replaced whole when it changes."""
+
+    now: PluginConfig
+
+
 class Inventory:
     """Asks the vendor again and again; ``changed`` is told when the answer is another one.
 
     A failure keeps the former answer; after three in a row no device is healthy, until the vendor
-    answers again.
+    answers again. ``devices`` are those of now, by id; ``static`` those that kubelet hands out
+    itself, by resource. Both are replaced whole when they change.
     """
 
     def __init__(
         self,
         vendor: Vendor,
         hooks: Threads,
-        config: Callable[[], PluginConfig],
+        config: HookConfig,
         changed: Callable[[], None],
         *,
         every: float,
@@ -51,24 +59,13 @@ class Inventory:
         self._changed = changed
         self._every = every
         self._look_every = look_every
-        self._devices: dict[DeviceId, Device] = {}
-        self._static: Mapping[str, Sequence[Device]] = {}
+        self.devices: Mapping[DeviceId, Device] = {}
+        self.static: Mapping[str, Sequence[Device]] = {}
+        self._found: dict[DeviceId, Device] = {}
         self._failures = {"hami_discover": 0, "hami_check_health": 0}
         self._again = asyncio.Event()
         self._log = structlog.get_logger("hami.inventory")
         self.known = asyncio.Event()
-
-    @property
-    def devices(self) -> Mapping[DeviceId, Device]:
-        """By id; none is healthy while the vendor does not answer."""
-        if max(self._failures.values()) < PATIENCE:
-            return self._devices
-        return {id: replace(device, healthy=False) for id, device in self._devices.items()}
-
-    @property
-    def static(self) -> Mapping[str, Sequence[Device]]:
-        """What kubelet hands out itself, by resource."""
-        return self._static
 
     def look_again(self) -> None:
         """The configuration has changed, or something else happened."""
@@ -85,7 +82,7 @@ class Inventory:
         while True:
             self._again.clear()
             before = self._state()
-            config = self._config()
+            config = self._config.now
             try:
                 found = await self._hooks.call(
                     ("hami_discover",), DISCOVER_SECONDS, self._vendor.discover, config
@@ -100,8 +97,8 @@ class Inventory:
                 self._failed("hami_discover", error)
             else:
                 self._failures["hami_discover"] = 0
-                self._devices = {device.id: device for device in found}
-                self._static = static
+                self._found = {device.id: device for device in found}
+                self.static = static
                 self.known.set()
             self._tell(before)
             try:
@@ -118,7 +115,7 @@ class Inventory:
         while True:
             await asyncio.sleep(self._look_every)
             before = self._state()
-            asked = tuple(self._devices.values())
+            asked = tuple(self._found.values())
             try:
                 changes = await self._hooks.call(
                     ("hami_check_health",),
@@ -137,10 +134,10 @@ class Inventory:
             self._tell(before)
 
     def _apply(self, change: HealthChange) -> None:
-        device = self._devices.get(change.device_id)
+        device = self._found.get(change.device_id)
         if device is None or device.healthy == change.healthy:
             return
-        self._devices[change.device_id] = replace(device, healthy=change.healthy)
+        self._found[change.device_id] = replace(device, healthy=change.healthy)
         tell = self._log.info if change.healthy else self._log.warning
         word = "healthy again" if change.healthy else "not healthy"
         tell(f"a device is {word}", device=change.device_id, cause=change.cause)
@@ -156,8 +153,12 @@ class Inventory:
             )
 
     def _state(self) -> tuple[object, ...]:
-        return (dict(self.devices), dict(self._static), self.known.is_set())
+        return (self.devices, dict(self.static), self.known.is_set())
 
     def _tell(self, before: tuple[object, ...]) -> None:
+        if max(self._failures.values()) < PATIENCE:
+            self.devices = dict(self._found)
+        else:
+            self.devices = {id: replace(one, healthy=False) for id, one in self._found.items()}
         if self._state() != before:
             self._changed()

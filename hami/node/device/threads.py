@@ -31,7 +31,7 @@ class TooLate(HamiError):
 
 
 class Threads:
-    """One for vendors' hooks, one for the disk, so that neither keeps the other waiting."""
+    """Runs what blocks in threads. Hooks and the disk have their own, so that neither waits."""
 
     def __init__(self, name: str, at_once: int = AT_ONCE, *, kept: float = KEPT) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class Threads:
         self._calls: dict[Key, asyncio.Future[Any]] = {}
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Without a limit."""
+        """Run ``function`` in a thread, and wait as long as it takes."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._workers, partial(function, *args, **kwargs))
 
@@ -70,7 +70,7 @@ class Threads:
         return answer
 
     def under_way(self, *words: str | int) -> bool:
-        """A call whose key begins with these words has not ended."""
+        """Whether a call whose key begins with these words has not ended."""
         return self._running(words) is not None
 
     async def over(self, seconds: float, *words: str | int) -> None:
@@ -87,7 +87,7 @@ class Threads:
                 raise TooLate(f"{self._name} {_said(words)} still goes on")
 
     def close(self) -> None:
-        """What hangs is left behind."""
+        """Take no more work, and leave behind what hangs."""
         self._workers.shutdown()
         for future in self._calls.values():
             future.cancel()
@@ -99,7 +99,7 @@ class Threads:
         return None
 
     async def _done(self, key: Key, future: asyncio.Future[Any], seconds: float) -> bool:
-        """Whether it ends in time; whoever waits no longer leaves it to the next."""
+        """Whether the call ends in time; if not, its answer is kept for the next to ask."""
         try:
             await asyncio.wait([future], timeout=seconds)
         except asyncio.CancelledError:

@@ -20,7 +20,8 @@ import msgspec
 import structlog
 import yaml
 
-from hami.domain.errors import shortened
+from hami.domain.errors import HamiError, shortened
+from hami.domain.slices import ContainerEdits
 from hami.domain.units import VendorKey
 from hami.node.disk.cdi_spec import CdiSpec, merge, slice_spec
 from hami.node.disk.files import (
@@ -35,23 +36,29 @@ from hami.node.disk.files import (
 )
 from hami.node.disk.store import SLICE_ID
 
-__all__ = ["CdiFolders", "slice_spec"]
-
 _LONGEST_SPEC = 4 << 20
 """Bytes; nvidia-ctk writes some 20 KiB for eight cards."""
 _SUFFIXES = frozenset({".json", ".yaml"})
 
 
+class NoSpec(HamiError):
+    """Another component's CDI spec is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A foreign file as it was read; None: it is no spec that can be used."""
+    """Another component's file as it was read; ``spec`` is None if it cannot be used."""
 
     version: tuple[int, int, int, int]
     spec: CdiSpec | None
 
 
 class CdiFolders:
-    """Blocking. ``read_from`` in rising priority, as runtimes have it: /etc/cdi, /var/run/cdi."""
+    """Writes the slices' specs and reads others'. Every method blocks.
+
+    ``read_from`` in rising priority, as runtimes have it: /etc/cdi, /var/run/cdi
+    (https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md).
+    """
 
     def __init__(self, write_to: Path, read_from: Sequence[Path], *, vendor: VendorKey) -> None:
         self._write_to = write_to
@@ -63,6 +70,26 @@ class CdiFolders:
         )
         self._read: dict[Path, _Read] = {}
         self._log = structlog.get_logger("hami.cdi")
+
+    def write_slice(
+        self, kind: str, slice_id: str, edits: ContainerEdits
+    ) -> Literal["new", "same", "changed"]:
+        """Define ``<kind>=<slice_id>``: these edits, and those of the CDI devices that they name.
+
+        Raises:
+            NoSpec: nobody defines a device that they name.
+            StoreFailed: the former spec stands, or there is none.
+        """
+        theirs = []
+        for name in edits.cdi_devices:
+            found = self.edits_of(name)
+            if found is None:
+                raise NoSpec(
+                    f"no CDI spec on this node defines {name}; write one, for NVIDIA with "
+                    "nvidia-ctk cdi generate"
+                )
+            theirs.append(found)
+        return self.write(slice_id, slice_spec(kind, slice_id, edits, theirs))
 
     def write(self, slice_id: str, spec: bytes) -> Literal["new", "same", "changed"]:
         """Make this the slice's spec.
@@ -89,7 +116,7 @@ class CdiFolders:
                 return outcome
 
     def remove(self, slice_id: str) -> None:
-        """Nothing there: done.
+        """Remove the slice's spec, if it has one.
 
         Raises:
             StoreFailed: it is still there.
@@ -171,7 +198,7 @@ class CdiFolders:
                 yield path, spec
 
     def _spec(self, path: Path) -> CdiSpec | None:
-        """Read again when it changed; a broken one is reported once."""
+        """Read a spec again if its file changed; report a broken one once."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:

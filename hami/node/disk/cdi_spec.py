@@ -1,8 +1,10 @@
 """CDI specs (Container Device Interface 0.6 and 0.7): read as far as we use them, and our own.
 
-The field names and what is valid follow the CDI specification; a runtime refuses a spec with an
-unknown field or an invalid value as a whole, so neither is ever passed on. ``intelRdt`` and
-``netDevices`` of others are left out: they are about the machine, not about a device of a slice.
+The field names and what is valid follow the CDI specification
+(https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md). A runtime refuses a
+spec with an unknown field or an invalid value as a whole, so neither is ever passed on.
+``intelRdt`` and ``netDevices`` of others are left out: they are about the machine, not about a
+device of a slice.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def slice_spec(
 
 
 def merge(all_edits: Sequence[CdiEdits]) -> CdiEdits:
-    """One after the other; the later one wins. Hooks keep their order: they depend on it."""
+    """Merge edits; later ones win. Hooks keep their order, because they depend on it."""
     gids = {gid for edits in all_edits for gid in edits.additional_gids or () if gid}
     hooks = [hook for edits in all_edits for hook in edits.hooks or ()]
     return CdiEdits(

@@ -45,7 +45,7 @@ class StoreFailed(HamiError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MalformedFile(Malformed):
-    """Of a file; ``annotation`` says which one."""
+    """A file that does not hold what it should; ``annotation`` names the file."""
 
     def __str__(self) -> str:
         where = f", {self.position}" if self.position else ""
@@ -197,7 +197,11 @@ def leftovers(folder: int) -> list[str]:
 
 
 def remove_leftovers(folder: int) -> None:
-    """Raises OSError."""
+    """Remove what a killed process left.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
     for name in leftovers(folder):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)

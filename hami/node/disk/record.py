@@ -43,7 +43,7 @@ class SliceRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """For messages."""
+        """The pod and container, for messages."""
         return f"pod {self.pod.full_name} (UID {self.pod.uid}), container {self.container}"
 
     def same_owner(self, other: SliceRecord) -> bool:

@@ -78,11 +78,14 @@ class Damaged:
 
 
 class OthersSlice(StoreFailed):
-    """A slice id is one container's for ever; this is not the one."""
+    """A slice id belongs to one container for ever, and this is another container."""
 
 
 class SliceStore:
-    """Blocking; one caller at a time for each slice. With ``tmpfs`` it needs to mount."""
+    """Reads and writes the slices of one vendor. Blocks; one caller at a time for each slice.
+
+    With ``tmpfs`` each slice gets a mount of its own.
+    """
 
     def __init__(
         self, root: Path, vendor: VendorKey, *, tmpfs: bool, selinux: bool | None = None
@@ -97,7 +100,7 @@ class SliceStore:
         self._log = structlog.get_logger("hami.store")
 
     def recover(self) -> tuple[list[SliceRecord], list[Damaged]]:
-        """Every slice, by id; what a killed agent left half made or half removed is taken away.
+        """Read every slice, and remove what a killed agent left half made or half removed.
 
         Raises:
             StoreFailed: the directory is there and cannot be listed.
@@ -137,7 +140,11 @@ class SliceStore:
         return path
 
     def save(self, record: SliceRecord) -> None:
-        """Raises StoreFailed: the former record stands, or the slice is not there."""
+        """Write the record.
+
+        Raises:
+            StoreFailed: the former record stands, or the slice is not there.
+        """
         path = self.state_dir(record.slice_id)
         data = encode_record(record)
         with store_failures("save", path / _META), opened_folder(path) as folder:
@@ -185,11 +192,15 @@ class SliceStore:
             self._pages.opened(slice_id, folder)
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the pages; nothing more is written."""
         self._pages.close_all()
 
     def state_dir(self, slice_id: str) -> Path:
-        """Raises StoreFailed: this is no id of a slice."""
+        """Where the slice lies.
+
+        Raises:
+            StoreFailed: this is no id of a slice.
+        """
         if not SLICE_ID.fullmatch(slice_id):
             raise StoreFailed(
                 f"{shortened(slice_id)!r} is no slice id: 1 to 63 small letters and digits"
@@ -247,7 +258,7 @@ class SliceStore:
         return decode_record(data, slice_id, self._vendor)
 
     def _keep_owner(self, path: Path, record: SliceRecord) -> None:
-        """A slice id is one container's for ever; a record that is none names nobody."""
+        """Refuse a slice that another container owns; a record that cannot be read names nobody."""
         try:
             with opened_folder(path) as folder:
                 found = self._read_meta(folder, record.slice_id)
@@ -285,7 +296,7 @@ class SliceStore:
             raise
 
     def _ensure_usage(self, path: Path) -> None:
-        """A region that makes sense stays, with what is charged in it; of whatever kind it is."""
+        """Make the usage region, unless there is one that makes sense: that keeps its charges."""
         with opened_folder(path) as folder:
             if _is_sound(path / _USAGE):
                 return

@@ -37,14 +37,6 @@ class CheckpointEntry:
     ids: frozenset[str]
     edits: ContainerEdits
 
-    def slice_id(self, cdi_kind: str) -> str:
-        """The slice that the answer named (``<cdi_kind>=<slice id>``); empty if it named none."""
-        for name in self.edits.cdi_devices:
-            kind, _, device = name.partition("=")
-            if kind == cdi_kind:
-                return device
-        return ""
-
     def locked_slice_id(self, cdi_kind: str) -> str:
         """The slice that an answer of the mode ``lock`` named, by the annotation ``cdi_kind``."""
         return self.edits.annotations.get(cdi_kind, "")
@@ -98,7 +90,7 @@ def registered_ids(folder: Path, resource: str) -> frozenset[str]:
 
 
 def _content(folder: Path) -> bytes | Malformed | None:
-    """None: it is not there (yet)."""
+    """The file's bytes; None if it is not there (yet)."""
     path = folder / CHECKPOINT
     try:
         with path.open("rb") as file:
@@ -119,7 +111,9 @@ def named_slices(folder: Path, cdi_kind: str) -> set[str] | Malformed:
     entries = read_checkpoint(folder)
     if isinstance(entries, Malformed):
         return entries
-    return {entry.slice_id(cdi_kind) or entry.locked_slice_id(cdi_kind) for entry in entries}
+    return {
+        entry.edits.cdi_device(cdi_kind) or entry.locked_slice_id(cdi_kind) for entry in entries
+    }
 
 
 def parse_checkpoint(

@@ -12,7 +12,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class DeviceList:
-    """What was published last: ``message``, encoded once for all streams.
+    """The list that was published last: ``message``, encoded once for all streams.
 
     ``followers`` are set when it is to be sent anew; ``published`` is set from the first list on.
     """
@@ -25,16 +25,16 @@ class DeviceList:
 
     @property
     def healthy(self) -> int:
-        """How many of the ids."""
+        """How many ids are healthy."""
         return sum(token.healthy for token in self._tokens)
 
     @property
     def ids(self) -> frozenset[str]:
-        """Healthy or not."""
+        """All ids, healthy or not."""
         return frozenset(token.id for token in self._tokens)
 
     def publish(self, tokens: Sequence[Token]) -> None:
-        """Every open stream gets it, unless it is what they have."""
+        """Send this list on every open stream, unless it is the list that they have."""
         new = tuple(tokens)
         if self.published.is_set() and new == self._tokens:
             return
@@ -44,7 +44,7 @@ class DeviceList:
         self.resend()
 
     def resend(self) -> None:
-        """Every open stream gets it again."""
+        """Send the list again on every open stream: kubelet then writes its checkpoint again."""
         for follower in self.followers:
             follower.set()
 
@@ -66,7 +66,7 @@ class Streams:
         self._ending = False
 
     async def serve(self, write: Write) -> None:
-        """One stream, from kubelet's call to its end."""
+        """Serve one stream, from kubelet's call to its end."""
         news = asyncio.Event()
         self._open.add(news)
         self._devices.followers.add(news)
@@ -86,7 +86,7 @@ class Streams:
                 self.lost.set()
 
     def give_up(self) -> None:
-        """They are open and mean nothing any more."""
+        """Count the open streams as lost."""
         self.lost.set()
 
     async def end(self) -> None:

@@ -31,7 +31,10 @@ change within ten. Longer each time: of two that fight for a name, neither may b
 
 
 class Displacement:
-    """``node`` is what is known of the node; ``fresh`` asks the API server, for that may be old."""
+    """Notices that another device plugin took a resource's name, and registers ours again.
+
+    ``node`` is the node as the agent knows it, which may be old; ``fresh`` asks the API server.
+    """
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class Displacement:
 
 
 def _theirs(server: DevicePluginServer) -> int:
-    """How many ids that are none of ours kubelet gives away. Blocks.
+    """How many ids kubelet gives away that are not ours. Blocks.
 
     A list of ours that has just become shorter may be one of before for a moment.
     """
@@ -98,7 +101,7 @@ def _theirs(server: DevicePluginServer) -> int:
 
 
 def _lacks(node: Node | None, server: DevicePluginServer) -> bool:
-    """Kubelet follows a list of ours with something healthy in it, and publishes that it has none.
+    """Whether kubelet publishes none of the resource, although we list healthy ids.
 
     A node that says nothing of what can be allocated is not kubelet's.
     """

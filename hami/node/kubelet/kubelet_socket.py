@@ -30,7 +30,7 @@ EVENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Of one socket file. With its time, because numbers of deleted files are used again."""
+    """Tells one socket file from another. With its time, because inode numbers are used again."""
 
     device: int
     inode: int
@@ -80,7 +80,7 @@ class KubeletSocket:
             await asyncio.sleep(LOOK_ALONE)
 
     async def _follow(self, inotify: Inotify) -> None:
-        """Until the folder itself is gone."""
+        """Follow the folder until it is gone."""
         folder = self.path.parent
         watched = _folder_of(folder)
         inotify.add_watch(folder, EVENTS)
@@ -98,7 +98,7 @@ class KubeletSocket:
 
 
 def identity_of(path: Path) -> Identity | None:
-    """None where no socket is, whatever else may be there."""
+    """The identity of the socket at a path; None where there is no socket."""
     try:
         found = path.lstat()
     except OSError:

@@ -28,7 +28,7 @@ LONGEST_STATUS = 800
 
 
 class CallRefused(HamiError):
-    """Kubelet must not go on; it shows the text in the pod's status and events."""
+    """Tells kubelet not to go on; kubelet shows the text in the pod's status and events."""
 
 
 class PluginCalls(Protocol):
@@ -86,7 +86,7 @@ class _Service:
     def method(
         self, kind: type[Request], answer: Callable[[Request], Awaitable[Message]]
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """Bytes in, bytes out: gRPC's own decoding would answer a malformed request with a trace.
+        """Decode here: gRPC's own decoding would answer a malformed request with a stack trace.
 
         Answers are deterministic, because kubelet keeps them and people compare them.
         """

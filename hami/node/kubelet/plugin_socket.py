@@ -49,7 +49,7 @@ class PluginSocket:
         self._identity: Identity | None = None
 
     async def start(self) -> None:
-        """To be closed even when this raises :class:`CannotListen`."""
+        """Begin to serve. The caller closes it even when this raises :class:`CannotListen`."""
         try:
             self.bind()
             await self._server.start()
@@ -63,7 +63,7 @@ class PluginSocket:
         self._identity = identity_of(self.path)
 
     def bind(self) -> None:
-        """Make the file; nobody is answered yet."""
+        """Make the socket's file. Nobody is answered yet."""
         self._server.add_insecure_port(f"unix:{self.path}")
         # Only root reaches kubelet's folder; this is for a folder that is more open than that.
         self.path.chmod(MODE)
@@ -74,7 +74,7 @@ class PluginSocket:
         return self._identity is not None and identity_of(self.path) == self._identity
 
     async def end_streams(self) -> None:
-        """So that another socket may be registered."""
+        """End the streams, so that another socket may be registered."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDING):
                 await self.streams.end()
@@ -124,7 +124,7 @@ def _prefix(name: str) -> str:
 
 
 def _is_dead(path: Path) -> bool:
-    """Whether nobody listens; a full queue has a listener."""
+    """Whether nobody listens on the socket; one with a full queue has a listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))

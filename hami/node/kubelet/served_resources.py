@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Protocol
 
 import structlog
 
-from hami.domain.devices import Device
 from hami.domain.errors import HamiError
+from hami.node.device.inventory import Inventory
+from hami.node.kubelet.displacement import Displacement
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.static_calls import static_tokens
 from hami.node.kubelet.tokens import Token
@@ -19,30 +20,34 @@ FIRST_LIST = 5.0
 """Seconds to wait for the devices before kubelet is told of those that it knows itself."""
 
 
-class ServedResources:
-    """A server for each resource; one whose devices are gone lists none, and stays.
+class TokenSource(Protocol):
+    """Says which ids kubelet may give away now."""
 
-    ``known`` is set once the devices are; ``tokens`` gives the list of the vendor's own resource,
-    ``static`` the other devices. ``watch`` runs beside each server. ``changed`` has every list made
-    anew.
+    async def tokens(self) -> Sequence[Token]: ...
+
+
+class ServedResources:
+    """Runs a server for each resource; one whose devices are gone stays, and lists none.
+
+    ``source`` gives the list of the vendor's own resource, which ``server`` serves; the static
+    devices are the ``inventory``'s, and ``static_server`` makes a server for them. ``displacement``
+    watches each of the servers. ``changed`` has every list made anew.
     """
 
     def __init__(
         self,
         server: DevicePluginServer,
+        source: TokenSource,
+        inventory: Inventory,
+        displacement: Displacement,
         *,
-        known: asyncio.Event,
-        tokens: Callable[[], Awaitable[Sequence[Token]]],
-        static: Callable[[], Mapping[str, Sequence[Device]]],
         static_server: Callable[[str], DevicePluginServer],
-        watch: Callable[[DevicePluginServer], Coroutine[Any, Any, NoReturn]],
     ) -> None:
         self._server = server
-        self._known = known
-        self._tokens = tokens
-        self._static = static
+        self._source = source
+        self._inventory = inventory
+        self._displacement = displacement
         self._static_server = static_server
-        self._watch = watch
         self._others: dict[str, DevicePluginServer] = {}
         self._unserved: set[str] = set()
         self._due = asyncio.Event()
@@ -53,30 +58,32 @@ class ServedResources:
         self._due.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._begin(self._server, tasks)
             await self._until_known()
             while True:
                 await self._due.wait()
                 self._due.clear()
-                self._server.publish(await self._tokens())
+                self._server.publish(await self._source.tokens())
                 self._publish_static(tasks)
 
     async def _until_known(self) -> None:
-        """An empty list would cost the pods that arrive meanwhile, and no list at all those that
-        kubelet admits again: it keeps what is held.
+        """Wait for the devices, but not too long.
+
+        An empty list fails the pods that arrive meanwhile. No list at all fails those that kubelet
+        admits again after its restart; it keeps the devices that they hold.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LIST):
-                await self._known.wait()
+                await self._inventory.known.wait()
 
     def _begin(self, server: DevicePluginServer, tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(server.run())
-        tasks.create_task(self._watch(server))
+        tasks.create_task(self._displacement.watch(server))
 
     def _publish_static(self, tasks: asyncio.TaskGroup) -> None:
-        static = self._static()
+        static = self._inventory.static
         for resource in static.keys() - self._others.keys() - self._unserved:
             try:
                 server = self._static_server(resource)

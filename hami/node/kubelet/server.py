@@ -3,7 +3,9 @@
 Each life of kubelet is attended on its own: a new socket of kubelet's means a new kubelet, which
 has deleted ours. Within one life each registration has a socket of its own, so that a stream can
 be told from the one before, and none begins while a stream of ours is open: kubelet disconnects
-whoever holds the resource's name when an old stream ends (read in kubelet 1.36).
+whoever holds the resource's name when an old stream ends (read in kubelet 1.36). What kubelet asks
+of a device plugin after its restart is described in
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ STOP_GRACE = 2.0
 
 
 class DevicePluginServer:
-    """Serves ``calls`` to kubelet as ``resource``.
+    """Serves ``calls`` and ``devices``, its list, to kubelet as ``resource``.
 
     ``folder`` is where our sockets are made, ``kubelet_socket`` kubelet's own, both as seen from
     here. ``name`` becomes part of a socket's name and is this server's alone on the node.
@@ -49,6 +51,7 @@ class DevicePluginServer:
         self,
         resource: str,
         calls: PluginCalls,
+        devices: DeviceList,
         *,
         folder: Path,
         kubelet_socket: Path,
@@ -63,7 +66,7 @@ class DevicePluginServer:
         self.folder = folder
         self._name = name
         self._kubelet = KubeletSocket(kubelet_socket, on_problem)
-        self._devices = DeviceList()
+        self._devices = devices
         self._options = api.DevicePluginOptions(
             pre_start_required=pre_start, get_preferred_allocation_available=True
         )
@@ -84,20 +87,16 @@ class DevicePluginServer:
         return self._devices.ids
 
     def publish(self, tokens: Sequence[Token]) -> None:
-        """What kubelet may give away from now on; the first list lets the registration begin."""
+        """List these ids from now on. The first list lets the registration begin."""
         self._devices.publish(tokens)
 
-    def resend(self) -> None:
-        """Send the list again: kubelet then writes its checkpoint again."""
-        self._devices.resend()
-
     def register_again(self) -> None:
-        """Kubelet follows our list and hands out another's: end that, and register anew."""
+        """Register anew, although kubelet follows our list: it hands out another plugin's."""
         if self._followed is not None:
             self._followed.give_up()
 
     async def run(self) -> None:
-        """Until cancelled; then no socket of ours is left."""
+        """Serve until cancelled; then no socket of ours is left."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._kubelet.run())
@@ -135,7 +134,7 @@ class DevicePluginServer:
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[PluginSocket]:
-        """A socket of ours. Its streams have ended afterwards; other calls may finish."""
+        """Listen on a new socket. Afterwards its streams have ended; other calls may finish."""
         plugin = PluginSocket(self.folder, self._name, Streams(self._devices), self._handlers)
         try:
             await plugin.start()
@@ -167,7 +166,7 @@ class DevicePluginServer:
         return await self._held(plugin)
 
     async def _registering(self, plugin: PluginSocket) -> str:
-        """Why kubelet does not take it; empty if it does."""
+        """Register; why kubelet does not take it, or empty if it does."""
         try:
             await register(self._kubelet.path, plugin.path.name, self.resource, self._options)
         except RegistrationFailed as error:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits
-from hami.hookspecs import PluginConfig
+from hami.node.device.inventory import HookConfig, Inventory
 from hami.node.device.threads import Threads
 from hami.node.kubelet.server import CallRefused
 from hami.node.kubelet.tokens import Token
@@ -17,7 +17,7 @@ EDITS_SECONDS = 5.0
 
 
 def static_tokens(devices: Sequence[Device]) -> tuple[Token, ...]:
-    """Each device once, with its NUMA node for Topology Manager."""
+    """The list of these devices, each once, with its NUMA node for Topology Manager."""
     return tuple(
         Token(device.id, device.healthy, device.numa if device.numa >= 0 else None)
         for device in devices
@@ -32,17 +32,17 @@ class StaticCalls:
         resource: str,
         vendor: Vendor,
         hooks: Threads,
-        devices: Callable[[], Mapping[str, Sequence[Device]]],
-        config: Callable[[], PluginConfig],
+        inventory: Inventory,
+        config: HookConfig,
     ) -> None:
         self._resource = resource
         self._vendor = vendor
         self._hooks = hooks
-        self._devices = devices
+        self._inventory = inventory
         self._config = config
 
     async def allocate(self, requests: Sequence[tuple[str, ...]]) -> Sequence[ContainerEdits]:
-        known = {device.id: device for device in self._devices().get(self._resource, ())}
+        known = {device.id: device for device in self._inventory.static.get(self._resource, ())}
         answers = []
         for ids in requests:
             unknown = [id for id in ids if id not in known]
@@ -59,7 +59,7 @@ class StaticCalls:
                         EDITS_SECONDS,
                         self._vendor.static_edits,
                         chosen,
-                        self._config(),
+                        self._config.now,
                     )
                 )
             except HamiError as error:

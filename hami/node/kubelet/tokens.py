@@ -1,28 +1,19 @@
 """What kubelet counts: the device ids that an agent lists.
 
-In the identity mode ``kubelet`` they are tokens without a device behind them: kubelet counts how
-many slices a node has, and the scheduler's grant alone says which device. In the mode ``lock`` they
-are HAMi's replicas, which name their device.
+They are tokens without a device behind them: kubelet counts how many slices a node has, and the
+scheduler's grant alone says which device. (In the mode ``lock`` they name their device:
+:mod:`hami.node.compat.replicas`.)
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hami.domain.devices import Device
 
-LONGEST = 63
-"""Characters that kubelet takes of a device id."""
-
-_LONGEST_STEM = 56
-"""Characters of a replica's id before its number, of which six digits must be enough."""
-_DIGEST = 16
 _TOKEN = re.compile(r"slot-(0|[1-9][0-9]*)")
-_UUID_DASHES = 5
-"""In ``GPU-8-4-4-4-12``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +49,6 @@ def kubelet_tokens(
     beyond = sorted((name for name in taken if _number(name) >= total), key=_in_order)
     tokens += [Token(name, healthy=True) for name in beyond]
     return tuple(tokens)
-
-
-def lock_tokens(devices: Sequence[Device], *, numa: bool) -> tuple[Token, ...]:
-    """HAMi's replicas, ``<device id>-<n>``, each as healthy as its device; ``numa``: with its node.
-
-    Of a device id that would make them too long, the rest becomes a digest.
-    """
-    return tuple(
-        Token(
-            f"{_stem(device.id)}-{number}",
-            device.healthy,
-            device.numa if numa and device.numa >= 0 else None,
-        )
-        for device in devices
-        for number in range(device.slots)
-    )
-
-
-def device_of(token_id: str, known: Iterable[str] = ()) -> str:
-    """The device that a replica is of.
-
-    One of ``known`` (ids of devices) if it fits one. Else by HAMi's rule: ``<id>::<n>`` and
-    ``<word>-<uuid>-<n>`` lose their number, and everything else is a device itself.
-    """
-    stem, dash, number = token_id.rpartition("-")
-    numbered = bool(dash) and number.isascii() and number.isdecimal()
-    for device in known:
-        if token_id == device or (numbered and stem == _stem(device)):
-            return device
-    if "::" in token_id:
-        return token_id.partition("::")[0]
-    if numbered and stem.count("-") == _UUID_DASHES:
-        return stem
-    return token_id
-
-
-def _stem(device_id: str) -> str:
-    if len(device_id) <= _LONGEST_STEM:
-        return device_id
-    digest = hashlib.sha256(device_id.encode()).hexdigest()[:_DIGEST]
-    return f"{device_id[: _LONGEST_STEM - _DIGEST - 1]}-{digest}"
 
 
 def _number(name: str) -> float:

@@ -5,6 +5,7 @@ kubelet names a pod's cgroup after its uid, below ``kubepods`` and its quality o
 ``kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice``. Below that
 every container has one of its own, named after its id. The tree may lie deeper
 (``--cgroup-root``, kind), and cgroup v1 has one per controller.
+(The two drivers: https://kubernetes.io/docs/setup/production-environment/container-runtimes/.)
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ import structlog
 from hami.domain.errors import Malformed
 from hami.domain.units import PodUid
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import NotGranted
-from hami.node.pod.pods import NodeContainerStatus, NodePod
+from hami.node.pod.node_pod import NodeContainerStatus, NodePod
+from hami.node.pod.pods import NotGranted
 from hami.node.running.slice_seen import Fine, Foreign, Looking, Running, Seen, Unclear, Without
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice
@@ -148,7 +148,7 @@ class MountCheck:
             return
         around = self._around
         answers = await around.disk.run(
-            self._looking.seen, containers, tuple(around.devices()), stop=self._stop()
+            self._looking.seen, containers, tuple(around.inventory.devices), stop=self._stop()
         )
         for container, answer in zip(containers, answers, strict=True):
             seen = self._seen.get(container.pod.uid, {})

@@ -17,8 +17,8 @@ from hami.domain.slices import SEEN_AT
 from hami.domain.units import DeviceId, VendorKey
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.cgroups import CgroupUnreadable, PodCgroups
-from hami.node.pod.granting import Granted
-from hami.node.pod.pods import NodePod
+from hami.node.pod.node_pod import NodePod
+from hami.node.pod.pods import Granted
 from hami.node.running.mounts import (
     Missing,
     Mounted,
@@ -27,8 +27,8 @@ from hami.node.running.mounts import (
     mounting,
     slice_mount,
 )
-from hami.node.slice.container import seen_limits
 from hami.node.slice.other_agents import other_devices
+from hami.node.slice.views import seen_limits
 
 _RUNTIME = "let the container runtime read CDI specs, or run the agent with --identity lock"
 _ANEW = (
@@ -142,7 +142,7 @@ class Looking:
         entry = next((e for e in record if (e.pod_uid, e.container, e.resource) == whose), None)
         if entry is None:
             return Without(f"kubelet gave it nothing of {self.resource}", _ANEW)
-        if entry.slice_id(self.kind) or entry.locked_slice_id(self.kind):
+        if entry.edits.cdi_device(self.kind) or entry.locked_slice_id(self.kind):
             return Unclear()  # the next start makes it
         problem = other_devices(entry.edits, container.granted, known)
         return Without(problem, _ANEW) if problem else Foreign()

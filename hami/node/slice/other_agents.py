@@ -11,33 +11,27 @@ from collections.abc import Collection, Iterable
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NoPod
+from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.preparing import Prepared
+from hami.node.slice.live_slices import Prepared
 
 STARTED = "ForeignSlice"
 
 
 async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:
-    """Prepared without any edits of ours, or why it must not start."""
-    found = await around.pods.find(entry.pod_uid)
-    if isinstance(found, NoPod):
-        return NotGranted(f"container {entry.container}: {found.problem}", ended=found.ended)
-    if found.finished:
-        return NotGranted(
-            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
-        )
-    granted = around.granting.granted(found, entry.container)
+    """Let the container start as it was answered, or say why it must not."""
+    granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
+    if isinstance(granted, NoPod):
+        return NotGranted(f"container {entry.container}: {granted.problem}", ended=granted.ended)
     if isinstance(granted, NotGranted):
         return granted
-    if problem := other_devices(entry.edits, granted, around.devices()):
+    if problem := other_devices(entry.edits, granted, around.inventory.devices):
         return NotGranted(
-            f"pod {found.full_name}, container {entry.container}: {problem}; delete the pod, so "
-            "that it is made anew"
+            f"pod {granted.pod.full_name}, container {entry.container}: {problem}; delete the pod, "
+            "so that it is made anew"
         )
     around.events.record(
-        found,
+        granted.pod,
         STARTED,
         f"container {entry.container} starts as another agent answered for it, before this one "
         "came; its limits cannot be changed until the pod is made anew",
@@ -47,7 +41,7 @@ async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepare
 
 
 def other_devices(edits: ContainerEdits, granted: Granted, known: Collection[DeviceId]) -> str:
-    """In what an answer of another agent's differs from the grants; empty when in nothing."""
+    """How another agent's answer differs from the grants; empty if it does not."""
     wanted = {grant.device_id for grant in granted.grants}
     named = _named(edits, {*known, *wanted})
     if named == wanted:
@@ -59,7 +53,7 @@ def other_devices(edits: ContainerEdits, granted: Granted, known: Collection[Dev
 
 
 def _named(edits: ContainerEdits, ids: Iterable[DeviceId]) -> set[DeviceId]:
-    """The devices that the answer names, in whatever way."""
+    """The devices that the answer names: by variable, annotation, CDI device or mount."""
     texts = [
         *edits.env.values(),
         *edits.annotations.values(),

@@ -2,6 +2,9 @@
 
 Every step may be repeated after a crash at any point: the slice's record on disk comes first, its
 CDI spec, without which the container cannot start, comes last.
+
+A vendor's hook cannot be interrupted. So what is late is waited for before the same slice is
+touched again, and nothing is enforced while ``hami_reconcile`` takes away what belongs to no slice.
 """
 
 from __future__ import annotations
@@ -11,82 +14,80 @@ import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from hami.domain.devices import Grant
-from hami.domain.errors import HamiError, shortened
-from hami.domain.slices import ContainerEdits
+from hami.domain.errors import VendorFailed, shortened
+from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
-from hami.node.disk.cdi import slice_spec
+from hami.node.disk.cdi import NoSpec
 from hami.node.disk.files import StoreFailed
-from hami.node.disk.record import SliceRecord
 from hami.node.disk.store import OthersSlice
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NoPod
+from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.container import page_limits, recorded_pod, with_page
-from hami.node.slice.enforcing import enforced
-from hami.node.slice.live_slices import LiveSlice, new_record, recorded_grants, to_enforce
-from hami.node.slice.occupancy import Overfull, overfull
-from hami.vendors.boundary import VendorFailed
+from hami.node.slice.live_slices import LiveSlice, Outcome, Overfull, Prepared
+from hami.node.slice.other_agents import start_foreign
+from hami.node.slice.reconciling import RECONCILE
+from hami.node.slice.views import (
+    enforced_record,
+    new_record,
+    page_limits,
+    to_enforce,
+    with_page,
+)
 
+ENFORCE = "hami_enforce"
+ENFORCE_SECONDS = 20.0
+"""The contract's limit for ``hami_enforce``."""
 SLICE_ID = re.compile(r"[0-9a-f]{24}")
 """12 random bytes; it becomes a file's name."""
 
 
-class _NoSpecError(HamiError):
-    """Another component's CDI spec is missing."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Renewed:
-    """It is made, and its CDI spec is another one than before."""
+    """The slice is made, and its CDI spec differs from the one before."""
 
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The container may start; ``edits`` is None when it was prepared before, as it is."""
-
-    granted: Granted
-    edits: ContainerEdits | None
-
-
-Outcome = Prepared | NotGranted
 
 MakeRoom = Callable[[Collection[PodUid]], Awaitable[None]]
-"""Releases what these pods no longer use, and answers when that has been tried."""
+"""Releases what these pods no longer use, and returns when it has tried."""
 
 
-async def prepare(
-    entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom
-) -> Prepared | NotGranted:
-    """Make the slice of a checkpoint entry real. Not to be run twice at once for one slice."""
-    slice_id = entry.slice_id(around.kind)
+class SliceMaker:
+    """Prepares slices in the mode ``kubelet``."""
+
+    def __init__(self, around: AgentContext, make_room: MakeRoom) -> None:
+        self._around = around
+        self._make_room = make_room
+
+    async def prepare(self, entry: CheckpointEntry) -> Outcome:
+        return await prepare(entry, self._around, self._make_room)
+
+    async def foreign(self, entry: CheckpointEntry) -> Outcome:
+        return await start_foreign(entry, self._around)
+
+
+async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom) -> Outcome:
+    """Make the slice of a checkpoint entry real. Callers take turns: one at a time per slice."""
+    slice_id = entry.edits.cdi_device(around.kind)
     if not SLICE_ID.fullmatch(slice_id):
         return NotGranted(f"container {entry.container}: {shortened(slice_id)!r} is no slice id")
     known = around.slices.get(slice_id)
     if known is not None and (stolen := _other_owner(known, entry)):
         return NotGranted(stolen)
-    found = await around.pods.find(entry.pod_uid)
-    if isinstance(found, NoPod):
-        if found.certain or known is None:
-            return NotGranted(f"container {entry.container}: {found.problem}", ended=found.ended)
-        return await _as_before(known, around, found)
-    if found.finished:
-        return NotGranted(
-            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
-        )
-    granted = around.granting.granted(found, entry.container)
+    granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
+    if isinstance(granted, NoPod):
+        if granted.certain or known is None:
+            return NotGranted(
+                f"container {entry.container}: {granted.problem}", ended=granted.ended
+            )
+        return await _as_before(known, around, granted)
     if isinstance(granted, NotGranted):
         return granted
+    pod = granted.pod
     if len(entry.ids) != len(granted.grants):
         return NotGranted(
-            f"pod {found.full_name}, container {entry.container}: kubelet gave it "
+            f"pod {pod.full_name}, container {entry.container}: kubelet gave it "
             f"{len(entry.ids)} of {entry.resource}, its allocation {len(granted.grants)}"
         )
     if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
@@ -95,7 +96,7 @@ async def prepare(
     if isinstance(outcome, _Renewed):
         # A runtime may still serve the spec that it read before; it sees the new one next time.
         return NotGranted(
-            f"pod {found.full_name}, container {entry.container}: its slice was made anew and its "
+            f"pod {pod.full_name}, container {entry.container}: its slice was made anew and its "
             "CDI spec has changed; the next start takes it"
         )
     return outcome
@@ -116,7 +117,7 @@ async def resize(
 
 
 async def hold_pages(around: AgentContext) -> None:
-    """Of every slice that lives, as at an agent's start: see :mod:`hami.node.disk.open_pages`."""
+    """Open the limits page of every slice that lives: see :mod:`hami.node.disk.open_pages`."""
 
     async def hold(live: LiveSlice) -> None:
         # What is wrong with it, its next start or resize says to those whom it concerns.
@@ -129,7 +130,7 @@ async def hold_pages(around: AgentContext) -> None:
 async def _made(
     slice_id: str, granted: Granted, known: LiveSlice | None, around: AgentContext
 ) -> Prepared | _Renewed | NotGranted:
-    """Enforce it; the table has it from the first moment, so that nobody else takes its place.
+    """Enforce the slice. It stands in the table first, so that nobody else takes its place.
 
     What it was before stays its record until everything else is done: a resize that does not come
     to its end, because a step fails or the agent is killed, is begun again.
@@ -150,24 +151,30 @@ async def _made(
         return NotGranted(f"{who}: {error}")
     try:
         slice = to_enforce(record, granted, state_dir)
-        edits = await enforced(slice, granted.generation, around)
+        edits = await enforce(slice, granted.generation, around)
         # To open the page may take as long as a lease of the container on it.
         await around.pages.run(
             around.store.write_limits, slice_id, page_limits(granted, edits.page)
         )
-        outcome = await around.disk.run(_write_spec, slice_id, edits, state_dir, around)
-        record = _completed(record, granted)
+        whole = with_page(around.vendor.profile.key, slice_id, state_dir, edits)
+        outcome = await around.disk.run(around.folders.write_slice, around.kind, slice_id, whole)
+        record = enforced_record(record, granted)
         await around.disk.run(around.store.save, record)
-    except (StoreFailed, VendorFailed, TooLate, _NoSpecError) as error:
+    except (StoreFailed, VendorFailed, TooLate, NoSpec) as error:
         return NotGranted(f"{who}: {error}")
     around.slices.put(LiveSlice(record, granted))
     if outcome == "changed":
         return _Renewed()
-    return Prepared(granted, edits)
+    return Prepared(granted, edits, last=is_last(granted, around))
+
+
+def is_last(granted: Granted, around: AgentContext) -> bool:
+    """Whether nothing of this vendor is left to prepare in the pod."""
+    return around.slices.complete(granted, around.vendor.profile.key)
 
 
 async def _undone(slice_id: str, around: AgentContext, *, ours: bool) -> None:
-    """It could not even be begun: it holds no place. The next start clears up the rest."""
+    """Take a slice that could not be begun off the table; the next start clears up the rest."""
     around.slices.drop(slice_id)
     if ours:
         with suppress(StoreFailed):  # the same disk, and the refusal says what is wrong with it
@@ -175,12 +182,12 @@ async def _undone(slice_id: str, around: AgentContext, *, ours: bool) -> None:
 
 
 def _grows(granted: Granted, known: LiveSlice | None) -> bool:
-    """It takes more of a device than it holds; a start is no other than a resize in that."""
+    """Whether the slice takes more of a device than it holds: at a start, at a resize."""
     return known is None or _either(granted, known) != known.grants
 
 
 def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
-    """Room for what it has and for what it is to have, while it may be held to one or the other."""
+    """The larger of what it has and what it shall have: meanwhile it may use either."""
     new, old = granted.grants, known.grants
     if [grant.device_id for grant in new] != [grant.device_id for grant in old]:
         return (*new, *old)
@@ -194,35 +201,24 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
     )
 
 
-def _write_spec(
-    slice_id: str, edits: ContainerEdits, state_dir: Path, around: AgentContext
-) -> Literal["new", "same", "changed"]:
-    vendor = around.vendor.profile.key
-    theirs = []
-    for name in edits.cdi_devices:
-        found = around.folders.edits_of(name)
-        if found is None:
-            raise _NoSpecError(
-                f"no CDI spec on this node defines {name}; write one, for NVIDIA with "
-                "nvidia-ctk cdi generate"
-            )
-        theirs.append(found)
-    whole = with_page(vendor, slice_id, state_dir, edits)
-    return around.folders.write(slice_id, slice_spec(around.kind, slice_id, whole, theirs))
+async def enforce(slice: Slice, generation: int, around: AgentContext) -> ContainerEdits:
+    """Call ``hami_enforce``; what the container needs for its slice.
 
-
-def _completed(record: SliceRecord, granted: Granted) -> SliceRecord:
-    return msgspec.structs.replace(
-        record,
-        pod=recorded_pod(granted.pod),
-        generation=granted.generation,
-        grants=recorded_grants(granted),
-        state="enforced",
-    )
+    Raises:
+        VendorFailed: the vendor cannot do it.
+        TooLate: it takes too long and goes on, or something else of it does.
+    """
+    hooks = around.hooks
+    await hooks.over(ENFORCE_SECONDS, RECONCILE)
+    key = (ENFORCE, slice.id, generation)
+    if not hooks.under_way(*key):
+        # One of another generation would be answered with that one's edits.
+        await hooks.over(ENFORCE_SECONDS, ENFORCE, slice.id)
+    return await hooks.call(key, ENFORCE_SECONDS, around.vendor.enforce, slice, around.config.now)
 
 
 async def _overfull(granted: Granted, around: AgentContext, make_room: MakeRoom) -> Overfull | None:
-    """Looks again after those that hold the device have been asked to make room."""
+    """Which device has no room, also after its holders were asked to make some."""
     full = _look(granted, around)
     if full is not None and full.pods:
         await make_room(full.pods)
@@ -231,10 +227,7 @@ async def _overfull(granted: Granted, around: AgentContext, make_room: MakeRoom)
 
 
 def _look(granted: Granted, around: AgentContext) -> Overfull | None:
-    slices = around.slices
-    return overfull(
-        slices.with_(granted), slices.others(granted.pod.uid), around.devices(), around.vendor.rules
-    )
+    return around.slices.overfull(granted, around.inventory.devices, around.vendor.profile.modes)
 
 
 def _crowded(granted: Granted, full: Overfull) -> str:
@@ -249,7 +242,10 @@ def _crowded(granted: Granted, full: Overfull) -> str:
 
 
 def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
-    """A slice id is one container's for ever; kubelet's record says otherwise, or was forged."""
+    """What is wrong if kubelet's checkpoint names another container for this slice id.
+
+    A slice id belongs to one container for ever.
+    """
     pod = known.record.pod
     if (pod.uid, known.record.container) == (entry.pod_uid, entry.container):
         return ""
@@ -260,9 +256,9 @@ def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
 
 
 async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Prepared | NotGranted:
-    """Nobody can be asked: what was verified and made before still stands, if it is whole."""
+    """Start a slice that was verified and made before, while the API server cannot be asked."""
     if known.record.state == "enforced":
         written = await around.disk.run(around.folders.written)
         if known.id in written:
-            return Prepared(known.granted, None)
+            return Prepared(known.granted, None, last=is_last(known.granted, around))
     return NotGranted(f"container {known.record.container}: {found.problem}")

@@ -9,7 +9,7 @@ from hami.domain.errors import Malformed
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.files import StoreFailed
 from hami.node.disk.store import Damaged, SliceStore
-from hami.node.pod.granting import Granted, Granting
+from hami.node.pod.pods import Granted, Granting
 from hami.node.slice.live_slices import LiveSlice
 
 
@@ -85,7 +85,7 @@ def _specified(folders: CdiFolders, on_problem: Callable[[str], None]) -> set[st
 def _removed(
     slice_id: str, store: SliceStore, folders: CdiFolders, on_problem: Callable[[str], None]
 ) -> bool:
-    """Whether it is; what cannot be is there again at the next start, and nobody's meanwhile."""
+    """Remove a slice and its spec; False if that failed, and the next start tries again."""
     try:
         folders.remove(slice_id)
         store.remove(slice_id)

@@ -7,7 +7,7 @@ whoever else was granted them meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
@@ -17,10 +17,11 @@ from hami.domain.errors import HamiError
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.disk.store import StoreFailed
-from hami.node.pod.pods import NodePod
+from hami.node.pod.node_pod import NodePod
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.enforcing import ENFORCE
-from hami.node.slice.live_slices import LiveSlice, as_slice
+from hami.node.slice.live_slices import LiveSlice
+from hami.node.slice.preparing import ENFORCE
+from hami.node.slice.views import as_slice
 
 LOOK_EVERY = 1.0
 """Seconds between looks at the cgroups of pods that are gone."""
@@ -31,20 +32,10 @@ FIRST_RETRY = 1.0
 
 
 class Releasing:
-    """One worker: looks when a pod goes, and every second while one that is gone still runs."""
+    """Releases slices. Looks when a pod goes, and every second while its processes still run."""
 
-    def __init__(
-        self,
-        around: AgentContext,
-        *,
-        busy: Callable[[str], bool],
-        released: Callable[[LiveSlice], None],
-        every: float = LOOK_EVERY,
-    ) -> None:
-        """``busy`` says that a slice is being prepared."""
+    def __init__(self, around: AgentContext, *, every: float = LOOK_EVERY) -> None:
         self._mine = around
-        self._busy = busy
-        self._told = released
         self._every = every
         self._wake = asyncio.Event()
         self._passed = asyncio.Event()
@@ -89,7 +80,7 @@ class Releasing:
             await asyncio.sleep(min(0.05, self._every))
 
     def _ended(self, uid: PodUid) -> bool:
-        """It has slices, and is gone or has ended."""
+        """Whether the pod has slices, and is gone or has ended."""
         mine = self._mine
         if not mine.slices.of_pod(uid):
             return False
@@ -113,11 +104,11 @@ class Releasing:
         return left
 
     def _in_use(self, slice_id: str) -> bool:
-        """It is being prepared, or the vendor still works on it although nobody waits."""
-        return self._busy(slice_id) or self._mine.hooks.under_way(ENFORCE, slice_id)
+        """Whether somebody prepares it, or a hook of the vendor still works on it."""
+        return self._mine.slices.busy(slice_id) or self._mine.hooks.under_way(ENFORCE, slice_id)
 
     async def _released(self, live: LiveSlice) -> bool:
-        """Whether it is gone for good; a failure is tried again, later each time."""
+        """Release a slice; False if that failed. Each further try comes later."""
         loop = asyncio.get_running_loop()
         due, backoff = self._retry.get(live.id, (0.0, Backoff(first=FIRST_RETRY, most=60.0)))
         if loop.time() < due:
@@ -137,7 +128,7 @@ class Releasing:
         return True
 
     async def _release(self, live: LiveSlice) -> None:
-        """The spec goes first: nothing can start any more with what is being undone."""
+        """Undo a slice. Its CDI spec goes first, so that no container starts with it any more."""
         mine = self._mine
         if live.record.state != "releasing":
             record = msgspec.structs.replace(live.record, state="releasing")
@@ -148,11 +139,11 @@ class Releasing:
             mine.slices.put(live)
         await mine.disk.run(mine.folders.remove, live.id)
         slice = as_slice(live, mine.store.state_dir(live.id))
-        config, vendor = mine.config(), mine.vendor
+        config, vendor = mine.config.now, mine.vendor
         await mine.hooks.call(
             ("hami_release", live.id), RELEASE_SECONDS, vendor.release, slice, config
         )
         await mine.disk.run(mine.store.remove, live.id)
         mine.slices.drop(live.id)
-        self._told(live)
+        mine.slices.changed.set()
         self._log.info("released a slice", slice=live.id, pod=live.record.pod.full_name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,25 +10,22 @@ import structlog
 
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
-from hami.kube.events import EventRecorder
 from hami.kube.pace import Backoff
-from hami.node.pod.granting import Granted, Granting, NotGranted
-from hami.node.pod.pods import NodePod
-from hami.node.slice.live_slices import LiveSlice, LiveSlices
-from hami.node.slice.preparing import Prepared
+from hami.node.pod.node_pod import NodePod
+from hami.node.pod.pods import Granted, NotGranted
+from hami.node.slice.agent_context import AgentContext
+from hami.node.slice.live_slices import LiveSlice, Outcome
+from hami.node.slice.preparing import MakeRoom, resize
 from hami.wire import keys
 
 RESIZED, NOT_RESIZED = "SliceResized", "SliceNotResized"
 FIRST_RETRY, LAST_RETRY = 2.0, 300.0
 """Seconds until a resize that was refused is tried again: what stood in the way may be gone."""
 
-Alone = Callable[[PodUid, str, Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Does something with a slice of a pod while nothing else is done with it."""
-
 
 @dataclass(slots=True)
 class _Refusals:
-    """Of one pod and one signature: what was said last, and how long until the next try."""
+    """The refusals of one pod and signature: the last text, and the pause until the next try."""
 
     signature: str | None
     text: str
@@ -37,23 +33,18 @@ class _Refusals:
 
 
 class Resizing:
-    """One worker. Only an allocation of a higher generation, on the same devices, counts."""
+    """Gives slices the limits of a newer allocation (by its generation) of the same devices."""
 
     def __init__(
         self,
-        granting: Granting,
-        slices: LiveSlices,
-        events: EventRecorder,
-        resize: Callable[[Granted, LiveSlice], Awaitable[Prepared | NotGranted]],
-        alone: Alone,
+        around: AgentContext,
+        make_room: MakeRoom,
         *,
         first_retry: float = FIRST_RETRY,
     ) -> None:
-        self._granting = granting
-        self._slices = slices
-        self._events = events
-        self._resize = resize
-        self._alone = alone
+        self._mine = around
+        self._slices = around.slices
+        self._make_room = make_room
         self._first_retry = first_retry
         self._due: dict[PodUid, NodePod] = {}
         self._refusals: dict[PodUid, _Refusals] = {}
@@ -99,7 +90,7 @@ class Resizing:
         for live in self._slices.of_pod(pod.uid):
             work = partial(self._one, pod, live.id, refused)
             try:
-                await self._alone(pod.uid, live.id, work)
+                await self._slices.in_turn(pod.uid, live.id, work)
             except Exception as error:  # noqa: BLE001 -- one pod's trouble, not the agent's end
                 self._log.exception("a resize failed", slice=live.id)
                 refused.append(f"the node agent failed: {type(error).__name__}: {error}")
@@ -116,7 +107,11 @@ class Resizing:
         granted = self._wanted(pod, live)
         if granted is None:
             return
-        outcome = granted if isinstance(granted, NotGranted) else await self._resize(granted, live)
+        outcome: Outcome = (
+            granted
+            if isinstance(granted, NotGranted)
+            else await resize(granted, live, self._mine, self._make_room)
+        )
         if isinstance(outcome, NotGranted):
             refused.append(outcome.text)
             return
@@ -125,11 +120,11 @@ class Resizing:
         )
         self._log.info("a slice has new limits", slice=live.id, limits=text)
         about = f"container {live.record.container} now has {text}"
-        self._events.record(pod, RESIZED, about, warning=False)
+        self._mine.events.record(pod, RESIZED, about, warning=False)
 
     def _wanted(self, pod: NodePod, live: LiveSlice) -> Granted | NotGranted | None:
-        """None: it has the newest already."""
-        granted = self._granting.granted(pod, live.record.container)
+        """What the slice shall have, why it may not, or None if it has the newest already."""
+        granted = self._mine.granting.granted(pod, live.record.container)
         if isinstance(granted, NotGranted):
             return granted
         if granted.generation <= live.record.generation:
@@ -148,7 +143,7 @@ class Resizing:
         return granted
 
     def _tell(self, pod: NodePod, text: str) -> None:
-        """Once for each refusal; it is tried again, later each time."""
+        """Say a refusal once, and set the next try."""
         known = self._refusals.get(pod.uid)
         if known is None:
             backoff = Backoff(first=self._first_retry, most=LAST_RETRY)
@@ -157,7 +152,7 @@ class Resizing:
         if known.text != text:
             known.text = text
             self._log.warning("a slice keeps its limits", pod=pod.full_name, why=text)
-            self._events.record(pod, NOT_RESIZED, text, warning=True)
+            self._mine.events.record(pod, NOT_RESIZED, text, warning=True)
         if self._due.setdefault(pod.uid, pod) is not pod:
             return  # it has changed meanwhile, and is looked at again at once
         loop = asyncio.get_running_loop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -11,16 +11,15 @@ from hami.domain.devices import Device
 from hami.domain.errors import Malformed
 from hami.domain.units import DeviceId
 from hami.node.kubelet.checkpoint import CheckpointEntry, named_slices, read_checkpoint
+from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.tokens import Token, kubelet_tokens
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.other_agents import start_foreign
-from hami.node.slice.preparing import MakeRoom, Outcome, prepare
-from hami.node.start.allocate import KubeletCalls
-from hami.node.start.pre_start import StartReports, Starts
+from hami.node.slice.preparing import MakeRoom, SliceMaker
+from hami.node.start.container_start import KubeletCalls, StartReports, Starts
 
 
 class ByKubelet:
-    """Knows nothing at Allocate, and everything at PreStartContainer."""
+    """Serves kubelet in the mode ``kubelet``: its checkpoint says at PreStartContainer who asks."""
 
     def __init__(
         self,
@@ -28,36 +27,28 @@ class ByKubelet:
         folder: Path,
         reports: StartReports,
         make_room: MakeRoom,
-        resend: Callable[[], None],
+        devices: DeviceList,
     ) -> None:
         self._around = around
         self._folder = folder
-        self._make_room = make_room
         profile = around.vendor.profile
         self._resource = profile.resources.count
-        self.starts = Starts(
-            self._resource,
-            around.kind,
-            folder,
-            prepare=self._prepare,
-            foreign=self._foreign,
-            reports=reports,
-            specified=around.folders.written,
-            resend=resend,
-            disk=around.disk,
-        )
         self._held: list[CheckpointEntry] = []
         self._log = structlog.get_logger("hami.kubelet")
-        self.calls = KubeletCalls(around.kind, profile.hidden_env, self.starts)
+        starts = Starts(around, folder, SliceMaker(around, make_room), reports, devices)
+        self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
 
     async def tokens(self) -> Sequence[Token]:
-        """What kubelet may give away; while its record cannot be read, who held what before."""
+        """The ids that kubelet may give away.
+
+        While kubelet's checkpoint cannot be read, the one that was read last counts.
+        """
         found = await self._around.disk.run(self._entries)
         if isinstance(found, Malformed):
             self._log.warning("kubelet's record cannot be read", problem=found.problem)
         else:
             self._held = found
-        devices = self._around.devices()
+        devices = self._around.inventory.devices
         held: set[str] = set()
         on_failed: set[str] = set()
         for entry in self._held:
@@ -66,12 +57,12 @@ class ByKubelet:
         return kubelet_tokens(tuple(devices.values()), held, on_failed)
 
     def slice_ids(self) -> set[str] | Malformed:
-        """Those that kubelet's record names. Blocks."""
+        """The ids of the slices that kubelet's checkpoint names. Blocks."""
         return named_slices(self._folder, self._around.kind)
 
     def _failed(self, entry: CheckpointEntry, devices: Mapping[DeviceId, Device]) -> int:
-        """How many of its slots are on devices that are not healthy; ids do not say which."""
-        live = self._around.slices.get(entry.slice_id(self._around.kind))
+        """How many of its slots are on devices that are not healthy. Its ids do not tell which."""
+        live = self._around.slices.get(entry.edits.cdi_device(self._around.kind))
         grants = live.grants if live is not None else ()
         found = (devices.get(grant.device_id) for grant in grants)
         return sum(1 for device in found if device is None or not device.healthy)
@@ -83,10 +74,4 @@ class ByKubelet:
         return [entry for entry in found if entry.resource == self._resource]
 
     async def close(self) -> None:
-        await self.starts.close()
-
-    async def _prepare(self, entry: CheckpointEntry) -> Outcome:
-        return await prepare(entry, self._around, self._make_room)
-
-    async def _foreign(self, entry: CheckpointEntry) -> Outcome:
-        return await start_foreign(entry, self._around)
+        """Nothing to end: the table of slices gives up what is under way."""

@@ -15,10 +15,10 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
 from hami.kube.pace import Backoff
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.granting import Granted, NotGranted
-from hami.node.pod.pods import NODE_PODS, NodePod
+from hami.node.pod.node_pod import NODE_PODS, NodePod
+from hami.node.pod.pods import NotGranted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.preparing import Prepared
+from hami.node.slice.live_slices import Prepared
 from hami.wire import keys
 
 REFUSED = "SliceRefused"
@@ -29,7 +29,7 @@ CONFLICTS = 5
 
 @dataclass(slots=True)
 class _Wish:
-    """What one pod is to be annotated with, and when it is tried next."""
+    """The annotations that one pod is to get, and when the next try is due."""
 
     pod: Pod
     annotations: dict[str, str | None]
@@ -99,7 +99,7 @@ class PodWriter:
             del self._wanted[uid]
 
     def _failed(self, uid: PodUid, wish: _Wish, error: ApiError) -> None:
-        """Settled, because the pod is gone or another one has its name; or tried again."""
+        """Try again later; give up if the pod is gone or another one has its name."""
         wish.conflicts += error.status == CONFLICT
         if error.status == NOT_FOUND or wish.conflicts >= CONFLICTS:
             del self._wanted[uid]
@@ -116,29 +116,30 @@ class PodWriter:
 
 
 class Outcomes:
-    """What PreStartContainer came to: the phase in HAMi's word, and an event for each refusal."""
+    """Writes what PreStartContainer came to: HAMi's phase ``success``, and an event per refusal."""
 
-    def __init__(
-        self, around: AgentContext, writer: PodWriter, prepared: Callable[[], None]
-    ) -> None:
-        """``prepared`` is told of each slice that was made."""
+    def __init__(self, around: AgentContext, writer: PodWriter) -> None:
         self._around = around
         self._writer = writer
-        self._prepared = prepared
+        self._vendor = around.vendor.profile.key
         self._recovered: set[PodUid] = set()
         self._log = structlog.get_logger("hami.starting")
 
     def recovered(self) -> None:
-        """The slices of now are a former agent's, which may have ended before it said so."""
+        """Say ``success`` for the slices of a former agent, which may have ended before it did."""
         self._recovered = set(self._around.slices.pods)
 
     def pod_changed(self, pod: NodePod) -> None:
-        """A pod of a former agent is seen for the first time."""
+        """Say what a former agent may have left unsaid, once per pod."""
         if pod.uid not in self._recovered:
             return
         self._recovered.remove(pod.uid)
         slices = self._around.slices.of_pod(pod.uid)
-        if slices and not pod.finished and self._complete(slices[0].granted):
+        if (
+            slices
+            and not pod.finished
+            and self._around.slices.complete(slices[0].granted, self._vendor)
+        ):
             self._writer.annotate(pod, {keys.BIND_PHASE: "success"})
 
     def pod_gone(self, pod: NodePod) -> None:
@@ -152,11 +153,11 @@ class Outcomes:
             container=entry.container,
             devices=[grant.device_id for grant in granted.grants],
         )
-        self._prepared()
+        self._around.slices.changed.set()
         annotations: dict[str, str | None] = {}
         if outcome.edits is not None:
             annotations |= outcome.edits.pod_annotations
-        if self._complete(granted):
+        if outcome.last:
             annotations[keys.BIND_PHASE] = "success"
         self._writer.annotate(pod, annotations)
 
@@ -170,18 +171,3 @@ class Outcomes:
         )
         if pod is not None:
             self._around.events.record(pod, REFUSED, outcome.text, warning=True)
-
-    def _complete(self, granted: Granted) -> bool:
-        """Every container of the pod that has something of this vendor has been prepared."""
-        vendor = self._around.vendor.profile.key
-        wanted = {
-            container.name
-            for container in granted.allocation.containers
-            if any(grant.vendor == vendor for grant in container.grants)
-        }
-        made = {
-            live.record.container
-            for live in self._around.slices.of_pod(granted.pod.uid)
-            if live.record.state == "enforced"
-        }
-        return wanted <= made

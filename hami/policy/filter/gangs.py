@@ -1,8 +1,9 @@
-"""Gangs: pods that run together or not at all, and who makes way for whom.
+"""Gangs: pods that run together or not at all, and which of them make way for others.
 
-A gang's pods come one by one, each with a question of its own, and its scheduler binds none of them
-before all have been given a node. Judged one by one, half a gang would hold devices that it cannot
-use; so they are judged together, and what is held for long without a bind makes way for others.
+kube-scheduler asks about a gang's pods one by one, and binds none of them before all have a node.
+Judged one by one, half a gang would hold devices that it cannot use. So its pods are judged
+together, and a gang that holds devices for long without a bind makes way for others.
+https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ VOLCANO = "scheduling.volcano.sh"
 
 
 class GroupName(NamedTuple):
-    """A PodGroup, by the API group of its kind."""
+    """A PodGroup's name, with the API group of its kind."""
 
     api: str
     namespace: str
@@ -45,34 +46,34 @@ def group_of(pod: Pod) -> GroupName | None:
     return None
 
 
-def needed(least: int | None, *, bound: int, others: int, waiting: int) -> int:
-    """How many of a group's ``waiting`` pods must be given devices together, so that any is.
+def needed(minimum: int | None, *, bound: int, others: int, waiting: int) -> int:
+    """How many of a group's ``waiting`` pods must be given devices together before one may be.
 
-    ``least`` is the group's own minimum; ``bound`` of its pods are bound already, and ``others``
-    wait for no devices of ours. Where the minimum is not known, all that wait are needed, until one
-    is bound: the gang's scheduler has let it go then.
+    ``minimum`` is the group's own minimum. ``bound`` of its pods are bound already, and ``others``
+    wait for no devices of ours. Without a known minimum all waiting pods are needed until one is
+    bound; by then the gang's scheduler has let the gang go.
     """
-    if least is None:
+    if minimum is None:
         return 0 if bound else waiting
-    return max(0, min(least - bound - others, waiting))
+    return max(0, min(minimum - bound - others, waiting))
 
 
 class Places(Protocol[M_contra]):
     """Where members can be placed, each beside those that were placed before it."""
 
     def place(self, member: M_contra) -> bool:
-        """Whether there is room for it, which it has from now on."""
+        """Place the member if there is room; whether there was."""
 
     def take_back(self, member: M_contra) -> None:
-        """It was placed, and is so no more."""
+        """Undo the placing of this member."""
 
 
 def together(places: Places[M], members: Sequence[M], asked: M, need: int) -> Sequence[M] | None:
-    """``asked`` and as many ``members`` more as make ``need``, all placed; None when nobody is.
+    """Place ``asked`` and enough other ``members`` to make ``need``; None if that cannot be done.
 
-    ``members``: ``asked`` among them, those that are hardest to place first. In that order they are
-    tried, because what is left for the last ones does for small ones sooner; then with ``asked``
-    before all others.
+    ``members`` includes ``asked``; the hardest to place come first. The function tries that order
+    first, because what large members leave over often suits small ones. Then it tries with
+    ``asked`` before all others.
     """
     for order in (members, [asked, *(member for member in members if member != asked)]):
         placed = _in_order(places, order, asked, need)
@@ -101,27 +102,27 @@ def _in_order(places: Places[M], order: Sequence[M], asked: M, need: int) -> Seq
 
 
 class Holdings(Protocol[M_contra]):
-    """What members hold for longer than they should, beside others who wait."""
+    """The devices that members hold for longer than they should, while other pods wait."""
 
     def lift(self, holder: M_contra) -> None:
-        """What it holds is free."""
+        """Count what this member holds as free."""
 
     def others_take(self) -> bool:
-        """Whether any of those who wait fits into what is free; they have it from now on."""
+        """Whether a waiting pod fits into what is free; if so, it takes it."""
 
     def put_back(self, holder: M_contra, *, as_it_was: bool) -> bool:
-        """Whether it holds again what it held, or as much at the same place.
+        """Give the member back what it held, or as much in the same place; whether that worked.
 
-        ``as_it_was``: nobody has taken anything, so it cannot fail.
+        ``as_it_was``: no pod has taken anything, so it cannot fail.
         """
 
 
 def giving_way(holdings: Holdings[M], holders: Sequence[M]) -> Sequence[M]:
-    """Which of them make way for those who wait: only who is in the way of somebody who fits.
+    """Which members make way: only those that stand in the way of a waiting pod that fits.
 
-    ``holders``: whoever has held longest first. All of them count as free at first, because what
-    several leave together may do for somebody for whom what one leaves does not. Then whoever came
-    last is put back first: of two of whom one must go, it is the one that has had its time.
+    ``holders``: the one that has held longest comes first. At first everything that they hold
+    counts as free, because several together may make room where one does not. Then the members are
+    put back, the latest first: where one of two must go, it is the one that had more time.
     """
     for holder in holders:
         holdings.lift(holder)

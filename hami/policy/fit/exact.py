@@ -1,8 +1,8 @@
 """The exact fit: one request on one node, and a whole pod on one node.
 
-``place`` is the default of ``hami_fit``: it walks the devices in policy order and asks of each,
-in HAMi's order of checks, what the vendor would charge and whether that fits. ``fit_pod`` fits
-every container in turn, against what runs at the same time as it does.
+``place`` is the default of ``hami_fit``: it walks the devices in policy order. For each, in HAMi's
+order of checks, it asks the vendor for the charge and checks that the charge fits. ``fit_pod`` fits
+every container in turn, beside the containers that run at the same time.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class QuotaRefused(Protocol):
 
 
 class QuotaGate(Protocol):
-    """What quota lets one pod have; ``None`` in its place means that no quota concerns it."""
+    """What quota lets one pod have; None instead of a gate means that no quota concerns the pod."""
 
     @property
     def per_model(self) -> bool:
-        """Whether single models of device are limited."""
+        """Whether a quota limits single models of device."""
         ...
 
     def of_models(self, containers: Sequence[ContainerAllocation], node: str) -> Mapping[str, int]:
-        """What they are charged there of models that are limited, by key."""
+        """The charge of these containers by quota key, for the models that are limited there."""
         ...
 
     def refusals(self, asked: Mapping[str, int]) -> Sequence[QuotaRefused]:
-        """Why these amounts by resource name are too much; empty when they are not."""
+        """Why quota refuses these amounts by resource name; empty when it allows them."""
         ...
 
 
@@ -68,11 +68,11 @@ class NodeDevices:
 def place(
     vendor: VendorCalls, request: DeviceRequest, states: Sequence[DeviceState], ctx: FitContext
 ) -> Placement | Rejected:
-    """``request.count`` grants on these devices, or what each device was refused for.
+    """Place ``request.count`` grants on these devices, or say why each device was refused.
 
-    The checks of a device, the first that fails counts: health, unknown usage, cordon, model and
-    mode, (NUMA), uuid, slots, exclusive use, quota, memory, cores, exclusive cores, exhausted
-    cores, the vendor's own rule.
+    The checks of a device, of which the first that fails counts, are health, unknown usage, cordon,
+    model and mode, (NUMA), uuid, slots, exclusive use, quota, memory, cores, exclusive cores,
+    exhausted cores, the vendor's own rule.
     """
     walk = _Walk(vendor, request, ctx)
     eligible = [
@@ -95,7 +95,7 @@ def place(
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a node's devices; collects why devices were refused."""
+    """One walk over a node's devices, which collects why devices were refused."""
 
     vendor: VendorCalls
     request: DeviceRequest
@@ -137,7 +137,7 @@ class _Walk:
         return self.take_first(group) or self._take_cheapest(group)
 
     def take_first(self, group: Sequence[DeviceState]) -> Placement | None:
-        """The first grants that fit, in the order of the group."""
+        """The first grants that fit, in the group's order."""
         taken: list[Grant] = []
         for state in group:
             for verdict in self.slices(state, taken):
@@ -151,7 +151,7 @@ class _Walk:
         return None
 
     def _take_cheapest(self, group: Sequence[DeviceState]) -> Placement | None:
-        """Where quota stands in the way of the policy's order, the smallest devices may still do.
+        """Try the smallest devices where quota does not allow those that the policy's order gives.
 
         HAMi leaves such a pod waiting although it fits.
         """
@@ -194,8 +194,8 @@ class _Walk:
     ) -> Iterable[tuple[DeviceState, Grant] | Reason]:
         """The slices that this device can give, then (if it gave too few) why no more.
 
-        ``taken`` grows while the caller consumes; a device gives one slice, or as many as fit
-        where its mode says so.
+        ``taken`` grows while the caller consumes. A device gives one slice, or as many as fit where
+        its mode allows several.
         """
         several = self.vendor.rules(state.device.mode).several_slices_per_device
         for left in reversed(range(self.request.count if several else 1)):
@@ -208,7 +208,7 @@ class _Walk:
                 state = state.taking(verdict)
 
     def _verdict(self, state: DeviceState, taken: Sequence[Grant]) -> Grant | Reason:
-        """The grant on this device as it is now, or the first check that fails."""
+        """The grant on this device in its present state, or the first check that fails."""
         request, device, used = self.request, state.device, state.usage
         if not self.selection.admits_uuid(device.id):
             return reasons.UUID_MISMATCH
@@ -234,9 +234,9 @@ class _Walk:
 
 
 class _Candidates(Sequence[tuple[DeviceState, Grant]]):
-    """Every slice that could be had, and why others could not; found when somebody looks.
+    """Every slice that a vendor may choose, and why other devices give none.
 
-    Most vendors choose for few pods, and say so without looking.
+    Computed on first use: most vendors choose for few pods, and decide that without looking.
     """
 
     def __init__(self, walk: _Walk, group: Sequence[DeviceState]) -> None:
@@ -285,7 +285,7 @@ def fit_pod(
     vendors: VendorRegistry,
     gate: QuotaGate | None = None,
 ) -> PodAllocation | Rejected:
-    """Every container of the pod on this node, or why the first that fails does."""
+    """Fit every container of the pod on this node, or say why the first that fails does not fit."""
     attempt = _Attempt(request, devices, vendors, gate)
     for ask in request.containers:
         outcome = attempt.fit(ask)
@@ -297,7 +297,7 @@ def fit_pod(
 
 @dataclass(slots=True)
 class _Attempt:
-    """A pod half placed: the containers done, and what of them runs on from then on."""
+    """A pod half placed: the containers done so far, and those of them that still run."""
 
     request: PodRequest
     devices: NodeDevices
@@ -339,7 +339,7 @@ class _Attempt:
             )
             outcome = vendor.fit(wanted, states, ctx)
             if isinstance(outcome, Placement) and vendor.fits:
-                outcome = _sound(vendor, wanted, states, outcome, ctx)
+                outcome = _validated(vendor, wanted, states, outcome, ctx)
             if isinstance(outcome, Rejected):
                 details = (*outcome.details, *quota.refused)
                 rules = frozenset(quota.refused.values())
@@ -348,7 +348,7 @@ class _Attempt:
         return ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
 
     def _states(self, vendor: VendorKey) -> list[DeviceState]:
-        """This vendor's devices with what of the pod runs at the same time."""
+        """This vendor's devices, with the pod's own containers that run at the same time."""
         return [
             state.taking(*now) if (now := self.running.get((vendor, state.device.id))) else state
             for state in self.devices.states.get(vendor, ())
@@ -358,7 +358,7 @@ class _Attempt:
 def _too_few(
     vendor: VendorCalls, wanted: DeviceRequest, states: Sequence[DeviceState], request: PodRequest
 ) -> bool:
-    """Fewer devices than slices, and none of them may give several."""
+    """Whether there are fewer devices than slices and none of them may give several."""
     if len(states) >= wanted.count:
         return False
     selection = Selection.of(vendor.profile, request.pod)
@@ -371,7 +371,7 @@ def _too_few(
 
 @dataclass(slots=True)
 class _Quota:
-    """The gate for one container: remembers refusals, so that they can be explained."""
+    """The gate for one container; it remembers refusals, so that they can be explained."""
 
     gate: QuotaGate | None
     meter: ChargeMeter
@@ -379,7 +379,7 @@ class _Quota:
     so_far: ContainerAllocation
     node: str
     refused: dict[str, str] = field(default_factory=dict)
-    """The rule by what it says."""
+    """The rule of each refusal, by the refusal's text."""
 
     def allows(self, grants: Sequence[Grant]) -> bool:
         if self.gate is None:
@@ -395,16 +395,16 @@ class _Quota:
         return not found
 
 
-def _sound(
+def _validated(
     vendor: VendorCalls,
     wanted: DeviceRequest,
     states: Sequence[DeviceState],
     placement: Placement,
     ctx: FitContext,
 ) -> Placement | Rejected:
-    """A vendor that replaced the loop is checked: nothing exceeded, nothing that is not there."""
+    """Check the placement of a vendor that replaced the loop: every device exists and has room."""
     cordoned = cordoned_ids(vendor.profile, ctx.node.annotations)
-    if problem := _unsound(vendor, wanted, states, placement, cordoned):
+    if problem := _placement_problem(vendor, wanted, states, placement, cordoned):
         failed = {reasons.VENDOR_ERROR: len(states)}
         return Rejected.of(failed, len(states), [f"hami_fit {problem}"])
     if not ctx.allowed(placement.grants):
@@ -412,14 +412,14 @@ def _sound(
     return placement
 
 
-def _unsound(
+def _placement_problem(
     vendor: VendorCalls,
     wanted: DeviceRequest,
     states: Sequence[DeviceState],
     placement: Placement,
     cordoned: frozenset[str],
 ) -> str:
-    """What is wrong with a placement; empty when it can be had."""
+    """What is wrong with a placement; empty when nothing is."""
     if len(placement.grants) != wanted.count:
         return f"granted {len(placement.grants)} slices of {wanted.count}"
     before = {state.device.id: state for state in states}

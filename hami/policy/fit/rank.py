@@ -1,8 +1,8 @@
 """The order of nodes and of devices: policies, comma chains, weights, scores.
 
-HAMi's rules with two repairs: a device's score counts the request (HAMi compares a model name
-with a vendor's word and so never does), and nothing but the values below decides between equals,
-so results do not depend on the order in which devices arrived.
+HAMi's rules with two repairs. A device's score counts the request; HAMi compares a model name with
+a vendor's word and so never does. And only the values below decide between equals, so that results
+do not depend on the order in which devices arrived.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def read_policy(pod: Pod, defaults: SchedulingPolicy) -> SchedulingPolicy | Inva
 
 
 def node_policy(text: str) -> NodePolicy:
-    """``spread``, or binpack for anything else, as HAMi reads it."""
+    """``spread``, or binpack for anything else, as in HAMi."""
     return NodePolicy.SPREAD if text == "spread" else NodePolicy.BINPACK
 
 
 def device_policy(text: str) -> DevicePolicy:
-    """One word or a comma chain; an unknown word means spread, as HAMi reads it."""
+    """One word or a comma chain; an unknown word means spread, as in HAMi."""
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     chained = "," in text
     if chained:
@@ -109,7 +109,7 @@ def node_score(used: Usage, total: Usage) -> float:
 
 
 def device_score(device: Device, used: Usage, weights: ScoringWeights) -> float:
-    """10 x the weighted sum of the used shares of one device; 0 when it has none of one."""
+    """10 x the weighted sum of the device's used shares; 0 when it lacks slots, memory or cores."""
     return _score(device, used.slots, used.memory_mib, used.cores, weights)
 
 
@@ -132,9 +132,9 @@ def in_order(
     *,
     numa_bind: bool = False,
 ) -> list[DeviceState]:
-    """The devices in the order in which they are tried, the best first.
+    """The devices in the order of trying them, the best first.
 
-    Between equals: the highest NUMA node, then the highest index, then the highest id.
+    Among equals: the highest NUMA node, then the highest index, then the highest id.
     """
     chain = policy.device.chain
     if numa_bind and "numa" not in chain[:1]:

@@ -15,7 +15,7 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 class Selection:
     """A pod's demands on one vendor's devices, compiled once per pod.
 
-    Each ``use_*`` entry is one annotation: at least one of its tokens must match. A blank
+    Each ``use_*`` entry is one annotation, and at least one of its tokens must match. A blank
     annotation is no constraint. ``nouse_*`` wins over ``use_*``.
     """
 
@@ -49,7 +49,10 @@ class Selection:
         )
 
     def admits_model(self, model: str) -> bool:
-        """Without regard to case; a token matches as a substring unless the profile is exact."""
+        """Whether the pod admits this model.
+
+        Case does not count; a token matches as a substring unless the profile is exact.
+        """
         name = model.upper()
 
         def matches(token: str) -> bool:
@@ -60,7 +63,7 @@ class Selection:
         )
 
     def admits_mode(self, mode: str) -> bool:
-        """The annotation's text must contain the device's mode (HAMi's rule, case counts)."""
+        """Whether the annotation's text contains the device's mode (HAMi's rule; case counts)."""
         return self.mode is None or mode in self.mode
 
     def admits_uuid(self, uuid: str) -> bool:
@@ -72,7 +75,7 @@ _ANY_EXACT = Selection(exact_models=True)
 
 
 def cordoned_ids(profile: VendorProfile, annotations: Mapping[str, str]) -> frozenset[str]:
-    """Device ids that the node's operator keeps from new pods."""
+    """Ids of the devices that the node's operator keeps from new pods."""
     text = annotations.get(profile.node_annotations.cordon, "")
     return frozenset(_tokens(text))
 

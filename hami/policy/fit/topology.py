@@ -1,8 +1,8 @@
 """Which of several connected devices belong together, by their pair scores.
 
 ``scores[a][b]`` says how well a and b are linked (higher is closer). ``best_connected`` reads only
-``a < b``, so the matrix need not be symmetric. Both depend on nothing but their arguments:
-of equals, the combination that comes first wins.
+``a < b``, so the matrix need not be symmetric. Both functions depend only on their arguments: among
+equals, the combination that comes first wins.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 Scores = Sequence[Sequence[int]]
 
 EXACT_UP_TO = 16
-"""Above this many candidates the best combination is approached greedily."""
+"""Above this many candidates the search for the best combination is greedy."""
 
 
 def least_connected(scores: Scores) -> int:
-    """The index whose links to all others are weakest: taking it disturbs others least."""
+    """The index with the weakest links to all others: the others miss that device least."""
     sums = [sum(row) - row[i] for i, row in enumerate(scores)]
     return sums.index(min(sums))
 

@@ -1,9 +1,9 @@
-"""What a pod that is bound already uses: what its annotations say, and what nobody can know.
+"""What a bound pod uses: what its annotations say, and what cannot be known.
 
-Whoever wrote the allocation, the devices are in use: what can be read is charged, and where it
-cannot be read, what the pod asks for is kept free on every device that it may have. Until kubelet
-has started anything of it, it holds nothing: agents start no container without an allocation. A pod
-that asks for no device is never charged, whatever its annotations say.
+The devices are in use whoever wrote the allocation, so what can be read is charged. Where it cannot
+be read, what the pod asks for is kept free on every device that the pod may have. A pod holds
+nothing until kubelet has started one of its containers: agents start no container without an
+allocation. A pod that asks for no device is never charged, whatever its annotations say.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from hami.wire.allocation import decode_allocation
 class Account:
     """What a pod is charged.
 
-    ``init_ended``: its plain init containers have ended, so what they held is free again (but for
+    ``init_ended``: the plain init containers have ended, and their devices are free again (except
     placements, which stay until the pod is gone). ``unknown`` are devices whose usage cannot be
-    read; ``problems`` say why, for people. ``idle``: something is not counted because nothing of
-    the pod has started.
+    read; ``problems`` say why, for people. ``idle``: something is not counted because no container
+    of the pod has started.
     """
 
     allocation: PodAllocation
@@ -45,9 +45,9 @@ class Account:
 
 
 def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
-    """What a bound pod is charged; None for one that asks for no device.
+    """What a bound pod is charged; None for a pod that asks for no device.
 
-    Only the spec says which vendors it asks: annotations can be edited at any time.
+    Only the spec says which vendors the pod asks: annotations can be edited at any time.
     """
     asked = who_asks(pod, vendors)
     if not asked:
@@ -88,7 +88,7 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
 
 
 def may_have_started(pod: Pod, vendors: VendorRegistry) -> bool:
-    """Whether a container that asks for devices may have run, as far as kubelet says."""
+    """Whether a container that asks for devices may have run, judged by kubelet's reports."""
     asked = who_asks(pod, vendors).values()
     names = [
         c.name for (c, _), *asks in zip(pod.each_container(), *asked, strict=True) if any(asks)
@@ -99,7 +99,7 @@ def may_have_started(pod: Pod, vendors: VendorRegistry) -> bool:
 def may_use(
     pod: Pod, vendor: VendorKey, vendors: VendorRegistry, device: DeviceId | None = None
 ) -> UnknownUsage:
-    """What the pod uses at most of this device, or of any of a vendor."""
+    """The most that the pod uses of this device, or of any device of a vendor."""
     asks: list[ContainerRequest] = []
     for container, kind in pod.each_container():
         request = vendors[vendor].parse_request(container, pod)
@@ -116,9 +116,9 @@ def at_most_asked(
     vendors: VendorRegistry,
     device_of: Callable[[Grant], Device | None],
 ) -> Account:
-    """The account of an allocation that nobody of ours vouches for: no more than the spec asks.
+    """The account of an allocation that nobody of ours signed: no more than the spec asks for.
 
-    Where places on a device are granted, and of a device that nobody knows, it stays as it says.
+    Placements, and grants on devices that are not known, stay as they are.
     """
     containers: list[ContainerAllocation] = []
     for (container, _), held in zip(
@@ -134,7 +134,7 @@ def at_most_asked(
                     for grant in theirs[: request.count]
                 ]
             grants += [] if request is None else theirs
-        # Most ask for what they have: nothing is made anew for those.
+        # Most containers ask for what they have: reuse their allocation.
         same = held.grants == tuple(grants)
         containers.append(held if same else replace(held, grants=tuple(grants)))
     if tuple(containers) == account.allocation.containers:

@@ -1,9 +1,9 @@
 """What happens to a pod when it is created: the webhook's rules, as a pure function.
 
-The vendors set defaults and environment, annotations that only the scheduler may write are
-stripped, and a pod is denied that could never run as it stands: an unreadable or impossible
-request, a way out of its slices (:mod:`hami.policy.pods.escapes`), a node chosen past the
-scheduler, a quota that can never admit it.
+The vendors set defaults and environment. Annotations that only the scheduler may write are removed.
+A pod that could never run as it stands is denied: an unreadable or impossible request, a way out of
+its slices (:mod:`hami.policy.pods.escapes`), a node chosen past the scheduler, a quota that can
+never admit it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from hami.wire.allocation import allocation_keys
 class AdmissionSettings:
     """How pods are taken in.
 
-    ``scheduler_name``: put into pods that ask for devices; empty: left as it is.
-    ``take_default_scheduler``: pods that name ``default-scheduler`` become ours too.
-    ``quota``: ``impossible`` denies what no quota could ever admit and leaves the rest waiting;
-    ``deny`` refuses whatever does not fit now; ``pending`` denies nothing.
+    ``scheduler_name``: the scheduler named in pods that ask for devices; empty: unchanged.
+    ``take_default_scheduler``: pods that name ``default-scheduler`` become ours too. ``quota``:
+    ``impossible`` denies what no quota could ever admit and leaves the rest waiting; ``deny``
+    refuses whatever does not fit now; ``pending`` denies nothing.
     """
 
     scheduler_name: str = "hami-scheduler"
@@ -43,7 +43,7 @@ class AdmissionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The pod as it goes on, and what it asks for."""
+    """The pod as admission changed it, and what it asks for."""
 
     pod: Pod
     request: PodRequest
@@ -59,7 +59,7 @@ class NotOurs:
 def admit(
     pod: Pod, vendors: VendorRegistry, settings: AdmissionSettings, ledger: QuotaLedger
 ) -> Admitted | Denied | NotOurs:
-    """Apply the rules. Admitting the result once more changes nothing."""
+    """Apply the rules. Admitting the result again changes nothing."""
     if not pod.spec.containers:
         return Denied("pod has no containers")
     if _belongs_to_another(pod.spec.scheduler_name, settings):
@@ -92,7 +92,7 @@ def _belongs_to_another(name: str, settings: AdmissionSettings) -> bool:
 
 
 def _without(pod: Pod, keys: frozenset[str]) -> Pod:
-    """The pod without annotations that a tenant must not set."""
+    """The pod without annotations that a tenant may not set."""
     if keys.isdisjoint(pod.annotations):
         return pod
     kept = {key: text for key, text in pod.annotations.items() if key not in keys}
@@ -100,7 +100,7 @@ def _without(pod: Pod, keys: frozenset[str]) -> Pod:
 
 
 def _let_vendors_admit(pod: Pod, vendors: VendorRegistry) -> Pod | Denied:
-    """Every vendor on every container, in spec order; each sees what the former set."""
+    """Call every vendor on every container, in spec order; each sees what earlier ones set."""
     containers: list[tuple[Container, ContainerKind]] = []
     for original, kind in pod.each_container():
         container = original
@@ -156,7 +156,7 @@ def _with_spec(pod: Pod, **changes: Any) -> Pod:
 def _quota_refusal(
     request: PodRequest, vendors: VendorRegistry, settings: AdmissionSettings, ledger: QuotaLedger
 ) -> str:
-    """The refusals as one text; empty when quota does not stand in the way at creation."""
+    """The refusals as one text; empty when quota does not deny the pod at creation."""
     gate = None if settings.quota == "pending" else ledger.gate(request.pod)
     if gate is None:
         return ""

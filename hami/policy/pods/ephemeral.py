@@ -1,8 +1,9 @@
 """What happens to ephemeral containers (``kubectl debug``) of pods that have slices.
 
-Nothing is granted to one: it has no resources. What it would see of the pod's devices, or of
-others, it would see without any limit. So it is refused what would show it a device, and told to
-show none where its image or its environment may ask for some.
+An ephemeral container gets no grant, because it may have no resources
+(https://kubernetes.io/docs/concepts/workloads/pods/ephemeral-containers/). Whatever devices it saw,
+it would see without a limit. So admission refuses what would show it a device, and sets the
+variables that hide devices, because its image or environment may ask for some.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from hami.policy.pods.pod_request import who_asks
 from hami.policy.ports import VendorRegistry
 
 _WITHOUT_DEVICES = frozenset({"shm", "mqueue", "hugepages"})
-"""Folders of /dev that hold memory and files, and are mounted for them."""
+"""Folders of /dev that hold memory or files; pods mount them for those."""
 
 
 def admit_ephemeral(pod: Pod, before: Pod, vendors: VendorRegistry) -> Pod | Denied:
-    """The pod as it goes on. Those that ``before`` has are there, and cannot be changed.
+    """Check the ephemeral containers that are new since ``before``; the earlier ones are fixed.
 
-    Admitting the result once more changes nothing.
+    Admitting the result again changes nothing.
     """
     if not who_asks(pod, vendors):
         return pod
@@ -44,7 +45,7 @@ def admit_ephemeral(pod: Pod, before: Pod, vendors: VendorRegistry) -> Pod | Den
 
 
 def _hidden(vendors: VendorRegistry) -> Mapping[str, str]:
-    """The variables of all vendors that say which devices a runtime shows, as they show none."""
+    """The variables of all vendors that make a runtime show no device, with their values."""
     return {name: text for key in vendors for name, text in vendors[key].profile.hidden_env.items()}
 
 
@@ -76,7 +77,7 @@ def _problem(
 
 
 def shows_devices(path: str) -> bool:
-    """A file or folder of the node is a device file, or has some in it."""
+    """Whether a path of the node is a device file, or a folder with some in it."""
     match posixpath.normpath(f"/{path}").strip("/").split("/"):
         case [""] | ["dev"]:
             return True
@@ -87,7 +88,7 @@ def shows_devices(path: str) -> bool:
 
 
 def _without_devices(container: Container, hidden: Mapping[str, str]) -> Container:
-    """Whatever its image or an ``envFrom`` says: a variable that is written here wins."""
+    """The container with the hiding variables; they win over its image and an ``envFrom``."""
     present = {variable.name for variable in container.env or ()}
     added = [EnvVar(name=n, value=text) for n, text in hidden.items() if n not in present]
     if not added:

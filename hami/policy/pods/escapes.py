@@ -1,10 +1,10 @@
 """What in a pod's spec would let it out of its slices.
 
-A privileged container may use every device of its node. A volume at the slice's limits page lies
-over the page; one above or beside it lets another container of the pod put a file of its own in
-the page's place. Other places like it are the vendors' to name (``guarded_paths``). Whoever hands
-out slices asks here: admission, and whoever decides or serves, because a pod may have gone past
-admission.
+A privileged container may use every device of its node
+(https://kubernetes.io/docs/concepts/security/linux-kernel-security-constraints/). A volume at the
+slice's limits page hides the page; a volume above or beside it lets another container of the pod
+replace the page. Vendors name other such paths (``guarded_paths``). Admission checks this, and so
+do the scheduler and the agent, because a pod may have gone past admission.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Parts = tuple[str, ...]
 
 
 def escape_of(pod: Pod, vendors: VendorRegistry) -> str | None:
-    """Why this pod may not have a slice, naming the container; None when it may."""
+    """Why this pod may not have a slice, with the container's name; None when it may."""
     for container in _containers(pod):
         if (problem := container_escape(container, vendors)) is not None:
             return problem
@@ -51,25 +51,24 @@ def container_escape(container: Container, vendors: VendorRegistry) -> str | Non
 may_cover: Final = re.compile(
     rf"\A(?!{re.escape(SERVICE_ACCOUNT_AT)}\Z)(?s:.*?)(?:run|etc|usr|\.\.)|\A[/.]*\Z"
 ).search
-"""A first look at a path, for the many that have nothing to do with it: what may be guarded is
-below /run, /var/run, /etc or /usr, or is the root, and is not what nearly every pod has. Every
-mount of every pod is asked about, so it is no function of ours.
-"""
+"""A quick look at a path, since most have nothing to do with a guarded one: guarded paths are below
+/run, /var/run, /etc or /usr, or are the root, and none is where nearly every pod has its service
+account. Called for every mount of every pod, so it is a compiled pattern and no Python function."""
 
 
 def covers(path: str, place: str) -> bool:
-    """A path in a container, without ``..``, is at, above or below ``place``."""
+    """Whether a path in a container, without ``..``, is at, above or below ``place``."""
     parts = _parts(path)
     return any(_touches(parts, spelled) for spelled in _spelled(_parts(place)))
 
 
 def _parts(path: str) -> _Parts:
-    """As kubelet and the runtimes read it: relative to the root, repeated slashes are one."""
+    """The parts of a path, as kubelet and runtimes read it: from the root; ``//`` is ``/``."""
     return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _spelled(place: _Parts) -> tuple[_Parts, ...]:
-    """In nearly every image /var/run is a link to /run."""
+    """Both names of a path below /run: in nearly every image /var/run is a link to /run."""
     bare = place[1:] if place[:2] == ("var", "run") else place
     return (bare, ("var", *bare)) if bare[:1] == ("run",) else (place,)
 
@@ -89,6 +88,6 @@ def _containers(pod: Pod) -> Sequence[Container]:
 def _paths(container: Container) -> Sequence[str]:
     mounts, devices = container.volume_mounts, container.volume_devices
     if not (mounts or devices):
-        return ()  # As nearly every pod is kept in memory.
+        return ()  # The informer's pods have hardly any mounts left.
     paths = [mount.mount_path for mount in mounts or ()]
     return paths + [device.device_path for device in devices or ()]

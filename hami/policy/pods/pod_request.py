@@ -1,4 +1,7 @@
-"""What a pod asks, of which vendors. Needs no device table, so that nodes can do without one."""
+"""What a pod asks of which vendors.
+
+Needs no device table, so that nodes can do without one.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from hami.policy.ports import VendorRegistry
 def parse_pod(
     pod: Pod, vendors: VendorRegistry, defaults: SchedulingPolicy
 ) -> PodRequest | Invalid:
-    """Everything the pod asks of every vendor, container by container, and its policy.
+    """What the pod asks of every vendor, container by container, and its policy.
 
-    A pod that asks for devices and could leave its slices is ``Invalid`` as well: it may have gone
-    past admission.
+    A pod that asks for devices and could escape its slices is ``Invalid`` too, because it may have
+    gone past admission.
     """
     containers: list[ContainerRequest] = []
     for container, kind in pod.each_container():
@@ -44,9 +47,9 @@ def parse_pod(
 
 
 def who_asks(pod: Pod, vendors: VendorRegistry) -> Mapping[VendorKey, Sequence[bool]]:
-    """By vendor that the pod's spec asks, of each container whether it does; init containers first.
+    """For each vendor that the spec asks: whether each container does, init containers first.
 
-    Also where a request cannot be read.
+    Also counts requests that cannot be read.
     """
     containers = [container for container, _ in pod.each_container()]
     asked = {}

@@ -1,6 +1,8 @@
 """What a vendor does when it implements nothing: every hook's default, driven by its profile.
 
-Plugins call these too, to change one thing about a hook and keep the rest.
+A function that is marked as a hook is the default of the hook of its name; ``hami_fit`` alone has
+its own elsewhere (``hami.policy.fit.exact.place``). Plugins call these too, to change one thing
+about a hook and keep the rest.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ from typing import Any
 
 from hami.domain import quantity
 from hami.domain.admission import Admission
-from hami.domain.allocations import ContainerKind
+from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
 from hami.domain.objects import Container, Node, Pod
+from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
 from hami.domain.quantity import BadQuantity
 from hami.domain.requests import DeviceRequest, FitContext, Invalid
+from hami.domain.slices import ContainerEdits, HealthChange, Measurement
 from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB
+from hami.hookspecs import hookimpl
 from hami.wire import codecs
 
 
+@hookimpl
 def node_devices(profile: VendorProfile, node: Node) -> Sequence[Device] | Malformed:
     """Decode the register annotation; a node without it has no device of this vendor."""
     key = profile.node_annotations.register
@@ -37,8 +43,9 @@ def node_devices(profile: VendorProfile, node: Node) -> Sequence[Device] | Malfo
     return decode(text, annotation=key, vendor=profile.key)
 
 
+@hookimpl
 def node_annotations(profile: VendorProfile, devices: Sequence[Device]) -> Mapping[str, str]:
-    """The register annotation, in the profile's codec."""
+    """Encode the devices in the register annotation, in the profile's codec."""
     encode = (
         codecs.encode_register_csv
         if profile.register_codec == "csv"
@@ -47,6 +54,7 @@ def node_annotations(profile: VendorProfile, devices: Sequence[Device]) -> Mappi
     return MappingProxyType({profile.node_annotations.register: encode(devices)})
 
 
+@hookimpl
 def admit(profile: VendorProfile, container: Container, pod: Pod, kind: ContainerKind) -> Admission:
     """Add ``default_count`` when only memory or cores are asked; set the runtime class."""
     names = profile.resources
@@ -70,6 +78,7 @@ def asks(profile: VendorProfile, container: Container) -> bool:
     return text is not None and quantity.whole_number(text) != 0
 
 
+@hookimpl
 def parse_request(
     profile: VendorProfile, container: Container, pod: Pod
 ) -> DeviceRequest | Invalid | None:
@@ -151,10 +160,11 @@ def asked_memory(request: DeviceRequest, device: Device) -> MemoryMiB:
     return MemoryMiB(device.memory_mib * percent // 100)
 
 
+@hookimpl
 def charge(
     profile: VendorProfile, request: DeviceRequest, state: DeviceState, ctx: FitContext
 ) -> Grant:
-    """Memory as asked, cores clamped to one device; everything for an exclusive request."""
+    """Charge memory as asked and cores up to 100; all of the device for an exclusive request."""
     device = state.device
     if request.exclusive:
         memory, cores = device.memory_mib, device.cores
@@ -162,3 +172,71 @@ def charge(
         memory = asked_memory(request, device)
         cores = min(request.cores, WHOLE_DEVICE)
     return Grant(device_id=device.id, vendor=profile.key, memory_mib=memory, cores=cores)
+
+
+@hookimpl
+def accept() -> None:
+    """Accept every device that passed the other checks."""
+
+
+@hookimpl
+def choose() -> None:
+    """Leave the choice to the core: the first devices that quota allows."""
+
+
+@hookimpl
+def score() -> float:
+    """Add nothing. The core does not ask a vendor without a ``hami_score`` of its own."""
+    return 0.0
+
+
+@hookimpl
+def allocation_annotations() -> Mapping[str, str]:
+    """Write nothing beside the core's lists of devices."""
+    return {}
+
+
+@hookimpl
+def restore(allocation: PodAllocation) -> PodAllocation:
+    """Keep what the core's lists of devices say."""
+    return allocation
+
+
+@hookimpl
+def node_options() -> Sequence[NodeOption]:
+    """Take no options."""
+    return ()
+
+
+@hookimpl
+def static_devices() -> Mapping[str, Sequence[Device]]:
+    """Let kubelet hand out no devices by itself."""
+    return {}
+
+
+@hookimpl
+def static_edits() -> ContainerEdits:
+    """Add nothing to the container."""
+    return ContainerEdits()
+
+
+@hookimpl
+def release() -> None:
+    """Undo nothing."""
+
+
+@hookimpl
+def reconcile() -> None:
+    """Undo nothing."""
+
+
+@hookimpl
+def check_health() -> Sequence[HealthChange]:
+    """Report no change."""
+    return ()
+
+
+@hookimpl
+def measure() -> Sequence[Measurement]:
+    """Measure nothing."""
+    return ()

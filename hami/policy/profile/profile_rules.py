@@ -39,7 +39,7 @@ _Named = tuple[str, str]
 def profile_problems(profile: VendorProfile) -> tuple[str, ...]:
     """The rules that ``profile`` breaks: field, value and what it must be. Empty: none.
 
-    Fields of the wrong kind come alone: nothing can be said of their values.
+    Where fields are of the wrong kind, only those are named: the other rules cannot be checked.
     """
     wrong = tuple(
         chain(
@@ -171,7 +171,7 @@ def _of_annotations(profile: VendorProfile) -> Iterator[str]:
 
 
 def _of_paths(profile: VendorProfile) -> Iterator[str]:
-    """Of a pod's mounts none but those below the same folders are kept in memory."""
+    """Guarded paths lie where the scheduler looks at a pod's mounts: it drops all others."""
     for path in profile.guarded_paths:
         if not path.startswith(_GUARDED) or posixpath.normpath(path) != path:
             folders = ", ".join(_GUARDED)

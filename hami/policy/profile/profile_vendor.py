@@ -60,7 +60,7 @@ class ProfileVendor:
 
     @property
     def config_section(self) -> str:
-        """Its section of the device configuration, or nothing."""
+        """The section of the device configuration that it reads; empty: none."""
         return self._file.config_section
 
     @hookimpl

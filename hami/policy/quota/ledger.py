@@ -1,167 +1,121 @@
 """The one book of what pods are charged; every check, status and metric derives from it.
 
-One entry per pod uid, whole numbers, one owner. Each ResourceQuota object is its own constraint:
-all that count the pod must admit it, and deleting one never lifts another.
+One entry per pod uid, whole numbers, one owner. Kinds of quota stand beside each other in a list:
+a pod is asked of, and charged to, those that count pods of its namespace, and no other is entered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import get_args
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Mapping, Sequence
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.objects import Pod, ResourceQuota
-from hami.domain.profile import VendorProfile
-from hami.domain.units import PodUid, VendorKey
+from hami.domain.requests import PodRequest
+from hami.domain.units import PodUid
 from hami.policy.ports import VendorRegistry
-from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota
-from hami.policy.quota.elastic.model import ElasticRefusal, Rule
+from hami.policy.quota.constraint import Constraint, QuotaProblem
+from hami.policy.quota.elastic.model import Amounts, Claim, Leaf, Member, Options, TreeNode
+from hami.policy.quota.elastic.model_keys import ModelOf, unknown
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
+from hami.policy.quota.elastic_quotas import ElasticQuotas
+from hami.policy.quota.entries import PodGate, QuotaEntry, QuotaKind, Refusal
+from hami.policy.quota.resource_quotas import ResourceQuotas
 from hami.policy.usage import quota_charge
-
-Refusal = QuotaRefusal | ElasticRefusal
-"""One limit of one object, whichever kind of quota."""
-
-RULES: tuple[str, ...] = (*get_args(Rule), QuotaRefusal.rule)
-"""Those that a refusal may name, in the order in which they are checked."""
-
-
-@dataclass(slots=True, eq=False)
-class _Account:
-    """A constraint and what the pods it counts are charged, by resource name."""
-
-    constraint: Constraint
-    used: dict[str, int] = field(default_factory=dict)
-
-    def add(self, charge: Mapping[str, int], sign: int) -> None:
-        for resource, amount in charge.items():
-            self.used[resource] = self.used.get(resource, 0) + sign * amount
-
-    def used_without(self, gone: Iterable[QuotaEntry]) -> Mapping[str, int]:
-        """As it is now; ``gone`` are entries of the constraint's namespace."""
-        used = self.used.copy()
-        for entry in gone:
-            if self.constraint.scopes.match(entry.pod):
-                for resource, amount in entry.charge.items():
-                    used[resource] -= amount
-        return used
-
-
-@dataclass(slots=True, eq=False)
-class QuotaEntry:
-    """What a pod holds; its ``charge`` is added up when some quota counts it.
-
-    ``pod`` is as it was charged, by which scopes match until it is released; ``latest`` as it was
-    last seen.
-    """
-
-    pod: Pod
-    latest: Pod
-    containers: Sequence[ContainerAllocation]
-    profiles: Mapping[VendorKey, VendorProfile]
-    node: str
-    _charge: Mapping[str, int] | None = None
-
-    @property
-    def charge(self) -> Mapping[str, int]:
-        if self._charge is None:
-            self._charge = quota_charge(self.containers, self.profiles)
-        return self._charge
 
 
 class QuotaLedger:
     """Who is charged what, and what each namespace's quotas still leave."""
 
-    def __init__(self, vendors: VendorRegistry) -> None:
-        self._vendors = vendors
+    def __init__(
+        self,
+        vendors: VendorRegistry,
+        options: Options | None = None,
+        model_of: ModelOf = unknown,
+    ) -> None:
+        """``options`` and ``model_of`` are about elastic quotas."""
         self._profiles = {key: vendors[key].profile for key in vendors}
         self._entries: dict[PodUid, QuotaEntry] = {}
         self._pods: dict[str, dict[PodUid, None]] = {}
-        self._accounts: dict[str, dict[str, _Account]] = {}
-
-    # Quota objects.
-
-    def set_quota(self, quota: ResourceQuota) -> tuple[QuotaProblem, ...]:
-        """Add or replace an object in one step; what runs already counts at once."""
-        constraint, problems = read_quota(quota, self._vendors)
-        account = _Account(constraint)
-        for uid in self._pods.get(quota.namespace, ()):
-            entry = self._entries[uid]
-            if constraint.scopes.match(entry.pod):
-                account.add(entry.charge, 1)
-        self._accounts.setdefault(quota.namespace, {})[quota.name] = account
-        return problems
-
-    def remove_quota(self, namespace: str, name: str) -> None:
-        """Lift one object's limits; others of the namespace stay. Idempotent."""
-        self._accounts.get(namespace, {}).pop(name, None)
-
-    def used(self, namespace: str, name: str) -> Mapping[str, int]:
-        """What counts against an object, for each resource that it limits; memory in MiB."""
-        account = self._accounts[namespace][name]
-        return {r: account.used.get(r, 0) for r in account.constraint.limits}
+        self._resource_quotas = ResourceQuotas(vendors)
+        self._elastic_quotas = ElasticQuotas(vendors, options or Options(), model_of)
+        self._kinds: Sequence[QuotaKind] = (self._resource_quotas, self._elastic_quotas)
+        self.elastic = self._elastic_quotas.book
+        self.units = self._elastic_quotas.units
 
     @property
-    def constraints(self) -> Iterator[Constraint]:
-        for accounts in self._accounts.values():
-            for account in accounts.values():
-                yield account.constraint
+    def elastic_namespaces(self) -> Collection[str]:
+        """Whose pods elastic quotas count."""
+        return self._elastic_quotas.namespaces
 
-    def constraints_of(self, namespace: str) -> Iterator[Constraint]:
-        """The namespace's constraints that limit something."""
-        for account in self._accounts.get(namespace, {}).values():
-            if account.constraint.limits:
-                yield account.constraint
+    def limits(self, namespace: str) -> bool:
+        """Some object that limits anything counts pods of this namespace."""
+        return namespace in self._elastic_quotas.namespaces or any(
+            True for _ in self._resource_quotas.constraints_of(namespace)
+        )
 
     # Pods.
 
     def gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
         """What quota lets this pod have, its own charge not counted; None without any limit.
 
-        ``without``: as if these pods were charged nothing either.
+        ``without``: as if ResourceQuotas charged these pods nothing either.
         """
-        accounts = [
-            account
-            for account in self._accounts.get(pod.namespace, {}).values()
-            if account.constraint.limits and account.constraint.scopes.match(pod)
+        gates = [
+            gate
+            for kind in self._kinds
+            if pod.namespace in kind.namespaces
+            and (gate := kind.gate(pod, self._gone(pod, without))) is not None
         ]
-        if not accounts:
-            return None
+        return _AllGates(gates) if len(gates) > 1 else next(iter(gates), None)
+
+    def hard_gate(self, pod: Pod, without: Collection[PodUid] = ()) -> PodGate | None:
+        """What ResourceQuotas alone leave."""
+        return self._resource_quotas.gate(pod, self._gone(pod, without))
+
+    def _gone(self, pod: Pod, without: Collection[PodUid]) -> Sequence[QuotaEntry]:
         here = self._pods.get(pod.namespace, {})
         uids = {pod.uid, *without} if without else (pod.uid,)
-        gone = [self._entries[uid] for uid in uids if uid in here]
-        return PodGate([(a.constraint, a.used_without(gone)) for a in accounts])
+        return [self._entries[uid] for uid in uids if uid in here]
 
     def reserve(self, pod: Pod, allocation: PodAllocation) -> tuple[Refusal, ...]:
         """Check and charge in one step; what the pod was charged before is replaced.
 
         Returns the refusals, and then nothing has changed.
         """
-        amount = self.amount(allocation.containers)
-        refusals = self._hard_refusals(pod, amount)
+        kinds = [kind for kind in self._kinds if pod.namespace in kind.namespaces]
+        entry = self._entry(pod, allocation, self.amount(allocation.containers) if kinds else None)
+        gone = self._gone(pod, ())
+        refusals = [refusal for kind in kinds for refusal in kind.refusals(entry, gone)]
         if not refusals:
-            self.charge(pod, allocation, amount)
-        return refusals
+            self._charge(entry)
+        return tuple(refusals)
 
-    def charge(
+    def charge(self, pod: Pod, allocation: PodAllocation) -> None:
+        """Charge without asking: the pod runs, whatever the limits say now."""
+        self._charge(self._entry(pod, allocation))
+
+    def _entry(
         self, pod: Pod, allocation: PodAllocation, amount: Mapping[str, int] | None = None
-    ) -> None:
-        """Charge without asking: the pod runs, whatever the limits say now.
+    ) -> QuotaEntry:
+        containers, node = allocation.containers, allocation.node
+        return QuotaEntry(pod, pod, containers, self._profiles, node, amount)
 
-        ``amount``: what :meth:`amount` says of it, where that is known.
-        """
-        self.release(pod.uid)
-        entry = QuotaEntry(pod, pod, allocation.containers, self._profiles, allocation.node, amount)
-        self._entries[pod.uid] = entry
-        self._pods.setdefault(pod.namespace, {})[pod.uid] = None
-        self._book(entry, 1)
+    def _charge(self, entry: QuotaEntry) -> None:
+        uid, namespace = entry.pod.uid, entry.pod.namespace
+        self.release(uid)
+        self._entries[uid] = entry
+        self._pods.setdefault(namespace, {})[uid] = None
+        for kind in self._kinds:
+            if namespace in kind.namespaces:
+                kind.charge(entry)
 
     def release(self, uid: PodUid) -> None:
         """Take back exactly what was charged. Idempotent."""
-        entry = self._entries.pop(uid, None)
-        if entry is None:
+        for kind in self._kinds:
+            if uid in kind.counted:
+                kind.release(uid)
+        if (entry := self._entries.pop(uid, None)) is None:
             return
-        self._book(entry, -1)
         pods = self._pods[entry.pod.namespace]
         del pods[uid]
         if not pods:
@@ -171,66 +125,135 @@ class QuotaLedger:
         """What containers of one pod are charged, by resource name."""
         return quota_charge(containers, self._profiles)
 
-    def _hard_refusals(self, pod: Pod, amount: Mapping[str, int]) -> tuple[Refusal, ...]:
-        """As a gate says it; none is made for a pod that is new and admitted, as nearly all are."""
-        if pod.uid not in self._entries and self._admits(pod, amount):
+    def charged_in(self, namespace: str) -> KeysView[PodUid]:
+        """The pods of a namespace that hold devices."""
+        return self._pods.get(namespace, {}).keys()
+
+    # ResourceQuotas.
+
+    def set_quota(self, quota: ResourceQuota) -> tuple[QuotaProblem, ...]:
+        """Add or replace an object in one step; what runs already counts at once."""
+        here = self._pods.get(quota.namespace, ())
+        return self._resource_quotas.put(quota, (self._entries[uid] for uid in here))
+
+    def remove_quota(self, namespace: str, name: str) -> None:
+        """Lift one object's limits; others of the namespace stay. Idempotent."""
+        self._resource_quotas.remove(namespace, name)
+
+    def used(self, namespace: str, name: str) -> Mapping[str, int]:
+        """What counts against an object, for each resource that it limits; memory in MiB."""
+        return self._resource_quotas.used(namespace, name)
+
+    @property
+    def constraints(self) -> Iterator[Constraint]:
+        return self._resource_quotas.constraints
+
+    def constraints_of(self, namespace: str) -> Iterator[Constraint]:
+        """The namespace's constraints that limit something."""
+        return self._resource_quotas.constraints_of(namespace)
+
+    # Elastic quotas.
+
+    def set_elastic(
+        self,
+        leaves: Iterable[Leaf],
+        nodes: Iterable[TreeNode],
+        capacity: Amounts | None,
+        bound: Callable[[Collection[str]], Iterable[Pod]],
+    ) -> tuple[ElasticProblem, ...]:
+        """All elastic quotas anew, in one step; what runs already counts at once.
+
+        ``bound``: the bound pods of some namespaces as they are now, with or without devices.
+        """
+        quotas, before = self._elastic_quotas, self._elastic_quotas.namespaces
+        problems, other_models = quotas.arrange(list(leaves), list(nodes), capacity)
+        new = quotas.namespaces - before
+        for namespace in quotas.namespaces if other_models else new:
+            for uid in self._pods.get(namespace, ()):
+                quotas.count(self._entries[uid])
+        for pod in bound(new) if new else ():
+            self.seen(pod)
+        return problems
+
+    def seen(self, pod: Pod) -> bool:
+        """A bound pod as it is now: it may have begun to run, or hold no device of ours.
+
+        Whether that is new to an elastic quota.
+        """
+        entry, quotas = self._entries.get(pod.uid), self._elastic_quotas
+        if entry is not None:
+            entry.latest = pod
+        if pod.namespace not in quotas.namespaces and pod.uid not in quotas.counted:
+            return False  # Whoever asks for it gets it from its entry.
+        return quotas.seen(pod, entry)
+
+    def known(self, uid: PodUid) -> Member | None:
+        """A charged pod as planners see it, whatever quota counts it or none."""
+        member = self.elastic.member(uid)
+        if member is None and (entry := self._entries.get(uid)) is not None:
+            self._elastic_quotas.count(entry)
+            member = self.elastic.member(uid)
+        return member
+
+    def look_again(self, uids: Iterable[PodUid]) -> None:
+        """Their node has said anew what its devices are."""
+        if self._elastic_quotas.per_model:
+            for entry in filter(None, map(self._entries.get, uids)):
+                if entry.pod.namespace in self._elastic_quotas.namespaces:
+                    self._elastic_quotas.count(entry)
+
+    def claim(self, request: PodRequest) -> Claim:
+        """A waiting pod as elastic quotas count it, with the least that it will be charged."""
+        return self._elastic_quotas.claim(request)
+
+    def hopeless(self, request: PodRequest) -> Sequence[Refusal]:
+        """Announce that the pod waits for its share of elastic quota, until it is charged.
+
+        Returns what keeps it out now, whatever its devices.
+        """
+        if request.pod.namespace not in self._elastic_quotas.namespaces:
             return ()
-        gate = QuotaLedger.gate(self, pod)
-        return gate.refusals(amount) if gate else ()
+        claim = self.claim(request)
+        self.elastic.ask(claim)
+        return self.elastic.refusals(claim)
 
-    def _admits(self, pod: Pod, amount: Mapping[str, int]) -> bool:
-        """Every object admits a pod that is charged nothing yet."""
-        for account in self._accounts.get(pod.namespace, {}).values():
-            constraint, used = account.constraint, account.used
-            for resource in constraint.limits:
-                refusal = constraint.refusal(
-                    resource, used.get(resource, 0), amount.get(resource, 0)
-                )
-                if refusal is not None and constraint.scopes.match(pod):
-                    return False
-        return True
+    def ask(self, request: PodRequest) -> None:
+        """The pod waits for its share of elastic quota."""
+        if request.pod.namespace in self._elastic_quotas.namespaces:
+            self.elastic.ask(self.claim(request))
 
-    def _book(self, entry: QuotaEntry, sign: int) -> None:
-        for account in self._accounts.get(entry.pod.namespace, {}).values():
-            if account.constraint.scopes.match(entry.pod):
-                account.add(entry.charge, sign)
+    def withdraw(self, uid: PodUid) -> None:
+        """The pod waits no more. Idempotent."""
+        if uid in self._elastic_quotas.waiting:
+            self.elastic.withdraw(uid)
+
+    def vector(self, pod: Pod, allocation: PodAllocation) -> Amounts:
+        """What a pod counts with once it has this."""
+        return self._elastic_quotas.vector(self._entry(pod, allocation))
 
 
-class PodGate:
-    """What the quotas of one pod's namespace leave it, at one moment."""
+class _AllGates:
+    """Several kinds of quota: each must admit the pod."""
 
-    def __init__(self, books: Sequence[tuple[Constraint, Mapping[str, int]]]) -> None:
-        """Each object with what it counts, where that is anything, by resource name."""
-        self._books = books
-        self.per_model = False
-        """Whether single models of device are limited; without them nobody asks for them."""
+    def __init__(self, gates: Sequence[PodGate]) -> None:
+        self._gates = gates
+        self.per_model = any(gate.per_model for gate in gates)
 
     def of_models(self, containers: Sequence[ContainerAllocation], node: str) -> Mapping[str, int]:
-        """What these containers would be charged there, of single models that are limited."""
-        del containers, node
-        return {}
+        found: dict[str, int] = {}
+        for gate in self._gates:
+            found |= gate.of_models(containers, node)
+        return found
 
     def left(self, resource: str) -> int | None:
-        """The least that any object leaves of a resource; None when none limits it."""
-        lefts = [
-            constraint.limits[resource] - used.get(resource, 0)
-            for constraint, used in self._books
-            if resource in constraint.limits
-        ]
-        return min(lefts) if lefts else None
+        lefts = [left for gate in self._gates if (left := gate.left(resource)) is not None]
+        return min(lefts, default=None)
 
     def refusals(
         self, asked: Mapping[str, int], *, ignoring_usage: bool = False
     ) -> tuple[Refusal, ...]:
-        """Why these amounts are too much; empty when every object admits them.
-
-        ``ignoring_usage``: whether they could ever be admitted.
-        """
-        found: list[Refusal] = []
-        for constraint, used in self._books:
-            for resource in constraint.limits:
-                asks, has = asked.get(resource, 0), used.get(resource, 0)
-                refusal = constraint.refusal(resource, 0 if ignoring_usage else has, asks)
-                if refusal is not None:
-                    found.append(replace(refusal, used=has))
-        return tuple(found)
+        return tuple(
+            refusal
+            for gate in self._gates
+            for refusal in gate.refusals(asked, ignoring_usage=ignoring_usage)
+        )

@@ -1,8 +1,8 @@
 """Every node's devices and what each pod uses of them; answers who may take one more.
 
-One owner (the scheduler's loop, or a simulation) changes it: nodes come and go, pods are charged
-and released, in any order. Everything it holds follows from the nodes and the charges, so a
-restart rebuilds it from them.
+One owner (the scheduler's loop, or a simulation) changes the table: nodes come and go, pods are
+charged and released, in any order. Everything in it follows from the nodes and the charges, so a
+restart rebuilds the table from those.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hami.policy.usage import UnknownUsage
 
 
 def always_alive(_profile: VendorProfile, _node: Node) -> bool:
-    """Every published device is there."""
+    """Every node's devices count as present."""
     return True
 
 
@@ -60,9 +60,9 @@ class ClusterTable:
     # Nodes.
 
     def set_node(self, node: Node) -> tuple[Malformed, ...]:
-        """Add a node or take over its change; its cordon and liveness are read afresh.
+        """Add a node or take over a changed one; its cordon and liveness are read again.
 
-        Returns what could not be read; such a vendor's devices stay as they were.
+        Returns what could not be read; the devices of such a vendor stay as they were.
         """
         entry = self._nodes.get(node.name) or self._new_entry(node)
         entry.node = node
@@ -78,7 +78,7 @@ class ClusterTable:
         return tuple(problems)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; charges on it wait for its return until their pods are released."""
+        """Forget a node; charges on it stay, for its return, until their pods are released."""
         entry = self._nodes.pop(name, None)
         if entry is None:
             return
@@ -97,7 +97,7 @@ class ClusterTable:
     def devices(self, name: str, without: Collection[PodUid] = ()) -> NodeDevices:
         """A node's devices as they are now, for the exact fit.
 
-        ``without``: as they would be if these pods were released; those that are not charged on
+        ``without``: the devices as they would be without these pods; pods that are not charged on
         this node change nothing.
 
         Raises:
@@ -115,15 +115,15 @@ class ClusterTable:
         )
 
     def device_states(self, name: str, vendor: VendorKey) -> Sequence[DeviceState]:
-        """For people: usage as far as it can be read, and not ``known`` where there may be more."""
+        """For people: the usage that is known; a device may have more where ``known`` is False."""
         entry = self._nodes.get(name)
         shelf = entry.shelves.get(vendor) if entry else None
         return [record.shown() for record in shelf.records] if shelf else ()
 
     def inventory(self, name: str) -> Sequence[tuple[Device, Usage]]:
-        """A node's devices with their usage, all immutable; none of a node that is not known.
+        """A node's devices with their usage, all immutable; empty for an unknown node.
 
-        The same object as the last time as long as nothing about them has changed.
+        Returns the same object as the last time while nothing about the devices has changed.
         """
         entry = self._nodes.get(name)
         if entry is None:
@@ -134,19 +134,19 @@ class ClusterTable:
         return entry.inventory
 
     def device_of(self, node: str, grant: Grant) -> Device | None:
-        """The device that is granted; None while its node does not have it."""
+        """The granted device; None while its node does not have it."""
         entry = self._nodes.get(node)
         shelf = entry.shelves.get(grant.vendor) if entry else None
         record = shelf.by_id.get(grant.device_id) if shelf else None
         return record.device if record else None
 
     def model_of(self, node: str, grant: Grant) -> str | None:
-        """Of the device that is granted; None while its node does not have it."""
+        """The granted device's model; None while its node does not have the device."""
         device = self.device_of(node, grant)
         return device.model if device else None
 
     def overfull(self, uid: PodUid) -> Sequence[DeviceState]:
-        """Of the devices that a pod is charged on, those of which more is in use than there is."""
+        """The devices that a pod is charged on and that have less than is in use."""
         charge = self._charges.get(uid)
         entry = self._nodes.get(charge.node) if charge else None
         if charge is None or entry is None:
@@ -169,9 +169,9 @@ class ClusterTable:
         *,
         init_ended: bool = False,
     ) -> None:
-        """Charge a pod with its allocation, in place of what it was charged before.
+        """Charge a pod with its allocation, in place of its earlier charge.
 
-        ``init_ended``: what its plain init containers held is free again. Only their placements
+        ``init_ended``: the devices of plain init containers are free again. Only their placements
         stay, because a node keeps an instance until its pod is gone.
         """
         unread = tuple(UnknownUsage(*one) for one in unknown)
@@ -201,13 +201,13 @@ class ClusterTable:
             self._changed(entry)
 
     def charged_on(self, name: str) -> Sequence[PodUid]:
-        """The pods that are charged on a node, there or not."""
+        """The pods that are charged on a node, whether the node exists or not."""
         return tuple(self._on_node.get(name, ()))
 
     # What the filter reads.
 
     def scan(self, ask: Ask) -> Scan:
-        """The vectorised pass over the devices of the vendor that is asked."""
+        """The vectorised pass over the devices of the request's vendor."""
         return self._tables[ask.request.vendor].scan(ask)
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
@@ -222,7 +222,7 @@ class ClusterTable:
         return self._next_number
 
     def scores(self) -> NDArray[np.float64]:
-        """By node number: 10 x the used shares of slots, cores and memory; 0 to 30."""
+        """For each node number, 10 x the used shares of slots, cores and memory; 0 to 30."""
         for name in self._unscored:
             if entry := self._nodes.get(name):
                 self._rescore(entry)
@@ -230,7 +230,7 @@ class ClusterTable:
         return self._scores
 
     def name_ranks(self) -> NDArray[np.int64]:
-        """By node number: the place of its name among all names, for ties."""
+        """For each node number, the place of the node's name among all names, to decide ties."""
         if self._name_ranks is None:
             ranks = np.zeros(self.capacity + 1, np.int64)
             self._in_order = sorted(self._nodes)
@@ -240,7 +240,7 @@ class ClusterTable:
         return self._name_ranks
 
     def name_of(self, number: int) -> str:
-        """The name of the node with this number, which some node must have."""
+        """The name of the node with this number. Only for numbers that a node has."""
         return self._in_order[int(self.name_ranks()[number])]
 
     # How it is kept.
@@ -259,7 +259,7 @@ class ClusterTable:
         return entry
 
     def _number(self, entry: _NodeEntry) -> None:
-        """Let the node be found by name if it has devices."""
+        """Let the node be found by name, if it has devices."""
         name, number = entry.node.name, entry.number if entry.shelves else None
         if self._numbers.get(name) == number:
             return
@@ -308,7 +308,7 @@ class ClusterTable:
     def _published(
         self, entry: _NodeEntry, vendor: VendorCalls
     ) -> tuple[Sequence[Device], Malformed | None]:
-        """What the node says now, by index; or what it said before, and why that."""
+        """The devices that the node publishes, by index; or the earlier ones, and why."""
         profile, shelf = vendor.profile, entry.shelves.get(vendor.profile.key)
         devices = vendor.node_devices(entry.node)
         if not isinstance(devices, Malformed):
@@ -356,7 +356,7 @@ class ClusterTable:
         )
 
     def _changed(self, entry: _NodeEntry) -> None:
-        """What follows from a node's usage is made again when it is asked for."""
+        """Discard what was derived from the node's usage; it is made again on demand."""
         entry.inventory = None
         self._unscored[entry.node.name] = None
 
@@ -390,7 +390,7 @@ class _Shelf:
         self.by_id = {record.device.id: record for record in self.records}
 
     def says(self, devices: Sequence[Device], cordoned: frozenset[str], *, alive: bool) -> bool:
-        """It was made of just this."""
+        """Whether the shelf was made from exactly these values."""
         return (self.alive, self.cordoned, self.devices) == (alive, cordoned, devices)
 
 

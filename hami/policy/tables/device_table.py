@@ -1,9 +1,9 @@
 """One vendor's devices as columns: a vectorised pass says which nodes may serve a request.
 
-Rows of one node are contiguous (a segment), and numpy reduces each segment to one number. The
-pass is sound: it may keep a node that the exact fit refuses, never drop one that it accepts. It
-looks at one request alone against usage before the pod, and a column refuses only where the
-vendor's rules for the device's mode say that it may.
+Rows of one node are contiguous (a segment), and numpy reduces each segment to one number. The pass
+may keep a node that the exact fit refuses, and never drops one that the exact fit accepts. It looks
+at one request alone, against the usage before the pod. A column refuses only where the vendor's
+rules for the device's mode allow it to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Numbers = NDArray[np.int64]
 class Ask:
     """One request as the vectorised pass sees it.
 
-    ``left_*`` is what quota still allows this pod, None without a limit.
+    ``left_*`` is what quota still allows this pod; None: no limit.
     """
 
     request: DeviceRequest
@@ -108,7 +108,7 @@ class DeviceTable:
         columns.known[row] = known
 
     def remove(self, segment: Segment) -> None:
-        """Forget a segment; its rows stay behind, unused."""
+        """Forget a segment; its rows stay, unused."""
         segment.node = -1
         self._dead += segment.count
         self._layout = None
@@ -194,7 +194,7 @@ class DeviceTable:
             yield reasons.CORES_EXHAUSTED, where(Column.CORES, spent)
 
     def _wrong_uuids(self, selection: Selection) -> Mask:
-        """Rows whose id the pod does not admit; only rows that it may mean are looked at."""
+        """Rows whose id the pod does not admit; looks only at ids whose hash the pod names."""
         named = selection.nouse_uuids.union(*selection.use_uuids)
         hashes = np.fromiter((hash(uuid) for uuid in named), np.int64, len(named))
         wrong = np.full(self._size, bool(selection.use_uuids))
@@ -216,10 +216,10 @@ class DeviceTable:
             dear = layout.charged_memory(request, view) > ask.left_memory
             yield reasons.QUOTA, where(Column.MEMORY, np.broadcast_to(dear, self._size))
         if ask.left_cores is not None:
-            each: Numbers | int = view.cores
+            cores: Numbers | int = view.cores
             if not request.exclusive:
-                each = min(request.cores, WHOLE_DEVICE)
-            dear = np.asarray(each) * request.count > ask.left_cores
+                cores = min(request.cores, WHOLE_DEVICE)
+            dear = np.asarray(cores) * request.count > ask.left_cores
             yield reasons.QUOTA, where(Column.CORES, np.broadcast_to(dear, self._size))
 
     def _rows(self) -> _Columns:
@@ -294,12 +294,12 @@ def _some(mask: Mask, *, is_: bool) -> bool:
 
 
 _ONES = MappingProxyType({size: int("01" * size, 16) for size in (1, 2, 4, 8)})
-"""By the size of an integer in bytes: the one whose every byte is 1."""
+"""For each size of an integer in bytes: the integer whose every byte is 1."""
 
 
 @dataclass(slots=True, eq=False)
 class _Layout:
-    """What follows from which rows exist, not from their usage; cached between scans."""
+    """What depends on which rows exist and not on their usage; kept between scans."""
 
     starts: Numbers
     nodes: Numbers
@@ -308,7 +308,7 @@ class _Layout:
     mode: Numbers
     several: Mask | None = field(init=False)
     equal: int = field(init=False)
-    """Rows of every segment, 0 where they differ."""
+    """The number of rows of every segment; 0 where segments differ in size."""
     _may: dict[Column, Mask | None] = field(init=False)
     _percent: dict[int, Numbers] = field(default_factory=dict)
 
@@ -332,7 +332,7 @@ class _Layout:
         return self._may[column]
 
     def charged_memory(self, request: DeviceRequest, view: _Columns) -> Numbers | int:
-        """MiB that a slice takes, per row where it depends on the device."""
+        """MiB that a slice takes; one number per row where it depends on the device."""
         if request.exclusive:
             return view.memory
         if request.memory_mib is not None:
@@ -383,8 +383,8 @@ class Scan:
     def explain(self) -> tuple[list[Rejected], Numbers]:
         """Why each node with too few passing devices was dropped.
 
-        The distinct answers, and for each segment the index of its own; -1 for a node that was
-        not dropped.
+        Returns the distinct answers, and for each segment the index of its answer; -1 for a node
+        that was not dropped.
         """
         layout = self.layout
         answer = np.full(len(layout.nodes), -1)
@@ -411,11 +411,11 @@ class Scan:
 
 
 _FEW_NUMBERS = 1 << 16
-"""So many may be counted in an array; sorting thousands of rows takes longer."""
+"""Up to this many distinct numbers are counted in an array; sorting them takes longer."""
 
 
 def _distinct_rows(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """The distinct rows of these columns, and for each row the index of its distinct one."""
+    """The distinct rows of these columns, and for each row the index of the one it equals."""
     # One number a row, in mixed radix: counts are small, so it fits unless there are very many.
     numbers, size = np.zeros_like(columns[0]), 1
     for column in columns:

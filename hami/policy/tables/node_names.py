@@ -1,9 +1,9 @@
-"""Many names to their numbers at once.
+"""Finds the numbers of many node names at once.
 
-kube-scheduler sends thousands of node names, in another order each time. As Python strings each of
-them is allocated, hashed and looked up, cache miss by cache miss, which is most of a decision. Here
-they stay one block of bytes: a name is a row of 8-byte words in it, rows are hashed and compared as
-arrays, and only those names become strings that somebody asks for.
+kube-scheduler sends thousands of node names, in another order each time. As Python strings, each
+would be allocated, hashed and looked up, with a cache miss at each step; that is most of a
+decision. Here the names stay one block of bytes. A name is a row of 8-byte words; rows are hashed
+and compared as arrays. Only names that a caller asks for become strings.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Words = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 LONGEST = 256
-"""Characters of a name in a block; Kubernetes' names have at most 253."""
+"""The most characters of a name in a block; Kubernetes' names have at most 253."""
 
 _QUOTE, _COMMA, _SPACE = 0x22, 0x2C, 0x20
 _BETWEEN = '","'
 _PLAIN = re.compile(rf"[ !#-\[\]-~\x7f]{{1,{LONGEST}}}")
-"""What JSON writes as it is, in ASCII: neither quotes nor backslashes nor control characters."""
+"""What JSON writes unchanged, in ASCII: no quotes, backslashes or control characters."""
 
 _ARRAY = re.compile(
     rb'\["[ !#-\[\]-\x7f]{0,%d}+(?:","[ !#-\[\]-\x7f]{0,%d}+)*+"\]' % (LONGEST, LONGEST)
@@ -44,9 +44,9 @@ _ALL_BITS = (1 << 64) - 1
 
 
 class NameBlock(Sequence[str]):
-    """Names as a JSON array has them, undecoded: no escapes, no spaces between, ASCII alone.
+    """Names as an undecoded JSON array has them: no escapes, no spaces between, ASCII alone.
 
-    It compares equal to any sequence of the same names.
+    A block is equal to any sequence of the same names.
     """
 
     def __init__(self, block: bytes, places: tuple[Numbers, Numbers] | None = None) -> None:
@@ -57,7 +57,7 @@ class NameBlock(Sequence[str]):
 
     @classmethod
     def read(cls, array: bytes) -> NameBlock | None:
-        """The names of a JSON array of strings; None for one that is written in any other way."""
+        """The names of a JSON array of strings; None for an array that is written differently."""
         if array == b"[]":
             return cls(b"", (np.zeros(0, np.int64), np.zeros(0, np.int64)))
         if len(array) <= _FEW:
@@ -98,7 +98,7 @@ class NameBlock(Sequence[str]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> NameBlock | None:
-        """None where one of them is no plain text, or too long."""
+        """A block of these names; None where one of them is no plain text, or too long."""
         if not names:
             return cls.read(b"[]")
         block = cls.read(f'["{_BETWEEN.join(names)}"]'.encode(errors="surrogatepass"))
@@ -136,7 +136,10 @@ class NameBlock(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def decoded(self) -> list[str]:
-        """All names as strings; made anew each time, because they take much more memory."""
+        """All names as strings.
+
+        Made anew each time, because strings take much more memory than the block.
+        """
         return self._block[2:-2].decode().split(_BETWEEN) if len(self) else []
 
     def as_object(self, values: Sequence[bytes], value: Numbers) -> bytes:
@@ -155,7 +158,10 @@ class NameBlock(Sequence[str]):
         return b'{"' + b"".join(parts)
 
     def fingerprint(self) -> tuple[int, int]:
-        """The same for the same names in any order, and for no others by any chance that counts."""
+        """A pair of numbers that depends on which names there are and not on their order.
+
+        Two different sets of names practically never have the same pair.
+        """
         rows = self.words(self.width)
         hashes = rows @ _odd_numbers(rows.shape[1])
         for _ in range(2):
@@ -168,7 +174,7 @@ class NameBlock(Sequence[str]):
         return max(1, -(-int((self._ends - self._starts).max(initial=0)) // _WORD))
 
     def words(self, width: int) -> Words:
-        """A row of ``width`` words for each name, zeros behind its end; not to be changed."""
+        """A row of ``width`` words for each name, zeros behind its end; must not be changed."""
         if self._words is None or self._words.shape[1] != width:
             self._words = self._rows(width)
         return self._words
@@ -195,9 +201,9 @@ def _is_plain(name: str) -> bool:
 
 
 class NameIndex:
-    """An immutable index over ``numbers``; names that it does not know are -1.
+    """An immutable index over ``numbers``; an unknown name has the number -1.
 
-    Names are looked up by a hash and compared whole, so it does not matter what is hashed alike.
+    The index looks names up by a hash and then compares them whole, so equal hashes do no harm.
     """
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
@@ -231,7 +237,7 @@ class NameIndex:
         return found
 
     def _find(self, block: NameBlock) -> Numbers:
-        """As :meth:`find`, without the names that have no slot."""
+        """:meth:`find` for the names that have a slot."""
         width = max(self._width, block.width)
         rows = block.words(width)
         known = rows[:, : self._width]
@@ -255,7 +261,7 @@ class NameIndex:
         return found
 
     def _fill(self, rows: Words) -> Numbers:
-        """Give each row a slot of its own in one of the rounds; those that got none."""
+        """Give each row a slot of its own in one of the rounds; returns the rows that got none."""
         left: Numbers = np.arange(len(rows))
         while len(left) and len(self._slots) < _ROUNDS:
             places = self._places(self._hashes(rows[left]), len(self._slots))
@@ -270,16 +276,16 @@ class NameIndex:
         return hashes
 
     def _places(self, hashes: Words, number: int) -> Numbers:
-        """Each round looks at other bits, for names that lost their place in the former."""
+        """Each row's slot in this round. Each round uses other bits of the hash."""
         if number:
             hashes = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(_MIX + 2 * number)
         return (hashes >> self._shift).view(np.int64)
 
 
 _NOBODY = ""
-"""No node has this name; it stands for those that cannot be in a block."""
+"""No node has this name; it stands for names that cannot be in a block."""
 
 
 def _odd_numbers(count: int) -> Words:
-    """Factors that nobody outside knows: Python keys its hash per process."""
+    """Factors for hashing that nobody outside can guess: Python keys its hash per process."""
     return np.array([hash(f"word {n}") & _ALL_BITS | 1 for n in range(count)], np.uint64)

@@ -1,4 +1,4 @@
-"""One device with what each pod uses of it, and what one pod is charged, taken apart by device."""
+"""The records of a device (what each pod uses of it) and of a charge (by device)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hami.policy.usage import DeviceKey, UnknownUsage, device_usage, key_of
 
 @dataclass(slots=True, eq=False)
 class Charged:
-    """What one pod is charged: its allocation, taken apart by device.
+    """What one pod is charged, by device.
 
     ``ended`` are the grants of init containers that have ended.
     """
@@ -56,7 +56,7 @@ class Charged:
 
     @property
     def devices(self) -> Iterable[tuple[VendorKey, DeviceId | None]]:
-        """Each device once; None where every device of a vendor is concerned."""
+        """Each device once; a None stands for every device of a vendor."""
         read = dict.fromkeys((*self.usage, *self.ended))
         if not self.unknown:
             return read
@@ -80,9 +80,9 @@ def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]
 class DeviceRecord:
     """One device with what each pod uses of it; ``row`` is its place in the vendor's table.
 
-    ``placements``: its grants are places on it, which stay taken until their pod is gone.
-    ``claims``: what pods of which nobody can read it may use of it at most; of those in ``unknown``
-    nobody can say how much that is.
+    ``placements``: the grants are places on the device, which stay taken until their pod is gone.
+    ``claims``: the most that pods with unreadable allocations may use of the device. For the pods
+    in ``unknown`` nobody can say how much that is.
     """
 
     device: Device
@@ -96,7 +96,10 @@ class DeviceRecord:
 
     @property
     def overfull(self) -> bool:
-        """Placements may add up to a little more compute than there is: 7 times 15 percent."""
+        """More is in use than the device has.
+
+        Compute of placements may exceed the device a little: 7 times 15 percent.
+        """
         used, device = self.usage, self.device
         return (
             used.memory_mib > device.memory_mib
@@ -136,7 +139,7 @@ class DeviceRecord:
         self.claims.pop(uid, None)
 
     def at_worst(self) -> tuple[Usage, bool]:
-        """The usage with all claims, and whether that is known to be the most."""
+        """The usage with all claims, and whether more cannot be in use."""
         if not self.claims:
             return self.usage, not self.unknown
         usage = sum(self.claims.values(), self.usage)
@@ -145,7 +148,7 @@ class DeviceRecord:
         return usage, not (self.unknown or closed)
 
     def state(self) -> DeviceState:
-        """As it is at worst; the same object as long as nothing has changed."""
+        """The device with all claims counted; the same object while nothing has changed."""
         if self._state is None:
             grants = tuple(grant for held in self.grants.values() for grant in held)
             usage, known = self.at_worst()
@@ -153,12 +156,12 @@ class DeviceRecord:
         return self._state
 
     def shown(self) -> DeviceState:
-        """As far as it can be read."""
+        """The device with only the usage that could be read."""
         state = self.state()
         return replace(state, usage=self.usage, known=False) if self.claims else state
 
     def state_without(self, gone: Mapping[PodUid, Charged]) -> DeviceState:
-        """As it would be after these pods' release; nothing is released."""
+        """The device as it would be after these pods' release; releases nothing."""
         if not gone:
             return self.state()
         left = replace(

@@ -1,5 +1,9 @@
-"""Who has what: the state of the service, in memory and with one owner.
+"""Who has what: the state of the service, in memory, each part with one owner.
 
-``state`` is the only place that changes it: charges of bound pods, reservations, holds for
-claimants, locks, quota objects. Nothing here waits or calls the API server.
+``state`` puts the parts together. ``inventory`` has the nodes and their devices; ``bookings``
+decides where a pod goes and books it, with ``reservations`` and ``holds``; ``bound_pods`` charges
+what runs, and ``strangers`` doubts what others bound; ``quota_objects`` sets limits;
+``charge_book`` keeps devices and quotas in step. What they tell each other is in
+``hami.scheduler.events``. Nothing here waits or calls the API server, and nobody else changes
+anything of it.
 """

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.objects import Pod
-from hami.domain.units import CorePercent, MemoryMiB
+from hami.domain.units import CorePercent, MemoryMiB, PodUid
 from hami.policy.pods.accounting import Account, may_have_started, may_use
-from hami.vendors.registry import Vendors
+from hami.policy.ports import VendorRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,20 @@ class Charge:
         return replace(self, pod=pod, account=edited)
 
 
-def doubted(charge: Charge, problem: str, vendors: Vendors) -> Charge:
+@dataclass(frozen=True, slots=True, eq=False)
+class Unjudged:
+    """A pod's signature that is to be verified, which takes too long for the loop.
+
+    ``first``: nothing else was ever known of what the pod uses.
+    """
+
+    uid: PodUid
+    account: Account
+    text: str
+    first: bool
+
+
+def doubted(charge: Charge, problem: str, vendors: VendorRegistry) -> Charge:
     """A pod whose signature is wrong: what it says, and on each device what it asks for as well.
 
     What was written may be less than it uses, or name other devices.
@@ -80,7 +93,7 @@ def doubted(charge: Charge, problem: str, vendors: Vendors) -> Charge:
     return replace(charge, account=account, strange=True)
 
 
-def set_aside(charge: Charge, vendors: Vendors) -> Charge:
+def set_aside(charge: Charge, vendors: VendorRegistry) -> Charge:
     """A strange pod whose devices have no room for it: it holds none of what is there.
 
     What is left of them is kept free, at most as much as the pod asks for.
@@ -118,7 +131,7 @@ def _larger(old: Grant, new: Grant) -> Grant:
     return replace(old, memory_mib=memory, cores=CorePercent(max(old.cores, new.cores)))
 
 
-def known_part(allocation: PodAllocation, vendors: Vendors) -> PodAllocation:
+def known_part(allocation: PodAllocation, vendors: VendorRegistry) -> PodAllocation:
     """Without the grants of vendors that are no more; nobody can be given their devices either."""
     return replace(
         allocation,

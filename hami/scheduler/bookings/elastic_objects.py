@@ -1,18 +1,11 @@
-"""The elastic quota objects as the informers show them, made one arrangement of the ledger.
-
-Objects come one by one, at a start by the hundred; what they say together is worked out once per
-turn of the loop.
-"""
+"""The elastic quota objects as the informers show them, and what all of them say together."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
-from hami.policy.quota.elastic.arrangement import ElasticProblem
 from hami.policy.quota.elastic.model import Leaf, LeafKey, TreeNode
-from hami.policy.quota.elastic.objects import (
+from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
+from hami.policy.quota.elastic.objects.reading import (
     BORROW_ANNOTATION,
     LEND_ANNOTATION,
     key_of,
@@ -71,28 +64,3 @@ def _meant(quota: QuotaObject) -> tuple[object, ...]:
         return (quota.spec,)
     limits = tuple(quota.annotations.get(key) for key in (BORROW_ANNOTATION, LEND_ANNOTATION))
     return quota.spec, quota.labels, limits
-
-
-class ElasticFeed:
-    """From an informer into the state; ``arrange`` is called once per turn of the loop."""
-
-    def __init__(self, objects: ElasticObjects, arrange: Callable[[], None]) -> None:
-        self._objects = objects
-        self._arrange = arrange
-        self._waiting: asyncio.Handle | None = None
-
-    def changed(self, new: QuotaObject, old: QuotaObject | None) -> None:  # noqa: ARG002 -- Handler's signature
-        if self._objects.put(new):
-            self._later()
-
-    def gone(self, last: QuotaObject) -> None:
-        self._objects.remove(last)
-        self._later()
-
-    def _later(self) -> None:
-        if self._waiting is None:
-            self._waiting = asyncio.get_running_loop().call_soon(self._now)
-
-    def _now(self) -> None:
-        self._waiting = None
-        self._arrange()

@@ -17,8 +17,7 @@ class Groups:
         self._members: dict[GroupName, dict[PodUid, None]] = {}
         self._of: dict[PodUid, GroupName] = {}
         self._least: dict[GroupName, int] = {}
-        self.refusals: dict[GroupName, tuple[object, Refused]] = {}
-        """What each was refused last, and all that this depended on."""
+        self._refusals: dict[GroupName, tuple[object, Refused]] = {}
 
     def seen(self, pod: Pod) -> None:
         """A pod, or its change."""
@@ -29,13 +28,13 @@ class Groups:
         if name is not None:
             self._of[pod.uid] = name
             self._members.setdefault(name, {})[pod.uid] = None
-            self.refusals.pop(name, None)
+            self._refusals.pop(name, None)
 
     def gone(self, uid: PodUid) -> None:
         """Idempotent."""
         if (name := self._of.pop(uid, None)) is None:
             return
-        self.refusals.pop(name, None)
+        self._refusals.pop(name, None)
         members = self._members[name]
         del members[uid]
         if not members:
@@ -59,9 +58,26 @@ class Groups:
         """How many of its pods run together or not at all; None when nobody has said."""
         return self._least.get(name)
 
+    # What each was refused last.
+
+    def remember(self, name: GroupName, moment: object, refused: Refused) -> None:
+        """``moment``: all that the refusal depends on."""
+        self._refusals[name] = moment, refused
+
+    def forget(self, name: GroupName) -> None:
+        """What it was refused says nothing any more."""
+        self._refusals.pop(name, None)
+
+    def remembered(self, name: GroupName, moment: object) -> Refused | None:
+        """What it was refused, if it would be again."""
+        known = self._refusals.get(name)
+        return known[1] if known is not None and known[0] == moment else None
+
+    # The objects.
+
     def group_changed(self, api: str, group: PodGroup) -> None:
         name = _name_of(api, group)
-        if (least := group.least) is None:
+        if (least := group.min_count) is None:
             self._least.pop(name, None)
         else:
             self._least[name] = least

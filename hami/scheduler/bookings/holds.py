@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Member
+from hami.scheduler.bookings.charge_book import ChargeBook
 
 USUAL_GRACE = 30
 """Seconds, as the API server sets them for a pod that does not say."""
@@ -26,14 +26,6 @@ USUAL_GRACE = 30
 _NOTHING: Amounts = MappingProxyType({})
 _LAST = "~"
 """After every creation time."""
-
-
-class HoldBooks(Protocol):
-    """Where a pod is charged: its devices and its quotas."""
-
-    def charge(self, pod: Pod, allocation: PodAllocation) -> None: ...
-
-    def discharge(self, pod: Pod) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,7 @@ class Hold:
 class Holds:
     """One hold per claimant, each victim in one of them."""
 
-    def __init__(self, books: HoldBooks, *, clock: Callable[[], float], patience: float) -> None:
+    def __init__(self, books: ChargeBook, *, clock: Callable[[], float], patience: float) -> None:
         """``patience``: seconds for the claimant to come after the last victim has gone."""
         self._books = books
         self._clock = clock
@@ -195,7 +187,7 @@ class Holds:
         return tuple(hold.left.values())
 
     def forget(self) -> None:
-        """All of them; the books are others now."""
+        """All of them; the accounts are others now."""
         self._holds.clear()
         self._of_victim.clear()
         self._promised.clear()

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.errors import Malformed
 from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
-from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.informer import is_older
 from hami.kube.node_lock import PRIVATE_EXPIRY, utc_now
@@ -30,44 +28,6 @@ NeedsLock = Callable[[Node, VendorProfile], str]
 
 PodOn = Callable[[str, NodeLock], PodUid | None]
 """The pod with devices on this node that this lock names."""
-
-
-class Locks(Protocol):
-    """What whoever decides where pods go asks of the locks."""
-
-    def node_seen(self, node: Node) -> None: ...
-
-    def node_gone(self, name: str) -> None: ...
-
-    def busy(
-        self,
-        request: PodRequest,
-        coming: Iterable[PodAllocation] = (),
-        *,
-        siblings: Collection[PodUid] = (),
-    ) -> Collection[str]:
-        """Nodes where this pod would have to wait for the lock; not those where only ``siblings``
-        were before it. ``coming``: who is on the way.
-        """
-        ...
-
-
-class NoLocks:
-    """Of a state that binds nobody."""
-
-    def node_seen(self, node: Node) -> None: ...
-
-    def node_gone(self, name: str) -> None: ...
-
-    def busy(
-        self,
-        request: PodRequest,
-        coming: Iterable[PodAllocation] = (),
-        *,
-        siblings: Collection[PodUid] = (),
-    ) -> Collection[str]:
-        del request, coming, siblings
-        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,46 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from hami.domain.devices import DeviceState
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, at_most_asked
-from hami.policy.quota import QuotaLedger
-from hami.policy.tables.cluster_table import ClusterTable
-from hami.scheduler.bookings.charges import Charge, doubted, noted, set_aside
-from hami.scheduler.bookings.surroundings import Problems, Unjudged
+from hami.scheduler.bookings.charge_book import ChargeBook
+from hami.scheduler.bookings.charges import Charge, Unjudged, doubted, noted, set_aside
+from hami.scheduler.bookings.problems import Problems
+from hami.scheduler.events import NodeReread
 from hami.signing import BadSignature, Signer, Verdict, Verified
-from hami.vendors.registry import Vendors
 from hami.wire import keys
-
-
-class ChargeBooks(Protocol):
-    """The part of :class:`hami.scheduler.bookings.state.ClusterState` that is needed here."""
-
-    @property
-    def vendors(self) -> Vendors: ...
-
-    @property
-    def table(self) -> ClusterTable: ...
-
-    @property
-    def ledger(self) -> QuotaLedger: ...
-
-    @property
-    def charges(self) -> dict[PodUid, Charge]: ...
 
 
 class Strangers:
     """Looks at charges as they are made."""
 
-    def __init__(
-        self, books: ChargeBooks, problems: Problems, signer: Callable[[], Signer]
-    ) -> None:
+    def __init__(self, books: ChargeBook, problems: Problems, signer: Callable[[], Signer]) -> None:
         self._books = books
         self._problems = problems
         self._signer = signer
+
+    def node_reread(self, event: NodeReread) -> None:
+        """A node has changed, or has appeared after pods on it."""
+        self._books.ledger.look_again(self._books.table.charged_on(event.node))
+        self._look_on(event.node)
 
     def is_strange(self, pod: Pod, account: Account) -> bool:
         """There are keys, and this scheduler would have signed it."""
@@ -57,16 +43,7 @@ class Strangers:
 
     def at_most_asked(self, pod: Pod, account: Account) -> Account:
         device_of = partial(self._books.table.device_of, pod.spec.node_name)
-        return at_most_asked(account, pod, self._books.vendors, device_of)
-
-    def book(self, charge: Charge) -> None:
-        """Devices and quota, in place of what the pod was charged before."""
-        books, pod, account = self._books, charge.pod, charge.account
-        books.table.charge(
-            pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
-        )
-        books.ledger.charge(pod, account.running)
-        books.charges[pod.uid] = charge
+        return at_most_asked(account, pod, self._books.table.vendors, device_of)
 
     def look_at(self, charge: Charge) -> None:
         """What was just charged, or whose node has changed."""
@@ -84,8 +61,7 @@ class Strangers:
         texts = tuple(_overfull(pod, state) for state in over)
         self._problems.tell(pod, ("overfull", pod.uid), "OverAllocated", texts)
 
-    def look_on(self, node: str) -> None:
-        """A node has changed, or has appeared after pods on it."""
+    def _look_on(self, node: str) -> None:
         for uid in self._books.table.charged_on(node):
             if (charge := self._books.charges.get(uid)) is not None:
                 self.look_at(charge)
@@ -114,14 +90,14 @@ class Strangers:
         if not first:  # What it uses was known before its author edited it.
             return replace(charge, account=noted(charge.account, text))
         account = self.at_most_asked(pod, charge.account)
-        return doubted(replace(charge, account=account), text, self._books.vendors)
+        return doubted(replace(charge, account=account), text, self._books.table.vendors)
 
     def forget(self, uid: PodUid) -> None:
         for about in ("unsigned", "overfull", "aside"):
             self._problems.forget((about, uid))
 
     def _set_aside(self, strange: Charge, texts: tuple[str, ...]) -> None:
-        self.book(set_aside(strange, self._books.vendors))
+        self._books.charge_bound(set_aside(strange, self._books.table.vendors))
         about = ("aside", strange.pod.uid)
         self._problems.tell(strange.pod, about, "OverAllocated", texts)
 

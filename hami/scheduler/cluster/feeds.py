@@ -11,6 +11,8 @@ import structlog
 from hami.domain.objects import Node, Pod, PodGroup, ResourceQuota
 from hami.kube.informer import Informer, T
 from hami.policy.filter.gangs import GroupName
+from hami.scheduler.bookings.elastic_objects import QuotaObject
+from hami.scheduler.bookings.quota_objects import QuotaObjects
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
 
@@ -68,6 +70,32 @@ class QuotaFeed:
 
     def gone(self, last: ResourceQuota) -> None:
         self._state.quota_gone(last)
+
+
+class ElasticFeed:
+    """Objects come one by one, at a start by the hundred; what they say together is worked out once
+    per turn of the loop.
+    """
+
+    def __init__(self, quotas: QuotaObjects) -> None:
+        self._quotas = quotas
+        self._waiting: asyncio.Handle | None = None
+
+    def changed(self, new: QuotaObject, old: QuotaObject | None) -> None:  # noqa: ARG002 -- Handler's signature
+        if self._quotas.elastic.put(new):
+            self._later()
+
+    def gone(self, last: QuotaObject) -> None:
+        self._quotas.elastic.remove(last)
+        self._later()
+
+    def _later(self) -> None:
+        if self._waiting is None:
+            self._waiting = asyncio.get_running_loop().call_soon(self._now)
+
+    def _now(self) -> None:
+        self._waiting = None
+        self._quotas.arrange()
 
 
 class Following(Generic[T]):

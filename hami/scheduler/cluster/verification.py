@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from hami.policy.pods.accounting import account_of
+from hami.scheduler.bookings.charges import Unjudged
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.bookings.surroundings import Unjudged
 from hami.signing import Signer, Verdict
-from hami.wire import keys
 
 PORTION = 64
 """Signatures verified before the loop is told."""
@@ -20,9 +18,9 @@ AT_ONCE = 2
 async def verify_signatures(state: ClusterState, signer: Callable[[], Signer]) -> None:
     """Until cancelled."""
     while True:
-        await state.to_judge.wait()
-        state.to_judge.clear()
-        waiting = list(state.unjudged.values())
+        await state.bound.to_judge.wait()
+        state.bound.to_judge.clear()
+        waiting = list(state.bound.unjudged.values())
         portions = iter([waiting[n : n + PORTION] for n in range(0, len(waiting), PORTION)])
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE):
@@ -35,19 +33,7 @@ async def _judge(
     for portion in portions:
         verdicts = await asyncio.to_thread(_verify, signer(), portion)
         for about, verdict in zip(portion, verdicts, strict=True):
-            state.judged(about, verdict)
-
-
-def judge_anew(state: ClusterState) -> None:
-    """Other keys: signatures that nobody could vouch for may be good by those of now."""
-    for uid, charge in state.charges.items():
-        text = charge.pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
-        if not text or text == charge.signature or uid in state.unjudged:
-            continue
-        if (account := account_of(charge.pod, state.vendors)) is not None:
-            first = not charge.generation
-            state.unjudged[uid] = Unjudged(uid, account, text, first=first)
-    state.to_judge.set()
+            state.bound.judged(about, verdict)
 
 
 def _verify(signer: Signer, portion: list[Unjudged]) -> list[Verdict]:

@@ -28,7 +28,7 @@ from hami.policy.pods.escapes import escape_of
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import CAPACITY_LABEL
 from hami.scheduler.bookings.decision import CannotBeWritten, annotations_of, label_of, signed
-from hami.scheduler.bookings.reservations import Phase, Reservation
+from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide.locks import NodeLocks
 from hami.scheduler.pending import answers
@@ -95,7 +95,7 @@ class Binder:
             return Bound("error", f"this replica does not lead; {holder} does")
         uid, node = PodUid(args.pod_uid), args.node
         name = f"{args.pod_namespace}/{args.pod_name}"
-        pod = await self._state.expected_pod(uid, PATIENCE)
+        pod = await self._state.expected.pod(uid, PATIENCE)
         if pod is None or pod.full_name != name:
             return Bound("error", f"there is no pod {name} with the uid {uid}")
         if uid in self._busy:
@@ -171,15 +171,13 @@ class Binder:
                 return Bound("refused", request.text)
             if not request.vendors:
                 return None
-            outcome = state.reserve(request, [node])
+            outcome = state.bookings.reserve(request, [node])
             if not isinstance(outcome, PodAllocation):
                 return Bound("refused", f"node {node}: {answers.summary(outcome)}")
-            reservation = state.reservations[pod.uid]
         elif (escape := escape_of(pod, state.vendors)) is not None:
-            state.give_up(pod.uid)  # A container was added since it was filtered.
+            state.bookings.give_up(pod.uid)  # A container was added since it was filtered.
             return Bound("refused", escape)
-        reservation.phase = Phase.BINDING
-        return reservation.allocation
+        return state.bookings.begin_bind(pod.uid)
 
     async def _bind_with_devices(self, pod: Pod, allocation: PodAllocation) -> Bound:
         node, vendors = allocation.node, _vendors_of(allocation)
@@ -197,7 +195,7 @@ class Binder:
                 raise
         finally:
             if not prepared:
-                self._state.give_up(pod.uid)
+                self._state.bookings.give_up(pod.uid)
         done = await self._post(pod, binding)
         if done.outcome == "bound":
             await self._locks.bound(pod, node)
@@ -212,9 +210,7 @@ class Binder:
         annotations = annotations_of(pod, allocation, table, now)
         annotations[keys.SCHEDULER_TERM] = str(self._leadership.term)
         decision = signed(pod, allocation, annotations, table, self._signer())
-        if (reservation := self._state.reservations.get(pod.uid)) is not None:
-            reservation.written = decision.pod, decision.account
-            reservation.signature = decision.signature
+        self._state.bookings.wrote(decision.pod, decision.account, decision.signature)
         return PodBinding(
             namespace=pod.namespace,
             name=pod.name,
@@ -226,13 +222,16 @@ class Binder:
 
     def _capacity_label(self, pod: Pod) -> dict[str, str]:
         """Where elastic quotas count it, whether it is over quota, from its first moment on."""
-        capacity = self._state.ledger.elastic.capacity(pod.uid)
+        ledger = self._state.ledger
+        if pod.namespace not in ledger.elastic_namespaces:
+            return {}
+        capacity = ledger.elastic.capacity(pod.uid)
         return {CAPACITY_LABEL: capacity} if capacity else {}
 
     async def _post(self, pod: Pod, binding: PodBinding) -> Bound:
         if not self._leadership.leading:
             # A Binding carries no fencing token: none is sent that could arrive after our term.
-            self._state.give_up(pod.uid)
+            self._state.bookings.give_up(pod.uid)
             return Bound("error", "this replica has just stopped to lead")
         self._posting.add(pod.uid)
         try:
@@ -248,18 +247,18 @@ class Binder:
             raise
         finally:
             self._posting.discard(pod.uid)
-        self._state.reservations.bound(pod.uid)
+        self._state.bookings.bound(pod.uid)
         return Bound("bound")
 
     def _lost(self, pod: Pod) -> None:
         """A POST got no answer; so long as it may take, it may yet be carried out."""
         timeout = self._settings().timeout
-        self._state.reservations.lost(pod.uid, timeout)
+        self._state.bookings.lost(pod.uid, timeout)
         self._lost_until = self._clock() + timeout
 
     async def _not_bound(self, pod: Pod, node: str, error: ApiError) -> Bound:
         if not error.outcome_unknown and error.status != CONFLICT:
-            self._state.give_up(pod.uid)
+            self._state.bookings.give_up(pod.uid)
             return Bound("refused", str(error))
         settled = await self._settle(pod, node)
         if settled is None:
@@ -276,27 +275,18 @@ class Binder:
             found = await self._client.get(PODS, pod.name, namespace=pod.namespace)
         except ApiError as error:
             if error.status == NOT_FOUND:
-                self._state.release(pod.uid)
+                self._state.bookings.release(pod.uid)
                 return Bound("refused", f"pod {pod.full_name} is gone")
             self._settle_later(pod, node)
             return Bound("unknown", str(error))
-        reservation = self._state.reservations.get(pod.uid)
         if found.uid != pod.uid:
-            self._state.release(pod.uid)
+            self._state.bookings.release(pod.uid)
             return Bound("refused", f"pod {pod.full_name} is another one by now")
         if not found.spec.node_name:
-            self._state.reservations.not_bound(pod.uid)
+            self._state.bookings.not_bound(pod.uid)
             return None
-        self._settled(reservation, found.spec.node_name)
+        self._state.bookings.found_on(pod.uid, found.spec.node_name)
         return _already(pod, found.spec.node_name, node)
-
-    def _settled(self, reservation: Reservation | None, node: str) -> None:
-        if reservation is None:
-            return
-        if reservation.allocation.node == node:
-            reservation.phase = Phase.BOUND
-        else:
-            self._state.release(reservation.pod.uid)
 
     def _settle_later(self, pod: Pod, node: str) -> None:
         if pod.uid not in self._settling:

@@ -20,14 +20,15 @@ from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.leadership import Leadership
+from hami.policy.filter.decision import Refused
 from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.decide import giving_way, veto
+from hami.scheduler.decide import overstayed, veto
 from hami.scheduler.decide.binding import Binder
 from hami.scheduler.decide.simulation import Simulator
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.pending import answers
-from hami.scheduler.pending.waiting import Refusal
+from hami.scheduler.pending.pending_pods import Refusal
 from hami.wire.extender import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -166,7 +167,7 @@ class Extender:
         """The informer's pod, of a leader that has it; or why not."""
         if not self._leadership.leading:
             return f"this replica does not lead; {self._leadership.holder or 'none'} does"
-        pod = await self._state.expected_pod(PodUid(head.uid), PATIENCE)
+        pod = await self._state.expected.pod(PodUid(head.uid), PATIENCE)
         if pod is None:
             return f"pod {head.namespace}/{head.name} ({head.uid}) is not seen yet"
         if not self._leadership.leading:
@@ -195,7 +196,7 @@ class Extender:
         state = self._state
         request = parse_pod(pod, state.vendors, self._policy())
         if isinstance(request, Invalid) or not request.vendors:
-            state.release(pod.uid)  # Of what it asked for before it was edited.
+            state.bookings.release(pod.uid)  # Of what it asked for before it was edited.
         if isinstance(request, Invalid):
             self._note(pod, candidates, Refusal(at=time.time(), text=request.text), request.text)
             result = answers.unfit_everywhere(candidates, request.text)
@@ -205,13 +206,18 @@ class Extender:
         return self._reserve(request, candidates)
 
     def _reserve(self, request: PodRequest, candidates: Sequence[str]) -> Filtered:
-        outcome = giving_way.reserve(self._state, request, candidates, self._policy())
+        state, uid = self._state, request.pod.uid
+        outcome: PodAllocation | Refused
+        if not state.backoff and state.groups.gang_of(uid) is None:
+            outcome = state.bookings.reserve(request, candidates)
+        else:
+            outcome = overstayed.reserve(state, request, candidates, self._policy())
         if isinstance(outcome, PodAllocation):
             return _on([outcome.node], "placed")
         pod = request.pod
         words = dict(answers.words_of(outcome))
         self._note(pod, candidates, Refusal(at=time.time(), outcome=outcome), "")
-        giving_way.rest_of(self._state, pod)
+        overstayed.rest_of(self._state, pod)
         if details := answers.details_of(outcome):
             self._refused(pod, "; ".join(details))
         if rule := answers.rule_of(outcome):
@@ -219,9 +225,7 @@ class Extender:
         return Filtered(result=answers.refusal(outcome), outcome="refused", words=words)
 
     def _note(self, pod: Pod, candidates: Sequence[str], refusal: Refusal, text: str) -> None:
-        self._state.claims.set()
-        if self._state.waiting.refused(pod, candidates, refusal):
-            self._state.freed.set()  # What it was woken for may do for the next one.
+        self._state.pending.refused(pod, candidates, refusal)
         if text:
             self._refused(pod, text)
 

@@ -23,11 +23,10 @@ from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.filter.gangs import GroupName, needed, together
 from hami.policy.pods.pod_request import parse_pod
-from hami.scheduler.bookings.deciding import take_off, try_on
 from hami.scheduler.bookings.reservations import Reservation
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.pending import answers
-from hami.scheduler.pending.kinds import may_come, urgency_of
+from hami.scheduler.pending.equivalence import may_come, urgency_of
 from hami.scheduler.pending.node_sets import ANYWHERE
 
 MOST_TOGETHER = 1000
@@ -41,10 +40,10 @@ def reserve(
     candidates: Sequence[str],
     policy: SchedulingPolicy,
 ) -> PodAllocation | Refused:
-    """As :meth:`ClusterState.reserve`, for the pod and for whoever must run together with it."""
+    """As :meth:`Bookings.reserve`, for the pod and for whoever must run together with it."""
     gang = state.groups.gang_of(request.pod.uid)
     if gang is None:
-        return state.reserve(request, candidates)
+        return state.bookings.reserve(request, candidates)
     return _Judgement(state, gang, request, candidates, policy).reserve()
 
 
@@ -62,10 +61,10 @@ def fits(
     gang = state.groups.gang_of(request.pod.uid)
     if gang is None:
         with state.holds.lifted(request.pod.uid):
-            outcome = try_on(state, request, candidates)
+            outcome = state.bookings.try_on(request, candidates)
             if not isinstance(outcome, PodAllocation):
                 return None
-            take_off(state, request)
+            state.bookings.take_off(request)
             return {request.pod.uid: outcome}
     return _Judgement(state, gang, request, candidates, policy, coming).would_have()
 
@@ -96,15 +95,9 @@ def left(state: ClusterState, gang: GroupName) -> None:
     least = state.groups.least(gang)
     if least is not None and standing.bound + standing.others + len(standing.held) >= least:
         return
-    for former in [state.lift(uid) for uid in standing.held]:
+    for former in [state.bookings.lift(uid) for uid in standing.held]:
         if former is not None:
-            state.settle(former)
-
-
-def put_back(state: ClusterState, former: Reservation) -> None:
-    """What was lifted is promised as it was."""
-    state.charge(former.pod, former.allocation)
-    state.reservations[former.pod.uid] = former
+            state.bookings.settle(former)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +123,7 @@ class _Standing:
                 bound += 1
             elif not may_come(pod):
                 continue
-            elif state.is_ours(pod) and state.asks(pod):
+            elif state.pending.is_ours(pod) and state.pending.asks(pod):
                 waiting[uid] = pod
             else:
                 others += 1
@@ -177,9 +170,10 @@ class _Judgement:
     def reserve(self) -> PodAllocation | Refused:
         state, uid = self._state, self._asked.uid
         memory = self._memory()
-        known = state.groups.refusals.get(self._gang)
-        if known is not None and known[0] == memory and uid not in state.reservations:
-            return known[1]
+        if uid not in state.reservations:
+            again = state.groups.remembered(self._gang, memory)
+            if again is not None:
+                return again
         self._lift([uid])
         with self._holds_lifted():
             placed = self._place_beside(self._held)
@@ -192,12 +186,12 @@ class _Judgement:
         if placed is None:
             self._give_up()
         for former in self._lifted:
-            state.settle(former)
+            state.bookings.settle(former)
         if placed is not None:
             return self._given[uid]
         refused = self._why()
         if not self._lifted:
-            state.groups.refusals[self._gang] = (memory, refused)
+            state.groups.remember(self._gang, memory, refused)
         return refused
 
     def would_have(self) -> Mapping[PodUid, PodAllocation] | None:
@@ -231,7 +225,7 @@ class _Judgement:
         key = self._key_of(request.pod)
         if key in self._hopeless:
             return False
-        outcome = try_on(self._state, request, self._candidates_of(request.pod))
+        outcome = self._state.bookings.try_on(request, self._candidates_of(request.pod))
         if isinstance(outcome, PodAllocation):
             self._given[member] = outcome
             self._refused.pop(member, None)
@@ -243,7 +237,7 @@ class _Judgement:
     def take_back(self, member: PodUid) -> None:
         request = self._request_of(member)
         assert isinstance(request, PodRequest)
-        take_off(self._state, request)
+        self._state.bookings.take_off(request)
         self._hopeless.clear()
 
     def _place_beside(self, held: Sequence[PodUid]) -> Sequence[PodUid] | None:
@@ -277,16 +271,16 @@ class _Judgement:
             return self._candidates
         if _whereabouts(pod) == _whereabouts(self._asked) and not self._is_hint():
             return self._candidates
-        waiting = self._state.waiting.pods.get(pod.uid)
+        waiting = self._state.pending.pods.get(pod.uid)
         if waiting is not None and waiting.offered not in (0, ANYWHERE):
-            return self._state.waiting.names(waiting.offered, self._state.nodes)
+            return self._state.pending.names(waiting.offered, self._state.nodes)
         return [name for name, node in self._state.nodes.items() if _may_go(pod, node)]
 
     def _key_of(self, pod: Pod) -> object:
         """Pods of which one fits if another does; whoever asks was offered nodes of its own."""
-        waiting = self._state.waiting.pods.get(pod.uid)
+        waiting = self._state.pending.pods.get(pod.uid)
         own = pod.uid == self._asked.uid or (waiting.offered if waiting else 0)
-        return self._state.waiting.kind_of(pod), _whereabouts(pod), own
+        return self._state.pending.kind_of(pod), _whereabouts(pod), own
 
     def _is_hint(self) -> bool:
         """One node alone: kube-scheduler asks about all of them next, if this will not do."""
@@ -300,14 +294,13 @@ class _Judgement:
         held = [state.reservations[uid] for uid in self._held if uid in state.reservations]
         first = min((each.first for each in (*self._lifted, *held)), default=now)
         for uid in placed:
-            waiting = state.waiting.pods.get(uid)
+            waiting = state.pending.pods.get(uid)
             told = uid == self._asked.uid
             if not told and waiting and waiting.seen is not None and waiting.woken_at is None:
-                state.waiting.called[uid] = self._waiting[uid]
-                state.freed.set()
-            state.promise(self._waiting[uid], self._given[uid], first, told=told)
+                state.pending.call(self._waiting[uid])
+            state.bookings.promise(self._waiting[uid], self._given[uid], first, told=told)
         for each in held:
-            each.since, each.first = now, first
+            state.bookings.renew(each, first)
 
     def _give_up(self) -> None:
         """The others go with it, unless they are enough, or another question follows at once."""
@@ -316,7 +309,7 @@ class _Judgement:
             return
         for former in self._lifted:
             if former.pod.uid != self._asked.uid:
-                put_back(self._state, former)
+                self._state.bookings.put_back(former)
 
     def _why(self) -> Refused:
         if (own := self._refused.get(self._asked.uid)) is not None:
@@ -331,7 +324,7 @@ class _Judgement:
 
     def _memory(self) -> object:
         """A refusal holds while nothing has come free: others who took something change nothing."""
-        waiting = self._state.waiting
+        waiting = self._state.pending
         return (
             waiting.frees,
             waiting.numbering,
@@ -343,7 +336,7 @@ class _Judgement:
 
     def _lift(self, uids: Sequence[PodUid]) -> None:
         for uid in uids:
-            if (former := self._state.lift(uid)) is not None:
+            if (former := self._state.bookings.lift(uid)) is not None:
                 self._lifted.append(former)
 
     @contextmanager

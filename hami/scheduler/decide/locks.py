@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
-from hami.domain.allocations import PodAllocation
 from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
-from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
@@ -37,18 +35,12 @@ from hami.kube.node_lock import (
 from hami.kube.outages import Outage
 from hami.kube.resources import PODS
 from hami.scheduler.bookings.decision import label_of
-from hami.scheduler.bookings.lock_book import LockBook, needs_lock
-from hami.scheduler.bookings.reservations import Phase
+from hami.scheduler.bookings.lock_book import needs_lock
 from hami.scheduler.bookings.state import ClusterState
 from hami.wire import keys
-from hami.wire.codecs import NodeLock
 
 BINDING_LABELS_SINCE = (1, 35)
 """Servers from this version on keep a Binding's labels."""
-
-PROMISED = 5.0
-"""Seconds that a node is kept for a pod that was filtered and does not come to its bind: one that
-waits for a volume or for its group must not keep others from a node that it has not locked."""
 
 LOOK_EVERY = 1.0
 """Seconds between looks at which nodes have come free by time alone."""
@@ -77,9 +69,6 @@ class _Taken:
     values: dict[str, set[str]] = field(default_factory=dict)
 
 
-_NOBODY = Pod()
-
-
 class NodeLocks:
     """Takes what a pod's vendors need on a node, and releases what was taken."""
 
@@ -95,7 +84,7 @@ class NodeLocks:
         self._client = client
         self._settings = settings
         self._silent = silent
-        self._book = LockBook(self._lock_on, lambda: settings().expiry, self._pod_on)
+        self._book = state.inventory.locks
         self._outage = Outage()
         self._busy: Collection[str] = ()
         self._version: tuple[int, int] | None = None
@@ -111,25 +100,6 @@ class NodeLocks:
                 for node, value in list(self._book.overdue(OVERDUE)):
                     await self._free(node, value)
                 self._look_again()
-
-    def node_seen(self, node: Node) -> None:
-        if self._book.node_seen(node, self._state.vendors.profiles):
-            self._state.freed_on(node.name)
-
-    def node_gone(self, name: str) -> None:
-        self._book.node_gone(name)
-
-    def busy(
-        self,
-        request: PodRequest,
-        coming: Iterable[PodAllocation] = (),
-        *,
-        siblings: Collection[PodUid] = (),
-    ) -> Collection[str]:
-        """As :meth:`hami.scheduler.bookings.lock_book.Locks.busy`."""
-        if not self._book.needed_anywhere:
-            return ()
-        return self._book.busy(request.pod, request.vendors, self._promises(coming), siblings)
 
     async def take(self, pod: Pod, node: str, vendors: frozenset[VendorKey]) -> str:
         """Why the node cannot be had now; empty when it can. All its locks are taken, or none."""
@@ -229,27 +199,6 @@ class NodeLocks:
     def _lock_on(self, node: Node, profile: VendorProfile) -> str:
         return needs_lock(node, profile, silent=self._silent(node.name, profile.key))
 
-    def _promises(self, coming: Iterable[PodAllocation]) -> Iterator[tuple[PodUid, PodAllocation]]:
-        since = self._state.reservations.now() - PROMISED
-        for uid, reservation in self._state.reservations.items():
-            match reservation.phase:
-                case Phase.RESERVED if reservation.since > since:
-                    yield uid, reservation.allocation
-                case Phase.BINDING:
-                    yield uid, reservation.allocation
-                case _:
-                    pass  # Who is bound has the lock, as the node says.
-        for allocation in coming:
-            yield PodUid(""), allocation
-
-    def _pod_on(self, node: str, lock: NodeLock) -> PodUid | None:
-        """By what the lock says: after a restart nobody else knows who took it."""
-        for uid in self._state.table.charged_on(node):
-            pod = self._state.pods.get(uid)
-            if pod is not None and (pod.namespace, pod.name) == (lock.namespace, lock.pod):
-                return uid
-        return None
-
     async def _free(self, node: str, value: str) -> None:
         try:
             if await free_if_over(self._client, node, value):
@@ -262,12 +211,9 @@ class NodeLocks:
 
     def _look_again(self) -> None:
         """A promise or a lock may have run out: nothing in the cluster says so."""
-        before, self._busy = (
-            self._busy,
-            self._book.busy(_NOBODY, list(self._state.vendors), self._promises(())),
-        )
+        before, self._busy = self._busy, self._state.bookings.locked()
         for node in set(before).difference(self._busy):
-            self._state.freed_on(node)
+            self._state.pending.freed_on(node)
 
     async def _label(self, pod: Pod, labels: Mapping[str, str]) -> None:
         try:

@@ -106,9 +106,7 @@ def _refusal(
     if node not in state.nodes:
         return Rejected.of(reasons.NODE_UNREGISTERED)
     pod, table, ledger = request.pod, state.table, state.ledger
-    with ledger.elastic.trial() as trial:
-        for uid in gone:
-            trial.drop(uid)
+    with state.bookings.without(gone):
         gate = ledger.gate(pod, gone)
         outcome = fit_pod(request, table.devices(node, (pod.uid, *gone)), table.vendors, gate)
         if isinstance(outcome, Rejected):

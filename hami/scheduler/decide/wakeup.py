@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import structlog
 
@@ -28,12 +26,11 @@ from hami.kube.resources import PODS
 from hami.policy.filter.decision import Placed, decide
 from hami.policy.fit.exact import fit_pod
 from hami.policy.pods.pod_request import parse_pod
-from hami.policy.quota.elastic import Claim
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.kinds import PendingPod
-from hami.scheduler.pending.waiting import Attempt, Round
+from hami.scheduler.pending.equivalence import PendingPod
+from hami.scheduler.pending.wake_round import Attempt, Round
 from hami.wire import keys
 
 AT_ONCE = 32
@@ -99,9 +96,9 @@ class WakeUp:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience()):
-                    await self._state.freed.wait()
+                    await self._state.pending.freed.wait()
             await asyncio.sleep(COALESCING)
-            self._state.freed.clear()
+            self._state.pending.freed.clear()
             self._again = None
             if self._leadership.leading:
                 await self._round()
@@ -119,13 +116,13 @@ class WakeUp:
         """Wake as many as fit together now."""
         if (policy := self._policy()) != self._followed:
             self._followed = policy
-            self._state.waiting.gave_way_everywhere()
+            self._state.pending.gave_way_everywhere()
         await self._call()
-        round_ = Round(self._state.waiting, self._clock(), self._state.holds.ready())
-        steps, numbering = round_.steps(), self._state.waiting.numbering
+        round_ = Round(self._state.pending, self._clock(), self._state.holds.ready())
+        steps, numbering = round_.steps(), self._state.pending.numbering
         more = arrived = True
         while more and arrived:
-            if self._state.waiting.numbering is not numbering:
+            if self._state.pending.numbering is not numbering:
                 self._look_again(self._clock())  # What this round knows of nodes is no more.
                 return
             chosen, more = self._choose(round_, steps)
@@ -138,8 +135,7 @@ class WakeUp:
 
     async def _call(self) -> None:
         """Those that have a place by now, of which kube-scheduler knows only that they had none."""
-        called = self._state.waiting.called
-        pods = [called.pop(uid) for uid in list(called)]
+        pods = self._state.pending.take_called()
         touched = await asyncio.gather(*map(self._patch, pods))
         self._metrics.woken(touched.count(None))
 
@@ -148,7 +144,7 @@ class WakeUp:
         end = self._clock() + TURN
         chosen: list[Taker] = []
         self._forget_takers()
-        with _Charges(self._state) as charges:
+        with self._state.bookings.on_trial() as trial:
             while len(self._takers) < AT_ONCE:
                 if self._clock() > end:
                     return chosen, True
@@ -158,7 +154,9 @@ class WakeUp:
                     break
                 if attempt is None:
                     continue
-                charges.add(self._takers.values())
+                for taker in self._takers.values():
+                    if taker.blocks:
+                        trial.charge(taker.waiting.pod, taker.allocation)
                 if (found := self._fit(attempt)) is None:
                     round_.refuse(attempt)
                     continue
@@ -174,12 +172,12 @@ class WakeUp:
             blocks=waiting.kind is None or not waiting.kind.absent,
         )
         self._takers[waiting.pod.uid] = taker
-        self._state.waiting.woken(waiting, taker.at)
+        self._state.pending.woken(waiting, taker.at)
         return taker
 
     def _forget_takers(self) -> None:
         """Those that were filtered since, are gone, or never came."""
-        waiting, now = self._state.waiting, self._clock()
+        waiting, now = self._state.pending, self._clock()
         for uid, taker in list(self._takers.items()):
             if taker.under_way:
                 if now < taker.at + FORGOTTEN:
@@ -204,7 +202,7 @@ class WakeUp:
         if state.groups.gang_of(pod.uid) is not None:
             return self._gang_fits(request, attempt.waiting)
         with state.holds.lifted(pod.uid):
-            found = self._place(request, state.waiting.names(attempt.nodes, state.nodes))
+            found = self._place(request, state.pending.names(attempt.nodes, state.nodes))
         return None if found is None else [(attempt.waiting, found)]
 
     def _gang_fits(
@@ -212,18 +210,18 @@ class WakeUp:
     ) -> Sequence[tuple[PendingPod, PodAllocation]] | None:
         """On any node: what came free for one of them lets another one run elsewhere."""
         state = self._state
-        offered = state.waiting.names(asked.offered, state.nodes)
+        offered = state.pending.names(asked.offered, state.nodes)
         given = gangs.fits(state, request, offered, self._followed, self._takers)
         if given is None:
             return None
-        pods = state.waiting.pods
+        pods = state.pending.pods
         return [(pods[uid], found) for uid, found in given.items() if uid in pods]
 
     def _place(self, request: PodRequest, candidates: list[str]) -> PodAllocation | None:
         state = self._state
         gate = state.ledger.gate(request.pod)
         coming = [taker.allocation for taker in self._takers.values() if taker.under_way]
-        if locked := state.locks.busy(request, coming):
+        if locked := state.bookings.locked_for(request, coming):
             candidates = [name for name in candidates if name not in locked]
         if len(candidates) > FEW:
             outcome = decide(state.table, request, gate, candidates)
@@ -256,7 +254,7 @@ class WakeUp:
             self._look_again(now)
         elif taker.under_way:
             least = error.retry_after or 0.0
-            self._state.waiting.not_woken(taker.waiting, taker.seen, now, least)
+            self._state.pending.not_woken(taker.waiting, taker.seen, now, least)
             self._look_again(taker.waiting.not_before)
 
     def _look_again(self, at: float | None) -> None:
@@ -274,36 +272,3 @@ async def touch(client: KubeClient, pod: Pod) -> None:
     number = int(count) + 1 if count.isdecimal() and len(count) < 10 else 1
     patch = {"metadata": {"uid": pod.uid, "annotations": {keys.WAKE_UP: str(number)}}}
     await client.patch(PODS, pod.name, patch, namespace=pod.namespace)
-
-
-class _Charges:
-    """For one turn alone, woken pods have what they were woken for."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._uids: dict[PodUid, Claim | None] = {}
-        """With what each waits for of elastic quotas, which a charge ends."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for uid, claim in self._uids.items():
-            self._state.table.release(uid)
-            self._state.ledger.release(uid)
-            if claim is not None:
-                self._state.ledger.elastic.ask(claim)
-
-    def add(self, takers: Iterable[Taker]) -> None:
-        """Charge those that block others, each once."""
-        for taker in takers:
-            pod = taker.waiting.pod
-            if taker.blocks and pod.uid not in self._uids:
-                self._uids[pod.uid] = self._state.ledger.elastic.asked(pod.uid)
-                self._state.table.charge(pod.uid, taker.allocation)
-                self._state.ledger.charge(pod, taker.allocation)

@@ -1,7 +1,7 @@
 """Elastic quotas as metrics: what the objects' status and annotations say, and a recount.
 
-cpu is in cores and memory in bytes, as Kubernetes' own metrics have them; everything else is in the
-unit that its quota is written in.
+cpu is in cores and memory in bytes, as in Kubernetes' own metrics; everything else is in the unit
+in which its quota is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _CPU, _MILLI = "cpu", 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticRows:
-    """One quota at one moment. ``drift``: what is booked less what its pods hold, by resource."""
+    """One quota at one moment.
+
+    ``drift``, by resource: what is booked less what its pods hold.
+    """
 
     leaf: Leaf
     levels: Sequence[Level]
@@ -27,15 +30,19 @@ class ElasticRows:
 
 
 async def elastic_rows(book: ElasticBook, turns: Turns) -> Sequence[ElasticRows]:
-    """Each resource of all quotas is of one moment, and each recount of another."""
+    """The rows of all quotas.
+
+    The levels of one resource are of one moment for all quotas; each quota's recount is of a moment
+    of its own.
+    """
     levels = await all_levels(book, turns)
     rows = []
     for leaf in book.leaves:
         await turns.pause()
         here = next((one for one in map(book.leaf_of, leaf.namespaces) if one), None)
         if here is None or here.key != leaf.key:
-            continue  # It went while others were read.
-        # Members never change: what is read of one moment can be added up in any later one.
+            continue  # The quota went while others were read.
+        # Members never change, so a list of them can be added up at any later moment.
         booked, shown = book.used(here), levels.get(here.key, ())
         members = [member for name in here.namespaces for member in book.in_namespace(name)]
         held = await _sums(members, turns)
@@ -56,7 +63,7 @@ async def _sums(members: Sequence[Member], turns: Turns) -> Mapping[str, int]:
 def _differences(
     booked: Mapping[str, int], held: Mapping[str, int], levels: Sequence[Level]
 ) -> Mapping[str, int]:
-    """Of what the quota is about, and of everything else that differs."""
+    """The difference for each resource of the quota, and for any other resource that has one."""
     about = {level.resource for level in levels}
     found = {r: booked.get(r, 0) - held.get(r, 0) for r in sorted({*about, *booked, *held})}
     return {r: drift for r, drift in found.items() if drift or r in about}
@@ -64,7 +71,7 @@ def _differences(
 
 @dataclass(frozen=True, slots=True)
 class ElasticFamily:
-    """One metric with a line per quota and resource; None makes no line."""
+    """One metric with a line per quota and resource; a ``value`` of None makes no line."""
 
     name: str
     help: str
@@ -109,7 +116,7 @@ UNBACKED_HELP = "Guaranteed by all elastic quotas together beyond what the clust
 
 
 def unbacked_lines(unbacked: Mapping[str, int]) -> Iterator[str]:
-    """By resource; nothing of those that are backed."""
+    """Lines of the resources of which the cluster has less than all quotas guarantee."""
     yield header(UNBACKED, UNBACKED_HELP)
     for resource, amount in sorted(unbacked.items()):
         number = amount / _MILLI if resource == _CPU else amount
@@ -117,7 +124,7 @@ def unbacked_lines(unbacked: Mapping[str, int]) -> Iterator[str]:
 
 
 def elastic_lines(rows: Sequence[ElasticRows]) -> Iterator[str]:
-    """Prometheus' text format."""
+    """The metrics of these rows in Prometheus' text format."""
     for family in FAMILIES:
         yield header(family.name, family.help)
         for row in rows:
@@ -132,7 +139,7 @@ def elastic_lines(rows: Sequence[ElasticRows]) -> Iterator[str]:
 
 
 def _line(name: str, leaf: Leaf, resource: str, amount: int) -> str:
-    """An object of each kind may have the same name."""
+    """One line; ``kind`` is a label, because objects of both kinds may have the same name."""
     labels = (
         f'quota="{escaped(leaf.name)}",namespace="{escaped(leaf.namespace)}",'
         f'resource="{escaped(resource)}",kind="{leaf.kind}"'

@@ -1,7 +1,7 @@
-"""The metrics that HAMi's scheduler exports: names, labels, help texts, and how a line is made.
+"""The metrics that HAMi's scheduler exports: names, labels, help texts, and the form of a line.
 
-HAMi's 2.10 names and the ones before (``--legacy-metrics``). All but the build information carry
-the label ``zone="vGPU"``.
+Covers HAMi's 2.10 names and the earlier ones (``--legacy-metrics``). All but the build information
+carry the label ``zone="vGPU"``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ZONE = ',zone="vGPU"'
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device with its labels, without braces; ``legacy`` is empty unless it is asked for."""
+    """A device with its labels, without braces; ``legacy`` is empty unless it was asked for."""
 
     labels: str
     legacy: str
@@ -58,7 +58,7 @@ def _former_limits(device: Device) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFamily:
-    """One metric with a line per device; ``value`` may be None: no line.
+    """One metric with a line per device; a ``value`` of None makes no line.
 
     ``more`` and ``legacy_more`` are labels beside those that every device has.
     """
@@ -140,7 +140,7 @@ class PodRow:
     def of(
         cls, pod: Pod, node: str, container: int, device: str, usage: Usage, *, legacy: bool
     ) -> PodRow:
-        """``container`` is its place in the pod, init containers first."""
+        """The row of one container; ``container`` is its index, init containers first."""
         place = (
             escaped(pod.namespace), escaped(node), escaped(pod.name), container, escaped(device)
         )  # fmt: skip
@@ -197,7 +197,7 @@ class _Placement(msgspec.Struct, frozen=True):
 
 
 class MigEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """One instance; the three ids are there once it has been made."""
+    """One MIG instance; the three ids are set once the instance has been made."""
 
     gpu_uuid: str = msgspec.field(default="", name="gpuUUID")
     profile: str = ""
@@ -229,7 +229,7 @@ class MigEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def mig_entries(pod: Pod) -> list[MigEntry]:
-    """The instances that have been made for the pod; an unreadable annotation names none."""
+    """The MIG instances that were made for the pod; none for an unreadable annotation."""
     text = pod.annotations.get(MIG_ANNOTATION)
     if not text:
         return []
@@ -283,5 +283,5 @@ def header(name: str, text: str) -> str:
 
 
 def escaped(value: str) -> str:
-    """A label's value as the text format wants it."""
+    """A label's value, escaped for Prometheus' text format."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

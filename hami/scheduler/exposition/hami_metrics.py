@@ -1,7 +1,7 @@
-"""What the cluster has, what is allocated of it, what quota is used: HAMi's metrics, as text.
+"""What the cluster has, what is allocated, what quota is used: HAMi's metrics, as text.
 
-Written by hand and in pieces: 40 000 devices make 280 000 lines, and a filter may have to wait for
-the piece that is being written, never for all of it.
+The text is written by hand and in pieces: 40 000 devices make 280 000 lines. A filter may have to
+wait for the piece that is being written, and never for all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECE = 1000
 """Lines written before others may run: some 0.3 ms."""
 
 _PAUSE = ""
-"""Stands for work that made no line."""
+"""Stands for a piece of work that made no line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,9 @@ class QuotaUsage:
 class Snapshot:
     """What there is to show; nothing in it changes any more.
 
-    ``charges`` are the bound pods, ``promised`` those that are not seen bound yet. A node's
-    inventory is the same object as long as nothing about its devices has changed.
+    ``charges`` are the bound pods; ``promised`` are pods that are not seen bound yet. A node's
+    inventory is the same object as in the last snapshot while nothing about its devices has
+    changed.
     """
 
     nodes: Mapping[str, Sequence[tuple[Device, Usage]]]
@@ -62,7 +63,10 @@ class _NodeRows:
 
 @dataclass(frozen=True, slots=True)
 class _PodRows:
-    """``charge`` is what the rows were made of, None for a pod that is not seen bound yet."""
+    """The rows of one pod.
+
+    ``charge`` is what they were made of; None for a pod that is not seen bound yet.
+    """
 
     charge: Charge | None
     pod: Pod
@@ -72,10 +76,9 @@ class _PodRows:
 
 
 class HamiText:
-    """Writes snapshots; keeps the rows of what has not changed since the last one.
+    """Writes snapshots; keeps the rows of everything that did not change since the last one.
 
-    Two snapshots may be written at the same time, in two threads: each replaces what is kept by
-    what it has read itself.
+    Two threads may write two snapshots at the same time: each replaces the kept rows by its own.
     """
 
     def __init__(self, *, legacy: bool = False) -> None:
@@ -84,7 +87,7 @@ class HamiText:
         self._pods: Mapping[PodUid, _PodRows] = {}
 
     def render(self, snapshot: Snapshot) -> bytes:
-        """All of it at once."""
+        """The whole text at once."""
         return b"".join(self.pieces(snapshot))
 
     def pieces(self, snapshot: Snapshot) -> Iterator[bytes]:
@@ -117,7 +120,7 @@ class HamiText:
     # Devices.
 
     def _node_rows(self, node: str, inventory: Sequence[tuple[Device, Usage]]) -> _NodeRows:
-        """One row per set of labels: ids are unique within a vendor only."""
+        """One row per set of labels, because ids are unique only within a vendor."""
         known = self._nodes.get(node)
         if known is not None and known.inventory is inventory:
             return known
@@ -176,7 +179,7 @@ class HamiText:
                 yield from _in_pieces(_legacy_pod_lines(family, rows.values()))
 
     def _mig_lines(self, snapshot: Snapshot, pods: Mapping[PodUid, _PodRows]) -> Iterator[str]:
-        """One per instance that was made, of devices that the pod really holds in mode ``mig``."""
+        """One line per instance that was made on a device that its pod holds in mode ``mig``."""
         lines: dict[str, None] = {}
         legacy: dict[str, None] = {}
         for holder in pods.values():
@@ -204,9 +207,10 @@ class HamiText:
     # Quota.
 
     def _quota_lines(self, snapshot: Snapshot, pods: Mapping[PodUid, _PodRows]) -> Iterator[str]:
-        """By namespace and resource, as HAMi has it: of several objects the one with least left.
+        """One line per namespace and resource, as in HAMi.
 
-        What no object limits is shown too, with the limit 0.
+        Among several objects the one with the least left counts. What no object limits is shown
+        too, with the limit 0.
         """
         limited: dict[tuple[str, str], tuple[int, int]] = {}
         for quota in snapshot.quotas:
@@ -243,7 +247,10 @@ class HamiText:
 def _legacy_device_lines(
     family: families.DeviceFamily, nodes: Mapping[str, _NodeRows]
 ) -> Iterator[str]:
-    """One of these names has no model among its labels, so two vendors' devices may be alike."""
+    """Lines with the old names; devices of two vendors with the same labels make one line.
+
+    One of the old names has no model among its labels.
+    """
     yield header(family.legacy, family.help)
     for node in nodes.values():
         lines: dict[str, str] = {}
@@ -268,7 +275,11 @@ def _legacy_pod_lines(family: families.PodFamily, rows: Iterable[PodRow]) -> Ite
 
 
 def _add(rows: dict[str, PodRow], row: PodRow) -> None:
-    """Two slices of one device, or a pod and its successor of the same name, are one line."""
+    """Add a row, or add its usage to the row with the same labels.
+
+    Two slices of one device have the same labels, and so have a pod and its successor of the same
+    name.
+    """
     same = rows.get(row.labels)
     rows[row.labels] = row if same is None else replace(row, usage=same.usage + row.usage)
 
@@ -284,5 +295,5 @@ def _in_pieces(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 def _encoded(lines: Sequence[str]) -> bytes:
-    # Labels come from annotations: whatever cannot be encoded must not stop a scrape.
+    # Labels come from annotations: a character that cannot be encoded must not stop a scrape.
     return "".join(lines).encode("utf-8", "replace")

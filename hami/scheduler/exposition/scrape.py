@@ -1,4 +1,4 @@
-"""One scrape: what is shown is gathered on the loop in short turns, the text made in a thread."""
+"""One scrape: the state is read on the loop in short turns, the text is made in a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hami.scheduler.metrics import Levels, Metrics
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 REST = 2.0
-"""How long a scrape rests after each piece, in times of how long that took."""
+"""How long a scrape rests after each piece, as a multiple of the time that the piece took."""
 
 
 async def take_snapshot(state: ClusterState, unbacked: Mapping[str, int] = NOTHING) -> Snapshot:
@@ -26,8 +26,8 @@ async def take_snapshot(state: ClusterState, unbacked: Mapping[str, int] = NOTHI
     some milliseconds apart.
     """
     turns = Turns()
-    # One turn for both, so that no pod is missing or there twice. Charges are immutable: a list of
-    # 20 000 takes 0.1 ms.
+    # One turn for both, so that no pod is missing or counted twice. Charges are immutable; listing
+    # 20 000 of them takes 0.1 ms.
     charges = list(state.charges.values())
     promised = [(held.pod, held.allocation) for held in state.reservations.values()]
     await turns.pause()
@@ -36,7 +36,7 @@ async def take_snapshot(state: ClusterState, unbacked: Mapping[str, int] = NOTHI
         key = (constraint.namespace, constraint.name)
         if key in state.quotas:
             used, limits = state.ledger.used(*key), constraint.limits
-            if used.keys() == limits.keys():  # Else it was replaced in between.
+            if used.keys() == limits.keys():  # Else the quota was replaced in between.
                 quotas.append(QuotaUsage(namespace=key[0], name=key[1], limits=limits, used=used))
         await turns.pause()
     elastic = await elastic_rows(state.ledger.elastic, turns)
@@ -88,7 +88,7 @@ class Scrape:
                 return
             if piece:
                 yield piece
-            # Nobody waits for a scrape as kube-scheduler does for a filter.
+            # A scrape is less urgent than a filter, for which kube-scheduler waits.
             await asyncio.sleep(REST * (time.perf_counter() - begin))
 
     def _levels(self) -> Levels:
@@ -99,6 +99,6 @@ class Scrape:
             leading=self._leading(),
             nodes=len(state.nodes),
             pods_charged=len(state.charges),
-            pods_waiting=len(state.waiting.pods),
+            pods_waiting=len(state.pending.pods),
             reservations=phases,
         )

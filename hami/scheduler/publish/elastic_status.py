@@ -1,9 +1,9 @@
-"""Shows elastic quotas where people look: in the objects' status and annotations, on the pods.
+"""Shows elastic quotas where people look: in the objects' status and annotations, and on pods.
 
-``status.used`` is what nos puts there: the running pods, of the resources in ``min``. What nos has
-no place for is in annotations. The label ``nos.nebuly.com/capacity`` says of each pod whether it is
-over quota; decisions never read it, so a label that somebody edits is put right and nothing more.
-Only the leader writes, and only what differs; each object at most once a second.
+``status.used`` is what nos puts there: the resources in ``min``, used by running pods. What nos has
+no field for is in annotations. The label ``nos.nebuly.com/capacity`` says of each pod whether it is
+over quota. Decisions never read that label, so an edited label is merely corrected. Only the leader
+writes, and only what differs; each object at most once a second.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ RESERVED: Final = "quota.hami.io/reserved"
 BORROWED: Final = "quota.hami.io/borrowed"
 LENT: Final = "quota.hami.io/lent"
 GUARANTEED: Final = "quota.hami.io/guaranteed-over-quota"
-"""JSON objects of resource and quantity, as ``spec.min`` writes them. ``reserved`` counts every
-pod that holds quota, ``status.used`` those that run."""
+"""JSON objects of resource and quantity, written like ``spec.min``. ``reserved`` counts every pod
+that holds quota; ``status.used`` counts those that run."""
 
 BACKED: Final = "GuaranteeBacked"
 """A condition in the status: False where the cluster has less than all quotas guarantee."""
 
 REFRESH = 30.0
-"""Seconds after which what follows from other quotas' usage is written anew."""
+"""Seconds until amounts that follow from other quotas' usage are written again."""
 
 AT_ONCE = 8
-"""Labels that are being written."""
+"""The most labels that are written at the same time."""
 
 QUOTAS_A_TURN, LABELS_A_TURN = 25, 100
-"""Neither waits for more of the other than this, whatever pace the client keeps."""
+"""The most objects and labels written in one turn, so that neither waits long for the other."""
 
 Object = ElasticQuota | CompositeElasticQuota
 T = TypeVar("T", bound=Object)
 
 
 class ElasticSource(Protocol):
-    """The part of ``ElasticLedger`` that this needs."""
+    """The part of ``QuotaLedger`` that this needs."""
 
     @property
     def elastic(self) -> ElasticBook: ...
@@ -78,7 +78,7 @@ class ElasticStatusState(Protocol):
 
 
 class ElasticStatus:
-    """``touch`` says that a quota's usage may have changed; ``run`` does the rest."""
+    """Publishes: ``touch`` says that a quota's usage may have changed; ``run`` writes."""
 
     def __init__(
         self,
@@ -91,8 +91,9 @@ class ElasticStatus:
         rest: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``rest`` seconds lie between two writes about one object. ``unbacked``: by resource, what
-        the cluster has too little of for all guarantees together.
+        """``rest`` seconds lie between two writes about one object.
+
+        ``unbacked``, by resource: how much less the cluster has than all guarantees together.
         """
         self._state = state
         self._client = client
@@ -112,23 +113,23 @@ class ElasticStatus:
 
     @property
     def _book(self) -> ElasticBook:
-        """Another one after the vendors' configuration has changed."""
+        """The present book; a change of the vendors' configuration replaces it."""
         return self._state.ledger.elastic
 
     def touch(self, namespace: str) -> None:
-        """Something that the quota of a namespace counts has changed."""
+        """The usage of the quota that counts this namespace may have changed."""
         if (leaf := self._book.leaf_of(namespace)) is not None:
             self._touch(leaf.key)
 
     def touch_all(self) -> None:
-        """The quotas have changed, or this replica leads from now on."""
+        """Publish all quotas again: they have changed, or this replica leads from now on."""
         for leaf in self._book.leaves:
             self._touch(leaf.key)
         self._all_pods = True
         self._wake.set()
 
     def look_at(self, pod: Pod) -> None:
-        """A pod was seen: its label may be another than it should be."""
+        """Queue the pod for a new label if its label is wrong."""
         if self._book.capacity(pod.uid) != pod.labels.get(CAPACITY_LABEL):
             self._labels.setdefault(pod.uid, 0.0)
             self._wake.set()
@@ -141,7 +142,7 @@ class ElasticStatus:
         return self._publications.setdefault(key, Publication())
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Publish until cancelled."""
         while True:
             await self._wait()
             if not self._leading():
@@ -158,14 +159,14 @@ class ElasticStatus:
             await self._publish_due()
 
     async def _look_at_all(self) -> None:
-        """Also at pods whose quota is gone."""
+        """Look at every pod, including those whose quota is gone."""
         turns = Turns()
         for pod in list(self._state.pods.values()):
             await turns.pause()
             self.look_at(pod)
 
     async def _wait(self) -> None:
-        """Until something is touched or due."""
+        """Wait until something is touched or due."""
         due = [*self._due.values(), *self._labels.values()]
         if self._book.leaves and self._leading():
             due.append(self._refresh_at)
@@ -188,10 +189,10 @@ class ElasticStatus:
                     self._labels.setdefault(uid, 0.0)
         turn = due[:QUOTAS_A_TURN]
         for key in turn:
-            del self._due[key]  # Whoever is touched from here on is due once more.
+            del self._due[key]  # A quota that is touched from here on is due once more.
         shares = await self._shares() if len(turn) > 1 else None
         for key in turn:
-            # While others are written, quotas come and go.
+            # Quotas come and go while others are written.
             if (leaf := self._leaves().get(key)) is not None and self._leading():
                 await self._publish(leaf, shares)
         await self._label(now)
@@ -200,7 +201,7 @@ class ElasticStatus:
         return {leaf.key: leaf for leaf in self._book.leaves}
 
     async def _shares(self) -> Mapping[str, Shares]:
-        """By resource. To ask it quota by quota takes about as long for each as for all."""
+        """The shares of all quotas by resource. One quota's take about as long as all quotas'."""
         book, turns, found = self._book, Turns(), {}
         for resource in list(book.pool):
             found[resource] = book.shares(resource)
@@ -210,7 +211,7 @@ class ElasticStatus:
     # Pods.
 
     async def _label(self, now: float) -> None:
-        """What is right by now is left alone: a pod may change sides twice in between."""
+        """Write the due labels. A pod that has changed sides twice meanwhile needs no write."""
         due = [uid for uid, at in self._labels.items() if at <= now][:LABELS_A_TURN]
         permits = asyncio.Semaphore(AT_ONCE)
         await asyncio.gather(*(self._label_pod(uid, permits) for uid in due))
@@ -218,13 +219,13 @@ class ElasticStatus:
     async def _label_pod(self, uid: PodUid, permits: asyncio.Semaphore) -> None:
         async with permits:
             pod = self._state.pods.get(uid)
-            # A reserved pod is given its label when it is bound.
+            # The binding gives a reserved pod its label.
             wrong = pod is not None and pod.spec.node_name and not pod.finished
             wanted = self._book.capacity(uid)
             if pod is None or not wrong or pod.labels.get(CAPACITY_LABEL) == wanted:
                 self._labels.pop(uid, None)
                 return
-            # Until the informer shows it, nobody writes it again.
+            # Do not write it again until the informer shows it.
             self._labels[uid] = self._clock() + self._rest
             patch = {"metadata": {"uid": uid, "labels": {CAPACITY_LABEL: wanted}}}
             try:
@@ -269,7 +270,10 @@ class ElasticStatus:
     async def _write(
         self, leaf: Leaf, known: Object, shares: Mapping[str, Shares] | None
     ) -> Object:
-        """What the object has become. Without ``shares`` this quota's are worked out."""
+        """Write what differs; returns the object as written.
+
+        Without ``shares`` the quota's own are computed.
+        """
         single = leaf.kind == "ElasticQuota"
         resource: Resource[Any] = ELASTIC_QUOTAS if single else COMPOSITE_QUOTAS
         book, units = self._book, self._state.ledger.units
@@ -309,7 +313,7 @@ class ElasticStatus:
         return known
 
     def _conditions_of(self, leaf: Leaf, known: Object) -> tuple[Condition, ...] | None:
-        """What the object's conditions should be; None when they are, or were written so before."""
+        """The conditions to write; None when the object has them, or we wrote the same before."""
         shown = tuple((known.status and known.status.conditions) or ())
         before = next((one for one in shown if one.type == BACKED), self._told.get(leaf.key))
         unbacked = self._unbacked()
@@ -343,7 +347,7 @@ def _written(condition: Condition) -> dict[str, str]:
 
 
 def used_changes(known: Object, used: Mapping[str, str]) -> dict[str, str | None]:
-    """What a merge patch of ``status.used`` must say; keys that left ``min`` become null."""
+    """The merge patch of ``status.used``; keys that left ``min`` become null."""
     shown = (known.status.used if known.status else None) or {}
     changed = {
         key: text

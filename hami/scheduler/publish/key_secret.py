@@ -1,6 +1,6 @@
 """The signing keys' home in the cluster: a Secret that all replicas share.
 
-What keys are and do is :mod:`hami.signing`'s business.
+Not here: what keys are and do (:mod:`hami.signing`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SecretClient(Protocol):
 
 
 class KeySecret:
-    """The Secret that all replicas share; whoever finds it missing or empty fills it."""
+    """The Secret that all replicas share; a replica that finds it missing or empty fills it."""
 
     every = 10.0
 
@@ -48,7 +48,7 @@ class KeySecret:
         return f"Secret {self._namespace}/{self._name}"
 
     async def read(self) -> bytes:
-        """The keys, made by whichever replica comes first.
+        """Read the keys; the first replica makes them.
 
         Raises:
             ConfigError: forbidden, or the Secret's content is no base64.
@@ -81,8 +81,8 @@ class KeySecret:
             return await self._client.create(SECRETS, body, namespace=self._namespace)
         if (secret.data or {}).get(SECRET_KEY):
             return secret
-        # Made by a chart, for a role that may not create Secrets. The resource version is a
-        # precondition: of two replicas one gets a conflict.
+        # A chart has made the Secret, for a role that may not create one. The resource version is a
+        # precondition: one of two replicas gets a conflict.
         version = {"resourceVersion": secret.metadata.resource_version}
         patch = {"metadata": version, "data": data}
         return await self._client.patch(SECRETS, self._name, patch, namespace=self._namespace)

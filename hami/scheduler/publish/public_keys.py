@@ -1,6 +1,6 @@
 """Publishes the public halves of the signing keys in a ConfigMap, which the nodes' agents mount.
 
-Whoever may write it could have nodes believe in keys of their own: the scheduler alone may.
+Only the scheduler may write that ConfigMap: any other writer could make nodes trust its own keys.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PUBLIC_KEYS = "public.pem"
 """The entry of the ConfigMap's data that holds the PEM blocks."""
 
 LOOK_EVERY = 30.0
-"""Seconds between looks at what somebody else may have done to it."""
+"""Seconds between looks for changes that somebody else made to the ConfigMap."""
 
 FORBIDDEN_FOR = 300.0
-"""Seconds until a ConfigMap that our role may not write is tried again."""
+"""Seconds until we try again to write a ConfigMap that our role may not write."""
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -39,7 +39,7 @@ class ConfigMapClient(Protocol):
 
 
 class PublicKeys:
-    """One entry of one ConfigMap; written by the leader, where it is not what it should be."""
+    """One entry of one ConfigMap; the leader writes it where it is wrong."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class PublicKeys:
         return f"ConfigMap {self._namespace}/{self._name}"
 
     def touch(self) -> None:
-        """There are other keys, or we lead now; never blocks."""
+        """The keys have changed, or this replica leads now. Never blocks."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the entry right until cancelled."""
         while True:
             self._changed.clear()
             await self._pause(await self._publish())
@@ -85,7 +85,7 @@ class PublicKeys:
             return
 
     async def _publish(self) -> float:
-        """Seconds until the next look."""
+        """Write the entry if it is wrong; the seconds until the next look."""
         signer = self._signer()
         if not (self._leading() and signer.verifies):
             return self._every

@@ -1,6 +1,6 @@
-"""What is needed to keep a status in the API server up to date without writing anything twice.
+"""Keeps a status in the API server up to date at a pace, without writing anything twice.
 
-However many quotas and pods change at once, the API server is written to at a pace: whoever waits
+However many quotas and pods change at once, the writes keep that pace. An object that has to wait
 longer is written once, with what is right by then.
 """
 
@@ -15,8 +15,8 @@ from hami.kube.resources import PODS, HasMetadata, Resource
 T = TypeVar("T", bound=HasMetadata)
 
 STATUSES, LABELS = 50.0, 100.0
-"""Patches a second of all quota objects together, and of pods' labels; of each twice as many at
-once. A kube-scheduler binds 50 to 100 pods a second with what it allows itself."""
+"""Patches a second: of all quota objects together, and of pods' labels; the burst is twice as many.
+A kube-scheduler binds 50 to 100 pods a second at its default client limits."""
 
 
 class PatchClient(Protocol):
@@ -34,7 +34,7 @@ class PatchClient(Protocol):
 
 
 class PacedPatches:
-    """A client that patches no faster than this: pods at one pace, everything else at another."""
+    """A client whose patches keep a pace: one for pods, another for everything else."""
 
     def __init__(
         self, client: PatchClient, *, statuses: float = STATUSES, labels: float = LABELS
@@ -52,7 +52,7 @@ class PacedPatches:
         namespace: str = "",
         subresource: str = "",
     ) -> T:
-        """As the client's, which it is handed to once there is a place for it."""
+        """Patch through the client once the pace allows it."""
         pace = self._labels if resource.plural == PODS.plural else self._statuses
         await pace.wait()
         return await self._client.patch(
@@ -62,9 +62,9 @@ class PacedPatches:
 
 @dataclass(slots=True, eq=False)
 class Publication(Generic[T]):
-    """About one object: when it may be written again, and what our last writes made of it.
+    """The writes to one object: when the next is allowed, and what the last ones made of it.
 
-    ``seen`` is what the informer showed at that time; once it shows something else, that counts.
+    ``seen`` is what the informer showed at that time. Once it shows something else, that counts.
     """
 
     rest_until: float = 0.0
@@ -73,5 +73,5 @@ class Publication(Generic[T]):
     made: T | None = None
 
     def known(self, shown: T) -> T:
-        """The object as it is by now, while the informer still shows what it was."""
+        """The object as of now: our last write's result until the informer shows something new."""
         return self.made if self.made is not None and self.seen is shown else shown

@@ -1,7 +1,7 @@
-"""Publishes what is used of each ResourceQuota where people look for it: in its status.
+"""Publishes the usage of each ResourceQuota where people look for it: in its status.
 
-The built-in controller leaves our ``limits.`` keys in ``status.used`` alone (seen on 1.36). A role
-that may not write the status gets an annotation instead. Only the leader writes, only what has
+The built-in controller leaves our ``limits.`` keys in ``status.used`` alone (seen on 1.36). Where a
+role may not write the status, an annotation says the same. Only the leader writes, only what has
 changed, and each object at most once a second.
 """
 
@@ -23,7 +23,7 @@ from hami.policy.quota.constraint import PREFIX
 from hami.scheduler.publish.publication import PatchClient, Publication
 
 USED_ANNOTATION: Final = "hami.io/quota-used"
-"""What is used, as a JSON object of ``spec.hard``'s keys, where the status cannot be written."""
+"""The usage as a JSON object of ``spec.hard``'s keys, where we may not write the status."""
 
 T = TypeVar("T", bound=HasMetadata)
 Key = tuple[str, str]
@@ -49,7 +49,7 @@ class QuotaStatusState(Protocol):
 
 
 class QuotaStatus:
-    """``touch`` says that a namespace's usage may have changed; ``run`` does the rest."""
+    """Publishes: ``touch`` says that a namespace's usage may have changed; ``run`` writes."""
 
     def __init__(
         self,
@@ -62,8 +62,9 @@ class QuotaStatus:
         forbidden_for: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``rest`` seconds lie between two writes of one object; after a 403 the status is not
-        tried again for ``forbidden_for`` seconds.
+        """``rest`` seconds lie between two writes of one object.
+
+        After a 403 the status is not tried again for ``forbidden_for`` seconds.
         """
         self._state = state
         self._client = client
@@ -79,17 +80,17 @@ class QuotaStatus:
         self._wake = asyncio.Event()
 
     def touch(self, namespace: str) -> None:
-        """Cheap: it is called for every pod that comes or goes."""
+        """The usage in this namespace may have changed. Cheap: called for every pod's change."""
         self._touched.add(namespace)
         self._wake.set()
 
     def touch_all(self) -> None:
-        """This replica leads from now on: whatever the one before left unwritten is due."""
+        """Publish all quotas: this replica leads from now on, and may find unwritten changes."""
         self._touched.update(namespace for namespace, _ in self._state.quotas)
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Publish until cancelled."""
         while True:
             await self._wait()
             if self._leading():
@@ -99,7 +100,7 @@ class QuotaStatus:
                 self._due.clear()
 
     async def _wait(self) -> None:
-        """Until something is touched or due."""
+        """Wait until something is touched or due."""
         seconds = None
         if self._due:
             seconds = max(0.0, min(self._due.values()) - self._clock())
@@ -131,7 +132,7 @@ class QuotaStatus:
         if shown is None:
             del self._publications[key]
             return
-        # Between two awaits the quota may go, and its account with it.
+        # The quota and its account may go between two awaits.
         used, known = self._used(shown), publication.known(shown)
         try:
             made = await self._write(known, used)
@@ -155,7 +156,7 @@ class QuotaStatus:
             self._on_problem(f"what is used of ResourceQuota {key[0]}/{key[1]}: {error}")
 
     async def _write(self, quota: ResourceQuota, used: Mapping[str, str]) -> ResourceQuota | None:
-        """What the object has become; None when there was nothing to write."""
+        """Write what differs; returns the object as written, None if nothing was written."""
         until = self._forbidden.get(quota.namespace)
         if until is not None and self._clock() < until:
             return await self._annotate(quota, used)
@@ -201,13 +202,13 @@ class QuotaStatus:
 
 
 _PASSING = frozenset({409, 429})
-"""Answers that need no one's attention: the next try settles them."""
+"""Answers that need no one's attention, because the next try settles them."""
 
 
 def used_texts(used: Mapping[str, int], vendors: VendorRegistry) -> dict[str, str]:
-    """By ``spec.hard``'s keys, in the unit that the quota's author wrote.
+    """The usage by ``spec.hard``'s keys, in the unit that the quota's author used.
 
-    Memory is counted in MiB; a vendor's unit may be larger, and what is begun counts as used.
+    Memory is counted in MiB. A vendor's unit may be larger; a part of a unit counts as a whole one.
     """
     units = {
         profile.resources.memory: max(profile.memory_factor, 1)
@@ -223,9 +224,9 @@ def used_texts(used: Mapping[str, int], vendors: VendorRegistry) -> dict[str, st
 def status_changes(
     quota: ResourceQuota, used: Mapping[str, str], vendors: VendorRegistry
 ) -> dict[str, str | None]:
-    """What a merge patch of ``status.used`` must say; keys that left ``spec.hard`` become null.
+    """The merge patch of ``status.used``; keys that left ``spec.hard`` become null.
 
-    The API server writes quantities its own way (``3000`` becomes ``3k``), so values are compared.
+    Values are compared as quantities, because the API server writes ``3000`` as ``3k``.
     """
     shown = (quota.status.used if quota.status else None) or {}
     changes: dict[str, str | None] = {

@@ -1,4 +1,4 @@
-"""Says on our own pod who leads, so that a Service can select the leader by its label."""
+"""Labels our own pod as leader or follower, so that a Service can select the leader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hami.kube.resources import PODS, HasMetadata, Resource
 from hami.wire.keys import SCHEDULER_ROLE
 
 FORBIDDEN_FOR = 300.0
-"""Seconds until a label that our role may not write is tried again."""
+"""Seconds until we try again to write a label that our role may not write."""
 
 T = TypeVar("T", bound=HasMetadata)
 
@@ -26,7 +26,7 @@ class PodClient(Protocol):
 
 
 class RoleLabel:
-    """``leader`` or ``follower`` on one pod; the last word wins, however often a write fails."""
+    """The label of one pod; the last value wins, however often a write fails."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class RoleLabel:
         self._told = False
 
     def set(self, *, leading: bool) -> None:
-        """What is so from now on; never blocks."""
+        """Set the role from now on; never blocks."""
         self._wanted = "leader" if leading else "follower"
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Write the label until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -65,7 +65,7 @@ class RoleLabel:
                 await self._pause(delay)
 
     async def _pause(self, seconds: float) -> None:
-        """Until it is time to try again, or there is something else to write."""
+        """Wait until it is time to try again, or until the role changes."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -73,7 +73,7 @@ class RoleLabel:
             self._changed.set()
 
     async def _write(self) -> float | None:
-        """Seconds until the next try, or None when the label is as it should be."""
+        """Write the label; the seconds until the next try, or None when the label is right."""
         wanted = self._wanted
         if wanted == self._written:
             return None
@@ -81,7 +81,7 @@ class RoleLabel:
         try:
             await self._client.patch(PODS, self._name, patch, namespace=self._namespace)
         except ApiError as error:
-            self._written = ""  # Whether it was written is not known.
+            self._written = ""  # The write may or may not have happened.
             forbidden = error.status == FORBIDDEN
             if not self._told:
                 self._told = True

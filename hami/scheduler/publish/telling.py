@@ -1,7 +1,7 @@
-"""An owner is told what is wrong with an object: at once, but for what a start finds.
+"""Tells owners what is wrong with an object: at once, except for problems found at start.
 
-A start with keys may find ten thousand allocations that nobody signed. Those are counted and logged
-in one line when it is over, and then each gets its event, at a pace.
+A start with keys may find ten thousand unsigned allocations. Those are counted and logged in one
+line when the start is over; then each gets its event, at a pace.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from hami.kube.pace import TokenBucket
-from hami.scheduler.bookings.surroundings import Problem
+from hami.scheduler.bookings.problems import Problem
 
 PACE = 10.0
-"""Events per second for what was found at start: a fifth of what the recorder writes."""
+"""Events per second for problems found at start: a fifth of what the recorder writes."""
 NAMED = 3
-"""Problems that the line about a start writes out, of each reason."""
+"""How many problems of each reason the log line about a start quotes."""
 
 
 class Telling:
-    """``record`` writes an event, ``count`` counts problems by their reason."""
+    """Tells problems. ``record`` writes an event; ``count`` counts problems by reason."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Telling:
         self._record(problem)
 
     async def started(self) -> None:
-        """Tell what was found until now; what comes from now on is told at once."""
+        """Tell the problems found until now; later ones are told at once."""
         found, self._found = self._found or [], None
         for reason, problems in _by_reason(found).items():
             self._count(reason, len(problems))

@@ -1,7 +1,7 @@
 """The read-only API: what the service knows, as JSON, for people and tools.
 
-Lists come in pages in the order of their names. What is shown is gathered on the loop in short
-turns, and becomes JSON in a thread, so that neither stops a filter.
+Lists come in pages, sorted by name. The loop gathers a page in short turns and a thread makes JSON
+of it, so that neither stops a filter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hami.domain.devices import Device, Usage
 from hami.domain.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.readonly.elastic import add_elastic, elastic_why
 from hami.scheduler.readonly.models import (
@@ -60,7 +60,7 @@ def api_router(
     leading: Callable[[], bool],
     unplanned: Callable[[], Mapping[PodUid, NoPlan]] = lambda: _NOBODY,
 ) -> APIRouter:
-    """Every route under ``/api/v1``; ``unplanned`` says why nobody makes room for whom."""
+    """Every route under ``/api/v1``; ``unplanned`` says why no pod is evicted for another."""
     router = APIRouter(prefix="/api/v1", tags=["cluster"])
     _add_nodes(router, state)
     _add_devices(router, state)
@@ -196,7 +196,7 @@ def _add_why(
 
 def _each_pod(state: ClusterState) -> list[Pod]:
     return [
-        *(waiting.pod for waiting in state.waiting.pods.values()),
+        *(waiting.pod for waiting in state.pending.pods.values()),
         *(reservation.pod for reservation in state.reservations.values()),
         *(charge.pod for charge in state.charges.values()),
     ]
@@ -207,7 +207,7 @@ def _pod_of(state: ClusterState, uid: PodUid) -> Pod | None:
         return charge.pod
     if (reservation := state.reservations.get(uid)) is not None:
         return reservation.pod
-    waiting = state.waiting.pods.get(uid)
+    waiting = state.pending.pods.get(uid)
     return waiting.pod if waiting else None
 
 
@@ -237,7 +237,7 @@ def _add_summary(router: APIRouter, state: ClusterState, leading: Callable[[], b
     @router.get("/summary", response_model=SummaryView, summary="The cluster in one look")
     async def summary() -> Response:
         pods: Counter[PodPhase] = Counter({"waiting": 0, "reserved": 0, "binding": 0, "bound": 0})
-        pods["waiting"] += len(state.waiting.pods)
+        pods["waiting"] += len(state.pending.pods)
         pods["bound"] += len(state.charges)
         for reservation in state.reservations.values():
             pods[reservation.phase.value] += 1

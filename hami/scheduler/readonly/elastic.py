@@ -1,6 +1,6 @@
 """Elastic quota in the read-only API: who holds what, who borrows, and why a pod waits.
 
-Each quota is whole; two of them may be some milliseconds apart.
+Each quota is of one moment; two quotas may be some milliseconds apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hami.domain.units import PodUid
 from hami.kube.pace import Turns
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member
-from hami.policy.quota.elastic.plan import NoPlan
+from hami.policy.quota.elastic.plans.plan import NoPlan
 from hami.scheduler.bookings.elastic_levels import levels_of
 from hami.scheduler.bookings.holds import Hold
 from hami.scheduler.bookings.state import ClusterState
@@ -37,7 +37,7 @@ from hami.scheduler.readonly.models import (
 from hami.scheduler.readonly.pages import After, Limit, as_json, page
 
 Promised = Mapping[PodUid, tuple[str, bool]]
-"""Victims by uid: whom they are evicted for, and whether they have left."""
+"""Victims by uid: the pod that each is evicted for, and whether the victim has left."""
 
 _ANY_POD = PodUid("")
 
@@ -62,7 +62,7 @@ def add_elastic(router: APIRouter, state: ClusterState) -> None:
         turns, items, names = Turns(), list[ElasticQuotaView](), await page(leaves, after, limit)
         promised = promises(state.holds.holds.values())
         for name in names[:limit]:
-            # Another book after a change of configuration, without it after a change of quotas.
+            # A new configuration makes another book; a change of quotas may remove this quota.
             book = state.ledger.elastic
             if (leaf := _now(book, leaves[name])) is None:
                 continue
@@ -82,7 +82,7 @@ def add_elastic(router: APIRouter, state: ClusterState) -> None:
 
 
 def _now(book: ElasticBook, leaf: Leaf) -> Leaf | None:
-    """The quota as it is by now; None when it is gone."""
+    """The quota as of now; None when it is gone."""
     return next(
         (one for one in map(book.leaf_of, leaf.namespaces) if one and one.key == leaf.key), None
     )
@@ -153,13 +153,13 @@ def promises(holds: Iterable[Hold]) -> Promised:
 
 
 def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> ElasticWhy | None:
-    """What there is to say of a pod that waits or runs; None when that is nothing."""
+    """What to say about a pod that waits or runs; None when there is nothing."""
     if pod.finished:
         return None
     book = state.ledger.elastic
     leaf, hold = book.leaf_of(pod.namespace), state.holds.holds.get(pod.uid)
     claimant, _ = promises(state.holds.holds.values()).get(pod.uid, ("", False))
-    waits = pod.uid in state.waiting.pods
+    waits = pod.uid in state.pending.pods
     counted = leaf is not None and (waits or book.member(pod.uid) is not None)
     if not counted and hold is None and unplanned is None and not claimant:
         return None
@@ -180,7 +180,7 @@ def elastic_why(state: ClusterState, pod: Pod, unplanned: NoPlan | None) -> Elas
 def _asked(
     state: ClusterState, pod: Pod, hold: Hold | None
 ) -> tuple[Mapping[str, AskedAmount], list[str]]:
-    """What its quota would say now, with what is held for it free."""
+    """What the pod asks and what its quota would refuse now, with what is held for the pod free."""
     request = parse_pod(pod, state.vendors, SchedulingPolicy())
     if isinstance(request, Invalid):
         return {}, []

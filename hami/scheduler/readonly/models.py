@@ -15,18 +15,18 @@ PodPhase = Literal["waiting", "reserved", "binding", "bound"]
 
 
 def _json_name(name: str) -> str:
-    """camelCase; units as they are written, and a word that Python keeps for itself."""
+    """camelCase; units keep their spelling, and ``more`` becomes ``continue``."""
     return "continue" if name == "more" else to_camel(name).replace("Mib", "MiB")
 
 
 class Shape(BaseModel):
-    """Base of all: immutable, camelCase in JSON."""
+    """Base of all shapes: immutable, camelCase in JSON."""
 
     model_config = ConfigDict(alias_generator=_json_name, frozen=True, populate_by_name=True)
 
 
 class Amount(Shape):
-    """What there is and what is used of it."""
+    """What there is, and what of it is used."""
 
     slots: int
     used_slots: int
@@ -53,7 +53,7 @@ class DeviceView(Amount):
 
 
 class NodeView(Shape):
-    """A node by its vendors; ``vendors`` is empty for one without devices."""
+    """A node by its vendors; ``vendors`` is empty for a node without devices."""
 
     name: str
     unschedulable: bool
@@ -91,7 +91,7 @@ class PodView(Shape):
 
 
 class QuotaAmount(Shape):
-    """``left`` is negative when the limit was lowered below what runs."""
+    """One limit; ``left`` is negative when the limit was lowered below the present usage."""
 
     hard: int
     used: int
@@ -99,14 +99,14 @@ class QuotaAmount(Shape):
 
 
 class CountedByKubernetes(Shape):
-    """A ``requests.`` key: the API server counts it at creation; texts as it writes them."""
+    """A ``requests.`` key, which the API server counts at creation; its own quantities."""
 
     hard: str
     used: str
 
 
 class QuotaView(Shape):
-    """One ResourceQuota object; keys as in ``spec.hard``."""
+    """One ResourceQuota object; the keys are those of ``spec.hard``."""
 
     namespace: str
     name: str
@@ -120,10 +120,10 @@ Capacity = Literal["in-quota", "over-quota", ""]
 class ElasticAmount(Shape):
     """One resource of an elastic quota, in ``unit``; an empty unit is a plain count.
 
-    ``used`` is of running pods, as ``status.used``: null where ``min`` does not name the resource.
-    ``reserved`` is of all pods. ``guaranteed_over_quota``: what it may use beyond ``min`` before
-    others may take it back. ``left``: the most that one more pod may have now, with nobody
-    evicted; null where no rule limits it.
+    ``used`` counts running pods, like ``status.used``; null where ``min`` does not name the
+    resource. ``reserved`` counts all pods. ``guaranteed_over_quota`` is what the quota may use
+    beyond ``min`` before others may take it back. ``left`` is the most that one more pod may have
+    now without evictions; null where no rule limits it.
     """
 
     unit: str
@@ -138,9 +138,10 @@ class ElasticAmount(Shape):
 
 
 class ElasticPod(Shape):
-    """A pod that an elastic quota counts. ``victim_of`` is whom it was evicted for, or is to be.
+    """A pod that an elastic quota counts.
 
-    ``gone``: it has left, and what it held waits for that pod.
+    ``victim_of`` is the pod for which it was or is to be evicted. ``gone``: it has left, and what
+    it held waits for that pod.
     """
 
     namespace: str
@@ -169,7 +170,7 @@ class ElasticQuotaView(Shape):
 
 
 class PoolAmount(Shape):
-    """One resource of all elastic quotas together; ``free`` is what they may still use."""
+    """One resource of all elastic quotas together; ``free`` is what the quotas may still use."""
 
     unit: str
     used: int
@@ -177,7 +178,7 @@ class PoolAmount(Shape):
 
 
 class AskedAmount(Shape):
-    """What a pod asks of its quota at least, and the most that it may have now."""
+    """The least that a pod asks of its quota, and the most that it may have now."""
 
     unit: str
     asked: int
@@ -194,12 +195,12 @@ class VictimView(Shape):
 
 
 class ElasticWhy(Shape):
-    """What elastic quota and preemption have to say of a pod.
+    """What elastic quota and preemption say about a pod.
 
-    ``quota`` counts it, if any does. ``refusals`` are the rules that it would break now.
-    ``victims`` are evicted for it. ``not_evicted``: why nobody is, by the kind of plan; ``again``:
-    when a pod ends its protected time, in RFC 3339. ``capacity`` and ``victim_of`` are about a pod
-    that runs.
+    ``quota`` is the quota that counts it, if any. ``refusals`` are the rules that it would break
+    now. ``victims`` are evicted for it. ``not_evicted`` says, by kind of plan, why no pod is.
+    ``again`` is when a pod's protected time ends, in RFC 3339. ``capacity`` and ``victim_of`` are
+    about a pod that runs.
     """
 
     quota: str = ""
@@ -223,7 +224,7 @@ class RefusedNodes(Shape):
 class WhyView(Shape):
     """Where a pod stands, in one sentence and in detail.
 
-    ``at`` is when it was last refused, in RFC 3339; ``woken``: it was touched since, and
+    ``at`` is when the pod was last refused, in RFC 3339. ``woken``: we have touched it since, and
     kube-scheduler is about to try it again.
     """
 
@@ -257,7 +258,7 @@ class SummaryView(Shape):
 
 
 class NodePage(Shape):
-    """``continue`` is empty on the last page; else it is the next request's parameter."""
+    """A page of nodes; ``continue`` is the next request's parameter, empty on the last page."""
 
     items: Sequence[NodeView]
     more: str = ""
@@ -279,7 +280,7 @@ class QuotaPage(Shape):
 
 
 class ElasticQuotaPage(Shape):
-    """``pool`` is of all quotas, on every page."""
+    """A page of elastic quotas; ``pool`` is of all quotas, on every page."""
 
     items: Sequence[ElasticQuotaView]
     pool: Mapping[str, PoolAmount]

@@ -1,4 +1,4 @@
-"""What every list of the read-only API does: pages by name, JSON made in a thread."""
+"""Pages of the read-only API's lists: sorted by name, turned into JSON in a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 MOST = 1000
-"""Items on one page."""
+"""The most items on one page."""
 
 Limit = Annotated[int, Query(ge=1, le=MOST, description="Items on a page.")]
 After = Annotated[str, Query(alias="continue", description="From the page before.")]
@@ -25,7 +25,7 @@ def not_known() -> Responses:
 
 
 async def page(names: Iterable[str], after: str, limit: int) -> Sequence[str]:
-    """The first names beyond ``after``, in order: one more than ``limit`` where there is one."""
+    """The first names after ``after``, sorted: up to ``limit``, and one more if there is one."""
     held = list(names)
 
     def first() -> list[str]:

@@ -1,4 +1,4 @@
-"""From the state to what the read-only API shows; each function runs in one turn of the loop."""
+"""From the state to the read-only API's shapes; each function runs in one turn of the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hami.policy.fit.selection import cordoned_ids
 from hami.policy.quota.constraint import PREFIX
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.pending.kinds import PendingPod
+from hami.scheduler.pending.equivalence import PendingPod
 from hami.scheduler.readonly.models import (
     Amount,
     ContainerView,
@@ -38,7 +38,7 @@ A = TypeVar("A", bound=Amount)
 
 
 def node_view(state: ClusterState, name: str) -> NodeView | None:
-    """None for a node that is gone."""
+    """The node's shape; None for a node that is gone."""
     fields = _node_fields(state, name)
     return None if fields is None else NodeView(**fields)
 
@@ -55,13 +55,13 @@ def node_detail(state: ClusterState, name: str) -> NodeDetail | None:
 
 
 class PodsOfDevices:
-    """Which pods hold a part of which device."""
+    """The pods that hold a part of each device."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str, str], list[str]] = {}
 
     def add(self, pod: Pod, allocation: PodAllocation) -> None:
-        """What one of :func:`holders` holds."""
+        """Add the devices of one pod of :func:`holders`."""
         for grant in dict.fromkeys((one.vendor, one.device_id) for one in allocation.grants):
             self._pods.setdefault((allocation.node, *grant), []).append(pod.full_name)
 
@@ -87,7 +87,7 @@ def _node_fields(state: ClusterState, name: str) -> dict[str, Any] | None:
 
 
 def amount_of(shape: Callable[..., A], held: Iterable[tuple[Device, Usage]], **fields: Any) -> A:
-    """The sum of some devices."""
+    """The sums over some devices."""
     slots = memory = cores = used_slots = used_memory = used_cores = 0
     for device, usage in held:
         slots += device.slots
@@ -113,7 +113,7 @@ def vendor_summary(held: Sequence[tuple[Device, Usage]]) -> VendorSummary:
 
 
 def device_views(state: ClusterState, name: str, vendor: str = "") -> Sequence[DeviceView]:
-    """A node's devices by vendor and index; none of a node that is gone."""
+    """A node's devices by vendor and index; empty for a node that is gone."""
     node = state.nodes.get(name)
     if node is None:
         return []
@@ -148,7 +148,7 @@ def _device_view(node: str, held: DeviceState, cordoned: bool) -> DeviceView:  #
 
 
 def holders(state: ClusterState, nodes: Container[str]) -> Iterator[tuple[Pod, PodAllocation]]:
-    """The pods that hold devices on these nodes as it begins, and what."""
+    """The pods that hold devices on these nodes when the iteration begins, and what they hold."""
     reservations, charges = list(state.reservations.values()), list(state.charges.values())
     for reservation in reservations:
         if reservation.allocation.node in nodes:
@@ -159,12 +159,12 @@ def holders(state: ClusterState, nodes: Container[str]) -> Iterator[tuple[Pod, P
 
 
 def standing(state: ClusterState, pod: Pod) -> tuple[PodPhase, PodAllocation | None] | None:
-    """A pod's phase and what it holds; None for one that neither holds nor waits for devices."""
+    """A pod's phase and what it holds; None for a pod that neither holds nor waits for devices."""
     if (charge := state.charges.get(pod.uid)) is not None:
         return "bound", charge.account.running
     if (reservation := state.reservations.get(pod.uid)) is not None:
         return _phase_word(reservation.phase), reservation.allocation
-    return ("waiting", None) if pod.uid in state.waiting.pods else None
+    return ("waiting", None) if pod.uid in state.pending.pods else None
 
 
 def _phase_word(phase: Phase) -> PodPhase:
@@ -214,14 +214,14 @@ def container_views(allocation: PodAllocation | None) -> Sequence[ContainerView]
 
 
 def why_view(state: ClusterState, pod: Pod) -> WhyView:
-    """Where the pod stands, and if it waits, why."""
+    """Where the pod stands, and why it waits if it does."""
     found = standing(state, pod)
     if found is None:
         phase, message = _not_ours(state, pod)
         return _why(pod, phase, message, node=pod.spec.node_name)
     phase, allocation = found
     if allocation is None:
-        return _why_waiting(state, state.waiting.pods[pod.uid])
+        return _why_waiting(state, state.pending.pods[pod.uid])
     node = allocation.node
     charge = state.charges.get(pod.uid)
     return _why(
@@ -251,9 +251,9 @@ def _why(pod: Pod, phase: str, message: str, **fields: Any) -> WhyView:
 def _not_ours(state: ClusterState, pod: Pod) -> tuple[str, str]:
     if pod.finished:
         return "ended", "it has ended and holds nothing any more"
-    if not state.asks(pod):
+    if not state.pending.asks(pod):
         return "unmanaged", "it asks for no device that a vendor manages here"
-    wanted, ours = pod.spec.scheduler_name, state.scheduler_name
+    wanted, ours = pod.spec.scheduler_name, state.pending.scheduler_name
     if not pod.spec.node_name and ours and wanted != ours:
         return "unmanaged", f"its scheduler is {wanted!r}, not {ours!r}: the webhook did not see it"
     return "unmanaged", "its device requests cannot be read, so it is charged with nothing"

@@ -83,7 +83,7 @@ class Backing:
         found = dict(_unbacked(self._state.ledger.elastic, guaranteed, has))
         if found != self.unbacked:
             self.unbacked = found
-            self._state.tell_unbacked(found)
+            self._state.quota_objects.tell_unbacked(found)
             self._changed()
 
     async def _capacity(self) -> Amounts:

@@ -13,8 +13,8 @@ from hami.domain.taints import CORDON, untolerated
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
 from hami.kube.leadership import Leadership
-from hami.policy.quota.elastic.ground import DisruptionBudgets
-from hami.policy.quota.elastic.plan import Plan
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets
+from hami.policy.quota.elastic.plans.plan import Plan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.metrics import Metrics
 
@@ -67,7 +67,7 @@ class Evictions:
 
     def begin(self, claimant: Pod, decided: Plan, victims: Sequence[Pod]) -> None:
         """What they leave is held from now on."""
-        self._state.holds.begin(claimant, victims, decided.vector, decided.victims)
+        self._state.bookings.hold(claimant, victims, decided.vector, decided.victims)
         task = asyncio.create_task(self._carry_out(claimant, decided, victims))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -103,7 +103,7 @@ class Evictions:
         for at, victim in enumerate(first, start=1):
             if kept := await self._evict(claimant, decided, victim):
                 for spared in (*first[at:], *others):
-                    self._state.holds.spares(spared.uid)
+                    self._state.bookings.spare(spared.uid)
                 return kept
         kept_by = await asyncio.gather(*(self._evict(claimant, decided, each) for each in others))
         return next(filter(None, kept_by), "")
@@ -116,7 +116,7 @@ class Evictions:
             if not self._leadership.leading:
                 return "this replica does not lead any more"
             if vain := self._in_vain(claimant, decided.node):
-                self._state.holds.spares(victim.uid)
+                self._state.bookings.spare(victim.uid)
                 return vain
             try:
                 await self._client.evict(victim.namespace, victim.name, uid=victim.uid)
@@ -124,7 +124,7 @@ class Evictions:
                 if error.status == NOT_FOUND or victim.uid not in self._state.pods:
                     return ""
                 if not error.outcome_unknown:
-                    self._state.holds.spares(victim.uid)
+                    self._state.bookings.spare(victim.uid)
                 return self._not_evicted(claimant, decided, victim, error)
         self._metrics.preempted(decided.kind)
         self._events.record(

@@ -29,17 +29,17 @@ from hami.kube.errors import ApiError
 from hami.kube.leadership import Leadership
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import LeafKey
-from hami.policy.quota.elastic.ground import DisruptionBudgets
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.ground import DisruptionBudgets
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide.gangs import beside_the_others
-from hami.scheduler.decide.giving_way import who_is
+from hami.scheduler.decide.overstayed import who_is
 from hami.scheduler.decide.wakeup import FORGOTTEN, touch
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.pending.kinds import EquivalenceClass, PendingPod, may_come
+from hami.scheduler.pending.equivalence import EquivalenceClass, PendingPod, may_come
+from hami.scheduler.reclaim.cluster_ground import ClusterGround
 from hami.scheduler.reclaim.eviction_rounds import EvictionRounds
 from hami.scheduler.reclaim.evictions import Evictions, Recorder, kept_out
-from hami.scheduler.reclaim.state_ground import StateGround
 
 COALESCING = 0.02
 """Seconds in which refusals and changes are gathered before anybody looks for victims."""
@@ -107,7 +107,7 @@ class Preemption:
         self._back_offs: dict[PodUid, _BackOff] = {}
         self._unplanned: dict[PodUid, NoPlan] = {}
         self._rounds = EvictionRounds(clock)
-        self._rules = state.rules
+        self._rules = state.quota_objects.rules
         self._called: dict[PodUid, PendingPod] = {}
         """Claimants that were woken so as to be judged, and have not come yet."""
         self._calls: set[asyncio.Task[None]] = set()
@@ -123,7 +123,7 @@ class Preemption:
         try:
             while True:
                 await self._wait()
-                self._state.claims.clear()
+                self._state.pending.claims.clear()
                 if self._leadership.leading:
                     await self._round()
                 else:
@@ -137,18 +137,18 @@ class Preemption:
 
     async def _wait(self) -> None:
         """Until something is refused or has changed, or time alone may have changed a verdict."""
-        patience = RESTS[0] if self._state.waiting.pods else None
+        patience = RESTS[0] if self._state.pending.pods else None
         try:
             async with asyncio.timeout(patience):
-                await self._state.claims.wait()
+                await self._state.pending.claims.wait()
         except TimeoutError:
             return
         await asyncio.sleep(COALESCING)
 
     async def _round(self) -> None:
         self._forget()
-        if self._rules != self._state.rules:
-            self._rules = self._state.rules
+        if self._rules != self._state.quota_objects.rules:
+            self._rules = self._state.quota_objects.rules
             self._rests.clear()
             self._rounds.try_again()
         for kind, waiting in self._claimants():
@@ -159,7 +159,7 @@ class Preemption:
                 await asyncio.sleep(0)  # A plan takes milliseconds; filters come in between.
 
     def _claimants(self) -> Iterator[tuple[EquivalenceClass, PendingPod]]:
-        kinds = [kind for kind in self._state.waiting.kinds if kind.queue]
+        kinds = [kind for kind in self._state.pending.kinds if kind.queue]
         for kind in sorted(kinds, key=lambda kind: kind.queue[0].urgency):
             for waiting in list(kind.queue):
                 if kind.key in self._rests and not self._rested(kind):
@@ -170,23 +170,23 @@ class Preemption:
         uid = waiting.pod.uid
         back_off = self._back_offs.get(uid)
         return (
-            self._state.waiting.pods.get(uid) is waiting  # Not of before a vendors' reload.
+            self._state.pending.pods.get(uid) is waiting  # Not of before a vendors' reload.
             and waiting.kind is kind
             and waiting.woken_at is None
             and (waiting.judged or self._may_be_called(waiting))
             and may_come(waiting.pod)
             and not self._state.holds.awaits(uid)
-            and not self._state.rests.left(who_is(self._state, uid))
+            and not self._state.backoff.left(who_is(self._state, uid))
             and (back_off is None or back_off.until <= self._clock())
         )
 
     def _rested(self, kind: EquivalenceClass) -> bool:
         rest = self._rests[kind.key]
-        changed = rest.change != self._state.change
+        changed = rest.change != self._state.bookings.change
         return self._clock() >= (rest.until if changed else rest.longest)
 
     def _forget(self) -> None:
-        waiting = self._state.waiting
+        waiting = self._state.pending
         keys = {kind.key for kind in waiting.kinds}
         self._rests = {key: rest for key, rest in self._rests.items() if key in keys}
         for book in (self._back_offs, self._unplanned):
@@ -220,7 +220,7 @@ class Preemption:
 
     def _rest(self, kind: EquivalenceClass, least: float, most: float) -> None:
         now = self._clock()
-        self._rests[kind.key] = _Rest(self._state.change, now + least, now + most)
+        self._rests[kind.key] = _Rest(self._state.bookings.change, now + least, now + most)
 
     def _plan(self, waiting: PendingPod) -> Plan | NoPlan | None:
         """None for a pod that asks for nothing of ours any more."""
@@ -228,7 +228,7 @@ class Preemption:
         request = parse_pod(pod, state.vendors, self._policy())
         if isinstance(request, Invalid) or not request.vendors:
             return None
-        offered = state.waiting.names(waiting.offered, state.nodes)
+        offered = state.pending.names(waiting.offered, state.nodes)
         # What has happened to the nodes since they were offered, the plan would not see.
         outside = {name: why for name in offered if (why := kept_out(pod, state.nodes[name]))}
         candidates = [name for name in offered if name not in outside] if outside else offered
@@ -236,7 +236,7 @@ class Preemption:
             state.holds.lifted(pod.uid),
             beside_the_others(state, request, candidates, self._policy()),
             self._as_promised(pod) as spoken_for,
-            StateGround(state, request, candidates) as ground,
+            ClusterGround(state, request, candidates) as ground,
         ):
             book = state.ledger.elastic
             outcome = plan(
@@ -259,9 +259,7 @@ class Preemption:
         """
         holds, book = self._state.holds, self._state.ledger.elastic
         promised = [m for m in holds.promised(claimant.uid) if book.leaf_of(m.namespace)]
-        with book.trial() as trial:
-            for member in promised:
-                trial.put(member)
+        with self._state.bookings.beside(promised):
             these = {member.uid for member in promised}
             yield these.union(holds.spoken_for) if these else holds.spoken_for
 
@@ -325,7 +323,7 @@ class Preemption:
 
     def _call(self, waiting: PendingPod) -> None:
         """Have it filtered, so that it is known."""
-        waiting.called_at = self._clock()
+        self._state.pending.called_at(waiting, self._clock())
         self._called.pop(waiting.pod.uid, None)
         self._called[waiting.pod.uid] = waiting
         task = asyncio.create_task(self._touch(waiting))
@@ -337,7 +335,7 @@ class Preemption:
             await touch(self._client, waiting.pod)
         except ApiError as error:
             self._log.warning("cannot wake a pod", pod=waiting.pod.full_name, error=str(error))
-            waiting.called_at = None
+            self._state.pending.called_at(waiting, None)
             self._called.pop(waiting.pod.uid, None)
             self._back_off(waiting.pod.uid)
         else:

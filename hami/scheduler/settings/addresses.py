@@ -29,7 +29,7 @@ class Bind:
 
     @property
     def local(self) -> bool:
-        """Nobody outside of this machine (in a pod: outside of its network) reaches it."""
+        """Whether only this machine (in a pod: only its network namespace) reaches the address."""
         if self.path is not None or self.host == "localhost":
             return True
         try:
@@ -39,7 +39,7 @@ class Bind:
 
 
 def parse_bind(text: str) -> Bind:
-    """Read one; port 0 lets the system choose.
+    """Read an address; port 0 lets the system choose.
 
     Raises:
         ValueError: the text is no such address.
@@ -61,7 +61,7 @@ def parse_bind(text: str) -> Bind:
 
 
 def open_socket(bind: Bind) -> socket.socket:
-    """A listening, non-blocking socket; a Unix socket that nobody serves any more is replaced.
+    """A listening, non-blocking socket; replaces a Unix socket that no process serves any more.
 
     Raises:
         ConfigError: the address is taken, not ours, or not allowed.
@@ -120,7 +120,7 @@ def _served(path: Path) -> bool:
 
 
 def address_of(opened: socket.socket, scheme: str) -> str:
-    """The URL under which the socket is reached from this machine."""
+    """The URL by which this machine reaches the socket."""
     if opened.family == socket.AF_UNIX:
         return f"{scheme}+unix:{opened.getsockname()}"
     host, port = opened.getsockname()[:2]

@@ -28,7 +28,7 @@ _LEASE_OF_KUBE_SCHEDULER = "kube-scheduler"
 _OWN_LEASE = "hami-scheduler-extender"
 _SYSTEM_NAMESPACE = "kube-system"
 RETRY_JITTER = 1.2
-"""As ``hami.kube.own_lease`` has it, which takes longer to import than commands have time."""
+"""The same as in ``hami.kube.own_lease``, which takes too long to import for commands."""
 
 
 def _is_bind(text: str) -> str:
@@ -64,7 +64,10 @@ def _policy(node: str, device: str) -> SchedulingPolicy:
 
 
 class SchedulerConfig(ServiceSettings):
-    """All settings, checked. Immutable; a changed file makes a new one."""
+    """All settings, checked.
+
+    Immutable; a changed file makes a new one.
+    """
 
     # Listeners.
     http_bind: BindText = Field(
@@ -254,7 +257,7 @@ class SchedulerConfig(ServiceSettings):
         return self
 
     def _problems(self) -> Iterator[str]:
-        """What single values cannot show; the first one is reported."""
+        """What is wrong with settings together; the first problem is reported."""
         if (self.cert_file is None) != (self.key_file is None):
             missing = "key-file" if self.key_file is None else "cert-file"
             yield f"cert-file and key-file come together: {missing} is missing; give both or none"
@@ -351,7 +354,7 @@ class SchedulerConfig(ServiceSettings):
 
     @property
     def elastic(self) -> Options:
-        """About elastic quotas and preemption."""
+        """The options of elastic quotas and preemption."""
         stable = self.quota_preemption_rules == "stable"
         return Options(
             pool=self.quota_pool,
@@ -369,7 +372,7 @@ class SchedulerConfig(ServiceSettings):
 
     @property
     def election(self) -> Literal["none", "colocated", "own"]:
-        """How the leader is found, HAMi's flag counted in."""
+        """How the leader is found; counts HAMi's flag too."""
         return self.leader_mode or ("colocated" if self.leader_elect else "none")
 
     @property
@@ -390,19 +393,19 @@ class SchedulerConfig(ServiceSettings):
     def holder(self) -> str:
         """Our identity in our own Lease, unique among replicas.
 
-        By default it is another one in every process: a restarted container must not take the
-        lease that its former process held for its own.
+        By default each process has another one: a restarted container must not take its earlier
+        process's lease for its own.
         """
         return self.identity or f"{self.pod_name or self.host}_{self._instance}"
 
     @property
     def signing_secret(self) -> tuple[str, str] | None:
-        """Namespace and name of the Secret with the signing keys, if they are in one."""
+        """Namespace and name of the Secret with the signing keys, if a Secret has them."""
         return self._object(self.signing_key_secret) if self.signing_key_secret else None
 
     @property
     def public_key_map(self) -> tuple[str, str] | None:
-        """Namespace and name of the ConfigMap for nodes, if there are keys to publish."""
+        """Namespace and name of the nodes' ConfigMap, if there are keys to publish."""
         keys = self.signing_key_file is not None or self.signing_key_secret
         return self._object(self.public_keys) if keys and self.public_keys else None
 

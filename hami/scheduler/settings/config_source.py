@@ -1,4 +1,4 @@
-"""Where the scheduler's settings come from, beyond what every command has: HAMi's own flags."""
+"""Where the scheduler's settings come from besides every command's sources: HAMi's own flags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAG_FIELDS = SCHEDULER.flag_fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSource(SettingsSource[SchedulerConfig]):
-    """``foreign`` are HAMi's flags that are no settings of ours, by flag name."""
+    """The scheduler's sources; ``foreign`` are HAMi's flags that are no settings of ours."""
 
     command = SCHEDULER
 
@@ -42,7 +42,7 @@ class ConfigSource(SettingsSource[SchedulerConfig]):
 
     @property
     def warnings(self) -> list[str]:
-        """Flags of HAMi that were given and change nothing."""
+        """A warning for each flag of HAMi that was given and changes nothing."""
         return [
             f"--{flag} has no effect here; leave it out"
             for flag in self.foreign

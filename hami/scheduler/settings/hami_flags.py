@@ -1,4 +1,4 @@
-"""Flags of HAMi's scheduler that are no settings of ours, so that its manifests keep working."""
+"""Flags of HAMi's scheduler that are no settings of ours; with them HAMi's manifests still work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ WITHOUT_EFFECT = frozenset(
     }
     | KLOG
 )  # fmt: skip
-"""Accepted and ignored: debugging, switches of vendors (a vendor is a plugin here), klog."""
+"""Flags that are accepted and ignored: debugging, switches of vendors (a vendor is a plugin here),
+klog."""
 
 SWITCHES = frozenset(
     {
@@ -23,7 +24,7 @@ SWITCHES = frozenset(
     }
     | KLOG_SWITCHES
 )  # fmt: skip
-"""Those that need no value: ``--debug`` is ``--debug=true``."""
+"""Flags that need no value: ``--debug`` is ``--debug=true``."""
 
 RESOURCE_NAMES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -58,7 +59,7 @@ As in HAMi, the device configuration has the last word; a flag fills what it lea
 
 
 def with_resource_names(devices: Mapping[str, Any], flags: Mapping[str, str]) -> dict[str, Any]:
-    """The device configuration with what these flags add to its sections."""
+    """The device configuration, with what these flags add to its sections."""
     sections = dict(devices)
     for flag, text in flags.items():
         section, key = RESOURCE_NAMES[flag]
@@ -70,7 +71,7 @@ def with_resource_names(devices: Mapping[str, Any], flags: Mapping[str, str]) ->
 
 
 def unread_sections(devices: Mapping[str, Any], plugins: Iterable[str]) -> list[str]:
-    """What to say about sections that no installed plugin reads; ``plugins`` are their names."""
+    """Warnings about sections that no installed plugin reads; ``plugins`` are known names."""
     known = set(plugins)
     return [
         f"device configuration: no installed plugin reads the section {section!r}; install the "

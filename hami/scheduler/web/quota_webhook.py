@@ -1,8 +1,8 @@
 """The admission webhook of elastic quotas: whether an object may be written as it is.
 
-The rules are :mod:`hami.policy.quota.elastic.validation`. The quotas to compare with are listed
-from the API server for each review, because an informer may not have seen the one that somebody
-made a moment ago, and quotas are written rarely.
+The rules are :mod:`hami.policy.quota.elastic.objects.validation`. The quotas to compare with are
+listed from the API server for each review, because an informer may not have seen the one that
+somebody made a moment ago, and quotas are written rarely.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hami.kube.resources import (
     HasMetadata,
     Resource,
 )
-from hami.policy.quota.elastic.objects import (
+from hami.policy.quota.elastic.objects.reading import (
     BORROW_ANNOTATION,
     LEND_ANNOTATION,
     PARENT_LABEL,
     WEIGHT_LABEL,
 )
+from hami.policy.quota.elastic.objects.validation import Operation, QuotaObject, validate
 from hami.policy.quota.elastic.units import Units
-from hami.policy.quota.elastic.validation import Operation, QuotaObject, validate
 from hami.scheduler.web.reviews import (
     ReviewedKind,
     ReviewMetrics,

@@ -1,4 +1,4 @@
-"""Single fields as Go's strconv reads them, and what a device must be to be written at all."""
+"""Single fields as Go's strconv reads them, and what a register can hold of a device."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SEPARATORS = ",:;"
 _separator_in = re.compile(f"[{_SEPARATORS}]").search
 
 
-def field_fault(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
-    """A field of the entry at ``where`` that cannot be had, or the whole entry with no field."""
+def fault_in_field(annotation: str, where: str, field: str, text: str, problem: str) -> Malformed:
+    """A fault in a field of the entry at ``where``; in the whole entry if ``field`` is empty."""
     return Malformed(
         annotation=annotation,
         position=f"{where}, {field}" if field else where,
@@ -39,7 +39,7 @@ def is_int32(value: int) -> bool:
 
 
 def go_int32(text: str) -> int | None:
-    """A sign and decimal digits; no blanks, underscores or ``0x``. None: not an int32."""
+    """A sign and decimal digits, without blanks, underscores or ``0x``; None: not an int32."""
     match = _INT.fullmatch(text)
     if match is None:
         return None
@@ -48,14 +48,14 @@ def go_int32(text: str) -> int | None:
 
 
 def go_bool(text: str) -> bool | None:
-    """``true``, ``t``, ``1`` and their like; None for anything else."""
+    """The value of ``true``, ``t``, ``1`` and Go's other spellings; None for anything else."""
     return _BOOLS.get(text)
 
 
-def each_once(
+def unique_devices(
     devices: Iterable[Device | Malformed], annotation: str
 ) -> tuple[Device, ...] | Malformed:
-    """All devices of a register, or what is wrong with the first that cannot be had."""
+    """All devices of a register, or the fault of the first that is unreadable or a repetition."""
     found: dict[DeviceId, Device] = {}
     for number, device in enumerate(devices):
         if isinstance(device, Malformed):
@@ -81,7 +81,7 @@ def id_problem(id: str) -> str | None:
 
 
 def require_registrable(devices: Iterable[Device]) -> None:
-    """Refuse what no reader of a register annotation accepts.
+    """Refuse a device that a register's readers would not accept.
 
     Raises:
         ValueError: names the device and the field.

@@ -1,8 +1,8 @@
 """The handshake annotation, by which a HAMi scheduler asks a node's plugin for a sign of life.
 
 The scheduler writes ``Requesting_<time>``, a living plugin replaces it by ``Reported <time>``;
-schedulers up to HAMi 2.9 marked a dead one ``Deleted_<time>``. Times are wall clock times of the
-scheduler's zone, without naming the zone.
+schedulers up to HAMi 2.9 marked a dead one ``Deleted_<time>``. Times are wall clock times in the
+scheduler's zone; the text does not name the zone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d ([01]\d|2[0-3]):\d\d:\d\d", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Requesting:
-    """A scheduler waits for an answer since ``at``.
+    """A scheduler has waited for an answer since ``at``.
 
     ``at`` is local time without a zone, as written; None when it cannot be read.
     """
@@ -33,12 +33,12 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """An old scheduler gave the vendor up on this node."""
+    """A scheduler up to HAMi 2.9 gave the vendor up on this node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unintelligible:
-    """Nothing that anybody writes; treated as no answer yet."""
+    """No known text; it counts as no answer yet."""
 
     text: str
 
@@ -47,7 +47,7 @@ Handshake = Requesting | Reported | GivenUp | Unintelligible
 
 
 def decode_handshake(text: str) -> Handshake:
-    """Read the annotation's value; every text means something."""
+    """Read the annotation's value; every text has a meaning."""
     # HAMi looks for this word anywhere in the value.
     if "Requesting" in text:
         return Requesting(_time(text.partition("_")[2]))
@@ -68,7 +68,7 @@ def _time(text: str) -> datetime | None:
 
 
 def encode_requesting(now: datetime) -> str:
-    """``Requesting_2025-09-26 10:00:00``: the wall clock of ``now``, whose zone is not written."""
+    """``Requesting_2025-09-26 10:00:00``: the wall clock of ``now``; its zone is not written."""
     return f"Requesting_{now.replace(tzinfo=None).isoformat(' ', 'seconds')}"
 
 

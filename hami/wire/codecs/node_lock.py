@@ -1,6 +1,7 @@
-"""The node lock: ``<RFC 3339 time>,<namespace>,<pod>``, one pod at a time between bind and start.
+"""The node lock: ``<RFC 3339 time>,<namespace>,<pod>``.
 
-Old writers left the time alone.
+It lets one pod at a time be between bind and start on a node. Old writers left the time alone,
+without an owner.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _RFC3339 = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLock:
-    """Who holds a node since when. ``at`` has a zone; an empty owner is one that nobody knows."""
+    """Who holds a node's lock, and since when. ``at`` has a zone; an empty owner is unknown."""
 
     at: datetime
     namespace: str = ""
@@ -55,7 +56,7 @@ def _time(text: str) -> datetime | None:
 
 
 def encode_node_lock(lock: NodeLock) -> str:
-    """Whole seconds in the zone of ``lock.at`` (``Z`` for UTC); the bare time without an owner.
+    """The lock's text: whole seconds in the zone of ``lock.at``; without an owner, the bare time.
 
     Raises:
         ValueError: ``lock.at`` has no zone, or an owner that could not be read back.

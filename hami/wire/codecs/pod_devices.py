@@ -1,8 +1,8 @@
 """A pod's devices of one vendor: ``id,type,mem,cores:`` per device, ``;`` after each container.
 
-Containers stand in spec order, init containers first; one without devices is a bare ``;``, but for
-HAMi's scheduler, which leaves such a container's slot out (:func:`containers_of`). HAMi's plugins
-consume ``...-to-allocate`` in this form, and everybody accounts by ``...-allocated``.
+Containers stand in spec order, init containers first. A container without devices is a bare ``;``;
+HAMi's scheduler leaves its slot out (:func:`containers_of`). HAMi's plugins consume
+``...-to-allocate`` in this form; schedulers and monitors account by ``...-allocated``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.wire.codecs.fields import NOT_INT32, field_fault, go_int32, id_problem, is_int32
+from hami.wire.codecs.fields import NOT_INT32, fault_in_field, go_int32, id_problem, is_int32
 
 Slots = tuple[tuple[Grant, ...], ...]
 
@@ -21,10 +21,10 @@ Slots = tuple[tuple[Grant, ...], ...]
 def decode_pod_devices(text: str, *, annotation: str, vendor: VendorKey) -> Slots | Malformed:
     """The grants of each container slot, or the first fault.
 
-    A text that ends in ``;`` gives one more, empty slot than it has containers, and HAMi's
-    plugins let it grow by one each time they take a device off it: ignore trailing empty slots.
-    ``annotation`` is the key for messages, ``vendor`` becomes every grant's vendor; the type in
-    the text (some vendors write the model) is not kept. Every grant has ``slots=1``.
+    A text that ends in ``;`` gives one more, empty slot than it has containers. HAMi's plugins add
+    another each time they take a device off the list: ignore trailing empty slots. ``annotation``
+    is the key for messages, ``vendor`` becomes every grant's vendor; the type in the text (some
+    vendors write the model) is not kept. Every grant has ``slots=1``.
     """
     slots, problem = read_pod_devices(text, annotation=annotation, vendor=vendor)
     return slots if problem is None else problem
@@ -33,7 +33,7 @@ def decode_pod_devices(text: str, *, annotation: str, vendor: VendorKey) -> Slot
 def read_pod_devices(
     text: str, *, annotation: str, vendor: VendorKey
 ) -> tuple[Slots, Malformed | None]:
-    """Whatever can be read, and the first fault: what is in use stays charged beside a fault."""
+    """Whatever can be read, and the first fault. The readable part stays charged beside a fault."""
     slots: list[tuple[Grant, ...]] = []
     problem: Malformed | None = None
     for number, container in enumerate(text.split(";")):
@@ -52,13 +52,13 @@ def read_pod_devices(
 
 
 def containers_of(slots: Slots, asking: Sequence[bool]) -> tuple[int | None, ...]:
-    """By slot, the index of the container that it belongs to; None where the pod has none for it.
+    """For each slot, the index of its container; None where the pod has no container for it.
 
-    ``asking``: of each container in spec order, init containers first, whether it asks for devices
-    of this vendor. HAMi 2.10 writes no slot for a container that asks for none (its issues 2899 and
-    2900), and its plugin appends empty ones, so that places alone say nothing. But only containers
-    that ask have devices: the k-th filled slot is that of the k-th of them. A text with a slot for
-    every container is read by its places where that cannot be.
+    ``asking``: for each container in spec order, init containers first, whether it asks for this
+    vendor's devices. HAMi 2.10 writes no slot for a container that asks for none (its issues 2899
+    and 2900), and its plugin appends empty ones, so a slot's position alone says nothing. But only
+    containers that ask have devices: the k-th filled slot belongs to the k-th of them. Where that
+    cannot be, a text with a slot for every container is read by position.
     """
     filled = [number for number, slot in enumerate(slots) if slot]
     askers = [number for number, asks in enumerate(asking) if asks]
@@ -73,7 +73,7 @@ def containers_of(slots: Slots, asking: Sequence[bool]) -> tuple[int | None, ...
 
 
 def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant | Malformed:
-    bad = partial(field_fault, annotation, where)
+    bad = partial(fault_in_field, annotation, where)
     fields = piece.split(",")
     if len(fields) < 4:
         return bad("", piece, f"{len(fields)} fields instead of id,type,memory,cores")
@@ -96,7 +96,9 @@ def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant 
 
 
 def encode_pod_devices(containers: Sequence[Sequence[Grant]]) -> str:
-    """One slot per container; the type written is the vendor's key. Slots and extras are not.
+    """One slot per container, with the vendor's key as type.
+
+    The grants' ``slots`` and extras are not written.
 
     Raises:
         ValueError: a grant that could not be read back; names the device and the field.

@@ -1,6 +1,7 @@
 """The node register in HAMi's text form: ``id,count,devmem,devcore,type,numa,health,index,mode:``.
 
-DCU, Iluvatar, Vastai and Biren nodes carry it. The form of seven fields lacks index and mode.
+DCU, Iluvatar, Vastai and Biren nodes carry this form. The form of seven fields lacks index and
+mode.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.wire.codecs.fields import (
     NOT_BOOL,
     NOT_INT32,
-    each_once,
-    field_fault,
+    fault_in_field,
     go_bool,
     go_int32,
     id_problem,
     require_plain,
     require_registrable,
+    unique_devices,
 )
 
 _DEFAULT_MODE = "hami-core"
@@ -52,13 +53,13 @@ def decode_register_csv(
             problem="no ':', which ends every device",
         )
     pieces = (piece for piece in text.split(":") if piece)
-    return each_once(
+    return unique_devices(
         (_device(p, f"device {n}", annotation, vendor) for n, p in enumerate(pieces)), annotation
     )
 
 
 def _device(segment: str, where: str, annotation: str, vendor: VendorKey) -> Device | Malformed:
-    bad = partial(field_fault, annotation, where)
+    bad = partial(fault_in_field, annotation, where)
     fields = segment.split(",")
     if len(fields) == 1:
         return bad("", segment, "no ',', which separates a device's fields")
@@ -89,7 +90,7 @@ def _device(segment: str, where: str, annotation: str, vendor: VendorKey) -> Dev
 
 
 def encode_register_csv(devices: Sequence[Device]) -> str:
-    """All nine fields of every device; ``:`` for none. Vendor and extras are not in this form.
+    """All nine fields of every device; ``:`` for no device. The vendor and extras are not written.
 
     Raises:
         ValueError: a device that could not be read back; names the device and the field.

@@ -1,6 +1,6 @@
 """The node register in HAMi's JSON form, read and written as Go's encoding/json does it.
 
-NVIDIA (since HAMi 2.8), XPU, AMD and Ascend nodes carry it. Vendors add keys of their own.
+NVIDIA (since HAMi 2.8), XPU, AMD and Ascend nodes carry this form. Vendors add keys of their own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hami.domain.errors import Malformed, shortened
 from hami.domain.extra import NO_EXTRA, Extra
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.wire.codecs.fields import (
-    each_once,
-    field_fault,
+    fault_in_field,
     id_problem,
     is_int32,
     require_registrable,
+    unique_devices,
 )
 
 ReadExtra = Callable[[Mapping[str, Any]], Extra]
@@ -44,7 +44,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True):
-    """A device as HAMi writes nearly all: its own keys in its own spelling, of the right kind."""
+    """A device as HAMi nearly always writes it: its keys in its spelling, all of the right type."""
 
     id: str = ""
     index: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] = 0
@@ -76,8 +76,8 @@ def decode_register_json(
     try:
         plain = _PLAIN.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _decode_any(text, annotation, vendor, None)  # Which finds out what it is.
-    return each_once(
+        return _decode_any(text, annotation, vendor, None)  # This finds out what is wrong.
+    return unique_devices(
         (_plain_device(d, f"device {n}", annotation, vendor) for n, d in enumerate(plain)),
         annotation,
     )
@@ -87,7 +87,7 @@ def _plain_device(
     item: _Plain, where: str, annotation: str, vendor: VendorKey
 ) -> Device | Malformed:
     if unusable := id_problem(item.id):
-        return field_fault(annotation, where, "id", item.id, unusable)
+        return fault_in_field(annotation, where, "id", item.id, unusable)
     return Device(
         id=DeviceId(item.id),
         vendor=vendor,
@@ -105,7 +105,7 @@ def _plain_device(
 def _decode_any(
     text: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
 ) -> tuple[Device, ...] | Malformed:
-    """Whatever Go would take, or what is wrong with it."""
+    """Whatever Go's parser would accept, or what is wrong with it."""
     try:
         items = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -116,7 +116,7 @@ def _decode_any(
         return Malformed(
             annotation=annotation, position="", text=shortened(text), problem="not a JSON list"
         )
-    return each_once(
+    return unique_devices(
         (_device(i, f"device {n}", annotation, vendor, read_extra) for n, i in enumerate(items)),
         annotation,
     )
@@ -132,11 +132,11 @@ def _broken(text: str, annotation: str, error: Exception) -> Malformed:
             problem="JSON nested too deeply" if isinstance(error, RecursionError) else "not JSON",
         )
     at = int(found[1])
-    around = text.encode("utf-8", "replace")[max(0, at - 20) : at + 20]
+    excerpt = text.encode("utf-8", "replace")[max(0, at - 20) : at + 20]
     return Malformed(
         annotation=annotation,
         position=f"byte {at}",
-        text=around.decode("utf-8", "replace"),
+        text=excerpt.decode("utf-8", "replace"),
         problem=str(error).replace(f" {found[0]}", ""),
     )
 
@@ -144,7 +144,7 @@ def _broken(text: str, annotation: str, error: Exception) -> Malformed:
 def _device(
     item: Any, where: str, annotation: str, vendor: VendorKey, read_extra: ReadExtra | None
 ) -> Device | Malformed:
-    bad = partial(field_fault, annotation, where)
+    bad = partial(fault_in_field, annotation, where)
     if not isinstance(item, dict):
         return bad("", _shown(item), "not a JSON object")
     entry = {key.lower(): value for key, value in item.items() if value is not None}
@@ -185,7 +185,7 @@ def _device(
 
 
 def _shown(value: Any) -> str:
-    """A JSON value for a message; what is nested may be too deep to print."""
+    """A JSON value for a message; a nested value may be too deep to print."""
     match value:
         case dict():
             return "{…}"
@@ -198,13 +198,13 @@ def _shown(value: Any) -> str:
 def encode_register_json(
     devices: Sequence[Device], *, write_extra: WriteExtra | None = None
 ) -> str:
-    """Compact JSON in HAMi's order of keys, zero, empty and false values left out.
+    """Compact JSON with the keys in HAMi's order; zero, empty and false values are left out.
 
-    ``write_extra`` gives a device's further keys, written between ``mode`` and ``health`` as they
-    are. The vendor is not in this form.
+    ``write_extra`` gives a device's further keys, written unchanged between ``mode`` and
+    ``health``. The vendor is not in this form.
 
     Raises:
-        ValueError: a device that could not be read back, or an extra under a key of the core's;
+        ValueError: a device that could not be read back, or an extra under one of the core's keys;
             names the device and the field.
     """
     require_registrable(devices)

@@ -39,7 +39,7 @@ class HygonSettings(BaseModel):
 
     @property
     def generation(self) -> Generation:
-        """Whose names these are."""
+        """Which of the two profiles has these names."""
         written = (self.count_name, self.memory_name, self.core_name)
         return "hcu" if any("hcu" in name for name in written if name) else "dcu"
 

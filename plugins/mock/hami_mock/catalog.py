@@ -67,7 +67,7 @@ class DeviceProfile(_Written):
     mig: tuple[MockMigProfile, ...] = ()
 
     def slots_in(self, mode: str) -> int:
-        """Slices per device; as MIG, instances of the smallest profile."""
+        """Slices per device; in MIG mode, how many instances of the smallest profile it holds."""
         return max(len(m.starts) for m in self.mig) if mode == MIG else self.slots
 
 
@@ -81,7 +81,7 @@ class Catalog(_Written):
     profiles: Mapping[_Name, DeviceProfile] = Field(default_factory=dict)
 
     def with_(self, other: Catalog) -> Catalog:
-        """Both, ``other`` winning."""
+        """Both catalogues together; where both name a profile, ``other`` wins."""
         return Catalog(
             vendors={**self.vendors, **other.vendors},
             profiles={**self.profiles, **other.profiles},

@@ -68,7 +68,7 @@ def read_record(slice: Slice) -> MockRecord | None:
 
 
 def remove_record(slice: Slice, partitions: Path | None) -> None:
-    """Remove what is there."""
+    """Remove both files, where they are there."""
     for path in (record_path(slice), *_partition(slice.id, partitions)):
         path.unlink(missing_ok=True)
 

@@ -6,9 +6,9 @@ can fail, and each can be found here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from functools import partial
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
@@ -28,7 +28,9 @@ from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.units import VendorKey
 from hami.hookspecs import PluginConfig, hookimpl
+from hami.hookspecs.hook import Answer, Asked, Hook, Refusal
 from hami.policy.fit import exact
+from hami.policy.ports import VendorCalls
 from hami.policy.profile import defaults
 from hami_mock.catalog import Catalog, builtin_catalog
 from hami_mock.failures import FAIL, MockFailure, asked_failures, fail_if_asked
@@ -36,15 +38,12 @@ from hami_mock.settings import MockProfile, MockSettings, read_settings, setting
 from hami_mock.simulated import node_annotations
 from hami_mock.tags import TAGS, encode_tags, restore_tags, tagged
 
-if TYPE_CHECKING:
-    from hami.policy.ports import VendorCalls
-
 SCORE_FAILS = ExtraKey("mock.score-fails", str)
 """On a request: ``hami_score`` sees neither pod nor node, so the request tells it to fail."""
 
 
 class MockScheduling:
-    """Holds nothing but the package's own catalogue, once it has been read."""
+    """Keeps one thing: the package's own catalogue, once it has been read."""
 
     def __init__(self) -> None:
         self._builtin: Catalog | None = None
@@ -100,13 +99,24 @@ class MockScheduling:
         return tagged(defaults.charge(profile, request, state, ctx), ctx.pod)
 
     @hookimpl
-    def hami_accept(self, profile: VendorProfile, ctx: FitContext) -> Reason | None:
+    def hami_accept(
+        self,
+        profile: VendorProfile,
+        request: DeviceRequest,
+        state: DeviceState,
+        chosen: Sequence[Grant],
+        ctx: FitContext,
+    ) -> Reason | None:
         fail_if_asked("hami_accept", settings_of(profile), ctx.pod, ctx.node)
         return None
 
     @hookimpl
     def hami_choose(
-        self, profile: VendorProfile, ctx: FitContext
+        self,
+        profile: VendorProfile,
+        request: DeviceRequest,
+        candidates: Sequence[tuple[DeviceState, Grant]],
+        ctx: FitContext,
     ) -> Sequence[Grant] | Rejected | None:
         fail_if_asked("hami_choose", settings_of(profile), ctx.pod, ctx.node)
         return None
@@ -119,13 +129,12 @@ class MockScheduling:
         states: Sequence[DeviceState],
         ctx: FitContext,
     ) -> Placement | Rejected:
-        """The core's loop over this plugin's own hooks.
+        """Run the core's loop over this plugin's own hooks.
 
         A failure in one of them is a failure of this hook: it refuses the node, not the device.
         """
         fail_if_asked("hami_fit", settings_of(profile), ctx.pod, ctx.node)
-        # ``place`` asks a vendor only for what _Own answers.
-        return exact.place(cast("VendorCalls", _Own(self, profile)), request, states, ctx)
+        return exact.place(_Own(self, profile), request, states, ctx)
 
     @hookimpl
     def hami_score(
@@ -169,36 +178,19 @@ class MockScheduling:
         return node_annotations(node, self._builtin.with_(settings))
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What ``place`` asks of a vendor, answered by the plugin itself."""
+@dataclass
+class _Own(VendorCalls):
+    """A vendor whose hooks are the plugin's own, without the boundary."""
 
     plugin: MockScheduling
     profile: VendorProfile
-    chooses: bool = True
+    chooses = True
 
     def rules(self, mode: str) -> ModeRules:
         return self.profile.rules(mode)
 
-    def charge(self, request: DeviceRequest, state: DeviceState, ctx: FitContext) -> Grant | Reason:
-        return self.plugin.hami_charge(self.profile, request, state, ctx)
-
-    def accept(
-        self,
-        _request: DeviceRequest,
-        _state: DeviceState,
-        _chosen: Sequence[Grant],
-        ctx: FitContext,
-    ) -> Reason | None:
-        return self.plugin.hami_accept(self.profile, ctx)
-
-    def choose(
-        self,
-        _request: DeviceRequest,
-        _candidates: Sequence[tuple[DeviceState, Grant]],
-        ctx: FitContext,
-    ) -> Sequence[Grant] | Rejected | None:
-        return self.plugin.hami_choose(self.profile, ctx)
+    def call_of(self, hook: Hook[Asked, Answer, Refusal]) -> Callable[Asked, Answer | Refusal]:
+        return partial(getattr(self.plugin, hook.name), self.profile)
 
 
 def _profile(settings: MockSettings) -> MockProfile:

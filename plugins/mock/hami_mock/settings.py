@@ -24,11 +24,11 @@ from pydantic import Field, StrictStr, ValidationError, field_validator
 
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.profile import VendorProfile
-from hami.hookspecs import NodeHooks, PluginConfig, SchedulerHooks
+from hami.hookspecs import NodeHooks, PluginConfig, SchedulerHooks, hook_names
 from hami_mock.catalog import Catalog
 
-SCHEDULER_HOOKS = frozenset(name for name in vars(SchedulerHooks) if name.startswith("hami_"))
-NODE_HOOKS = frozenset(name for name in vars(NodeHooks) if name.startswith("hami_"))
+SCHEDULER_HOOKS = frozenset(hook_names(SchedulerHooks))
+NODE_HOOKS = frozenset(hook_names(NodeHooks))
 
 Failure = Literal["raise", "slow"]
 

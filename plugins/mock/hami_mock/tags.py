@@ -22,7 +22,7 @@ TAGS = "mock.hami.io/tags"
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """A word that means nothing."""
+    """A text without meaning, carried from a pod to its grants."""
 
     text: str
 

@@ -11,9 +11,10 @@ from hami_mock.settings import NODE_HOOKS
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
+from hami.domain.errors import VendorFailed
 from hami.domain.slices import HealthChange, Measurement, Slice
 from hami.domain.units import DeviceId, PodUid, VendorKey
-from hami.vendors.boundary import Vendor, VendorFailed
+from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors
 
 MOCK = VendorKey("MOCK")

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
-from hami.domain.errors import Malformed, PluginRejected
+from hami.domain.errors import Malformed, PluginRejected, VendorFailed
 from hami.domain.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.reasons import VENDOR_ERROR, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
 from hami.domain.units import DeviceId, VendorKey
 from hami.hookspecs import NodeHooks, SchedulerHooks
-from hami.vendors.boundary import Vendor, VendorFailed, VendorFailure
+from hami.vendors.boundary import Vendor, VendorFailure
 from hami.vendors.registry import Vendors
 
 MOCK = VendorKey("MOCK")

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from hami_mock import MockVendor
 
-from hami.domain.errors import ConfigError
+from hami.domain.errors import ConfigError, VendorFailed
 from hami.domain.units import VendorKey
-from hami.vendors.boundary import VendorFailed
 from hami.vendors.registry import Vendors
 
 

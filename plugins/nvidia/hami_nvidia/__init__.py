@@ -5,6 +5,7 @@ module of one of these folders:
 
 * ``schedule``: the scheduler's decisions, pure;
 * ``handover``: what a container gets with its slice;
+* ``compat``: the same in the form of HAMi's device plugin;
 * ``health``: whether the devices are well;
 * ``devices``: what the node has and publishes;
 * ``mig``: MIG instances on the node;

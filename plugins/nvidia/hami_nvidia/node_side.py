@@ -9,12 +9,16 @@ from threading import Lock
 
 from hami.domain.devices import Device
 from hami.domain.options import NodeOption
-from hami.domain.slices import ContainerEdits, HealthChange, Slice
+from hami.domain.slices import ContainerEdits, HealthChange, Identity, Slice
+from hami.domain.units import DeviceId
 from hami.hookspecs import PluginConfig, hookimpl
+from hami_nvidia.compat.locked_answer import LockedAnswer, remove_shared_directory
 from hami_nvidia.devices import discovery
-from hami_nvidia.handover import enforce
-from hami_nvidia.handover.context_reserves import ContextReserves
+from hami_nvidia.handover import cleanup
+from hami_nvidia.handover import enforce as handover
+from hami_nvidia.handover.enforce import Answer, CdiAnswer
 from hami_nvidia.handover.hardware import Hardware
+from hami_nvidia.handover.limits import ContextReserves
 from hami_nvidia.health.watch import HealthWatch
 from hami_nvidia.mig.instances import Instances
 from hami_nvidia.mig.made_instances import MadeInstances
@@ -30,7 +34,7 @@ _MOST_REMEMBERED = 1000
 
 
 class NvidiaReports:
-    """Says each thing once, as a warning in the log; again after much else was said."""
+    """Logs each warning once; again after many others."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -45,7 +49,7 @@ class NvidiaReports:
         _log.warning("%s", text)
 
     def stand(self, source: str, texts: Sequence[str]) -> None:
-        """All that ``source`` has to say now: what it did not say the last time is said."""
+        """Log what ``source`` has to say now and did not say the last time."""
         former = self._stand.get(source, frozenset())
         self._stand[source] = frozenset(texts)
         for text in dict.fromkeys(texts):
@@ -54,7 +58,7 @@ class NvidiaReports:
 
 
 class _Opened:
-    """What belongs to one NVML: whoever asks it, and what they remember of it."""
+    """One connection to NVML, and what is remembered of it."""
 
     def __init__(self, nvml: Nvml, settings: NodeSettings, report: NvidiaReports) -> None:
         self.health = HealthWatch(nvml)
@@ -83,6 +87,7 @@ class NvidiaNode:
     def __init__(self) -> None:
         self._lock = Lock()
         self._opened: _Opened | None = None
+        self._config: PluginConfig | None = None
         self._report = NvidiaReports()
 
     @hookimpl
@@ -111,19 +116,19 @@ class NvidiaNode:
 
     @hookimpl
     def hami_static_edits(self, devices: Sequence[Device], config: PluginConfig) -> ContainerEdits:
-        return enforce.static_edits([d.id for d in devices], self._open(config).hardware)
+        return static_edits([d.id for d in devices], self._open(config).hardware)
 
     @hookimpl
     def hami_enforce(self, slice: Slice, config: PluginConfig) -> ContainerEdits:
-        return enforce.enforce(slice, self._open(config).hardware)
+        return enforce(slice, self._open(config).hardware)
 
     @hookimpl
     def hami_release(self, slice: Slice, config: PluginConfig) -> None:
-        enforce.release(slice, self._open(config).hardware)
+        release(slice, self._open(config).hardware)
 
     @hookimpl
     def hami_reconcile(self, live_slices: Sequence[Slice], config: PluginConfig) -> None:
-        enforce.reconcile(live_slices, self._open(config).hardware)
+        reconcile(live_slices, self._open(config).hardware)
 
     @hookimpl
     def hami_check_health(self, devices: Sequence[Device]) -> Sequence[HealthChange]:
@@ -133,16 +138,48 @@ class NvidiaNode:
 
     def _open(self, config: PluginConfig) -> _Opened:
         """NVML as the settings want it, with the settings as they are now."""
-        settings = node_settings(config)
         with self._lock:
             opened = self._opened
+            if opened is not None and config is self._config:
+                return opened
+            settings = node_settings(config)
             if opened is None or _library_of(opened.settings) != _library_of(settings):
                 if opened is not None:
                     opened.close()
                 opened = self._opened = _Opened(_nvml(settings), settings, self._report)
             elif opened.settings != settings:
                 opened.hardware = replace(opened.hardware, settings=settings)
+            self._config = config
             return opened
+
+
+def enforce(slice: Slice, hardware: Hardware) -> ContainerEdits:
+    """Make the slice real, in the form that its identity asks for.
+
+    See :func:`hami_nvidia.handover.enforce.enforce`.
+    """
+    return handover.enforce(slice, hardware, _answer(slice.identity))
+
+
+def static_edits(ids: Sequence[DeviceId], hardware: Hardware) -> ContainerEdits:
+    """What a container gets with MIG devices that kubelet chose itself; without any limit."""
+    return _answer(hardware.settings.identity).static_devices(ids, hardware)
+
+
+def release(slice: Slice, hardware: Hardware) -> None:
+    """Undo what ``enforce`` did for the slice; what is gone already is fine."""
+    shared = cleanup.release(slice, hardware)
+    if shared is not None:
+        remove_shared_directory(shared, hardware.settings)
+
+
+def reconcile(live: Sequence[Slice], hardware: Hardware) -> None:
+    """Put back what the node must have, and remove what belongs to none of these slices."""
+    cleanup.reconcile(live, hardware, _answer(hardware.settings.identity))
+
+
+def _answer(identity: Identity) -> Answer:
+    return LockedAnswer() if identity == "lock" else CdiAnswer()
 
 
 def _library_of(settings: NodeSettings) -> tuple[object, ...]:

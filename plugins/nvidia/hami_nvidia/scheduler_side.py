@@ -31,7 +31,7 @@ from hami_nvidia.settings.config import read_config
 
 
 class NvidiaScheduling:
-    """Remembers nothing."""
+    """The scheduler's hooks. Keeps no state."""
 
     @hookimpl
     def hami_vendors(self, config: PluginConfig) -> Sequence[VendorProfile]:

@@ -7,6 +7,6 @@ from hami_nvidia.scheduler_side import NvidiaScheduling
 
 
 class NvidiaVendor(NvidiaScheduling, NvidiaNode):
-    """A test makes its own, because the node's side remembers."""
+    """All hooks of the vendor NVIDIA. The node's side keeps state, so a test makes its own."""
 
     HAMI_API = 1

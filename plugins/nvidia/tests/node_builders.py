@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hami_nvidia.handover.context_reserves import ContextReserves
 from hami_nvidia.handover.hardware import Hardware
+from hami_nvidia.handover.limits import ContextReserves
 from hami_nvidia.mig.instances import Instances
 from hami_nvidia.mig.made_instances import MadeInstances
 from hami_nvidia.schedule.mig_placement import MIG_INSTANCE, MigInstance, MigPlacement

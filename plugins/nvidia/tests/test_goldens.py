@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from hami_nvidia.handover.enforce import enforce, static_edits
+from hami_nvidia.node_side import enforce, static_edits
 
 from hami.domain.allocations import ContainerKind
 from hami.node.kubelet.responses import encode

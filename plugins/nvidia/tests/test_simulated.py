@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 from hami.domain.errors import ConfigError
 
+from .devices.test_discovery import cut
 from .hardware_builders import settings, simulated, take_driver_away, uuids
-from .test_discovery import cut
 
 UUID = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

@@ -24,7 +24,7 @@
 struct api {
 #define HAMI_HOOK(name, base, from, stream, kind) __typeof__(name) *name;
 #define HAMI_NVML_HOOK(name) __typeof__(name) *name;
-#include "../../src/hooks.def"
+#include "../../lib/hooks.def"
 };
 
 struct way {

@@ -16,7 +16,7 @@ static const struct function functions[] = {
 #define HAMI_HOOK(name, base, from, stream, kind)                                                  \
     {#name, #base, from, stream, offsetof(struct api, name), (void *)name},
 #define HAMI_NVML_HOOK(name) {#name, NULL, 0, 0, offsetof(struct api, name), (void *)name},
-#include "../../src/hooks.def"
+#include "../../lib/hooks.def"
 };
 #define FUNCTIONS (sizeof(functions) / sizeof(*functions))
 
@@ -164,17 +164,17 @@ void matrix_owner(void *function, char *text, size_t size)
 
 static const char *const bases[] = {
 #define HAMI_HOOK(name, base, from, stream, kind) #base,
-#include "../../src/hooks.def"
+#include "../../lib/hooks.def"
 #define SIM_PROC(name, base, from, stream) #base,
-#include "../../sim/proc_address.def"
+#include "../../simgpu/proc_address.def"
     "cuNotThere", "", "cuMemAlloc_v2", "cuLaunchKernel_ptsz",
 };
 #define BASES (sizeof(bases) / sizeof(*bases))
 static const int since[] = {
 #define HAMI_HOOK(name, base, from, stream, kind) from,
-#include "../../src/hooks.def"
+#include "../../lib/hooks.def"
 #define SIM_PROC(name, base, from, stream) from,
-#include "../../sim/proc_address.def"
+#include "../../simgpu/proc_address.def"
     13050, 13060, 2000,
 };
 #define VERSIONS (sizeof(since) / sizeof(*since))

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../ways.h"
+#include "ways.h"
 
 /* What the driver caches goes back. */
 static CUresult settle(void)

@@ -1,4 +1,4 @@
-"""Short ways to say quotas and the pods that hold them; numbers are GB of GPU memory."""
+"""Builders of quotas and the pods that hold them; numbers are GB of GPU memory."""
 
 # ruff: noqa: A002 - a quota's own word is max
 
@@ -92,18 +92,18 @@ A, B, C = a_leaf("a", 40), a_leaf("b", 10), a_leaf("c", 30)
 
 
 def pods(namespace: str, *held: int, after: int = 0) -> list[Member]:
-    """Pods of these GB, the first the oldest."""
+    """Pods of these GB, the oldest first."""
     return [a_member(f"{namespace}/p{i}", gb, at=after + i) for i, gb in enumerate(held, start=1)]
 
 
 def the_example(a: int = 4, b: int = 4, c: int = 0, options: Options | None = None) -> ElasticBook:
-    """nos' example with so many 10 GB pods in each quota: t1 as it stands, t2 is 5, 3, 0."""
+    """nos' example with this many 10 GB pods in each quota: t1 unchanged, t2 is 5, 3, 0."""
     held = [*pods("a", *[10] * a), *pods("b", *[10] * b), *pods("c", *[10] * c)]
     return a_book(A, B, C, options=options, members=held)
 
 
 def g(book: ElasticBook, *leaves: Leaf, resource: str = G) -> list[int]:
-    """What each is guaranteed beyond its min."""
+    """What each quota is guaranteed beyond its min."""
     return [book.guaranteed(leaf)[resource] for leaf in leaves]
 
 
@@ -112,10 +112,10 @@ def may(book: ElasticBook, name: str, asked: int | Mapping[str, int], **how: boo
 
 
 def labels(book: ElasticBook, leaf: Leaf) -> list[str]:
-    """``in`` or ``over`` for each pod, oldest first."""
+    """``in`` or ``over`` for each pod, the oldest first."""
     return [str(label).removesuffix("-quota") for label in capacities(book, leaf).values()]
 
 
 def capacities(book: ElasticBook, leaf: Leaf) -> dict[PodUid, Capacity | None]:
-    """What each of its pods is labelled, oldest first."""
+    """The capacity label of each pod of the quota, the oldest first."""
     return {member.uid: book.capacity(member.uid) for member in book.members(leaf)}

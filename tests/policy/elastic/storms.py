@@ -1,4 +1,4 @@
-"""Random clusters in which whoever is evicted tries again at once, until nothing moves any more."""
+"""Random clusters in which evicted pods try again at once, until nothing moves any more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Claim, Leaf, Member, Options, TreeNode
-from hami.policy.quota.elastic.plan import Plan
+from hami.policy.quota.elastic.plans.plan import Plan
 
 from .builders import a_leaf, capacities
 from .world import World, WorldGround, the_claim, total
@@ -21,7 +21,7 @@ RESOURCES = ("gpu", "memory", "cpu", "cores")
 
 @dataclass(frozen=True, kw_only=True)
 class Weather:
-    """What a storm is made of."""
+    """The parameters of a storm."""
 
     resources: tuple[int, int] = (1, 3)
     quotas: tuple[int, int] = (2, 5)
@@ -31,24 +31,24 @@ class Weather:
     roomy: bool = False
     """Devices are never short."""
     named: float = 0.9
-    """How often a quota names a resource at all."""
+    """The probability that a quota names a resource."""
     fixed: float = 0.1
-    """How often a pod is non-preemptible."""
+    """The probability that a pod is non-preemptible."""
     groups: bool = False
     lenders: tuple[int, int] = (0, 0)
-    """Quotas without pods, which name everything."""
+    """The number of quotas without pods, which name everything."""
     shapes: int | None = None
-    """So many different pods, as of so many controllers; None: all are different."""
+    """The number of different pods, as of as many controllers; None: all pods differ."""
     scarce: bool = False
     """Nodes have less of some resources than of others, so that several are short at once."""
     replicas: bool = False
-    """Who is evicted is created anew at once, as another pod; else the same one waits again."""
+    """An evicted pod is created anew at once, as another pod; else the same pod waits again."""
     options: Options = field(default_factory=Options)
 
 
 @dataclass
 class Storm:
-    """One seed's cluster. ``rounds`` of everybody asking in turn; ``evicted`` in all."""
+    """One seed's cluster: ``rounds`` in which every pod asks in turn; ``evicted`` in all."""
 
     seed: int
     weather: Weather = field(default_factory=Weather)
@@ -140,7 +140,7 @@ class Storm:
     # Until nothing moves.
 
     def settles(self, most: int = 400) -> bool:
-        """False when more pods were evicted than this, or as many rounds went by."""
+        """Whether the storm settles within this many evictions and as many rounds."""
         for _ in range(most):
             moved = False
             self.random.shuffle(self.waiting)
@@ -172,7 +172,7 @@ class Storm:
         return True
 
     def made_anew(self, victim: Member) -> Claim:
-        """As its owner makes it again."""
+        """A new pod, as the evicted pod's owner makes it."""
         name = victim.full_name
         if self.weather.replicas:
             self.made += 1
@@ -190,7 +190,7 @@ class Storm:
         ]
 
     def holds(self) -> None:
-        """No limit is exceeded: maximums, the pool, the nodes; added up anew."""
+        """Assert that no limit is exceeded (maximums, the pool, the nodes), added up anew."""
         used = {leaf.key: total(self.members(leaf)) for leaf in self.quotas}
         for leaf in self.quotas:
             for resource, most in (leaf.max or {}).items():
@@ -208,7 +208,7 @@ class Storm:
             yield from (m for m in on.values() if m.namespace in leaf.namespaces)
 
     def nobody_for_nothing(self, found: Plan) -> None:
-        """With any one of the victims spared the claimant does not get in, or is not entitled."""
+        """Assert that every victim was needed: if one is spared, the claimant may not get in."""
         leaf = self.world.book.leaf_of(found.claim.namespace)
         assert leaf is not None
         before = self.world.book.used(leaf)
@@ -223,7 +223,7 @@ class Storm:
             assert not (gets_in and ground.fits(found.node, uids - {spared.uid})), self.seed
 
     def grows(self, leaf: Leaf, claim: Claim, before: Amounts) -> bool:
-        """Its quota would borrow more than before (rule P1)."""
+        """Whether the claim's quota would borrow more than before (rule P1)."""
         used = self.world.book.used(leaf)
         return self.weather.options.rule_p1 and any(
             used.get(r, 0) + n > max(leaf.min.get(r, 0), before.get(r, 0))
@@ -236,7 +236,7 @@ class Storm:
         return set().union(*named, *(group.own for group in self.groups))
 
     def left_out(self) -> list[Claim]:
-        """Who waits although its quota guarantees all that it asks for."""
+        """Pods that wait although their quota guarantees everything that they ask for."""
         return [claim for claim in self.waiting if self.guaranteed(claim)]
 
     def guaranteed(self, claim: Claim) -> bool:

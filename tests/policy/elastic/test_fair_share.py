@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from hami.policy.quota.elastic import Options
-from hami.policy.quota.elastic.fair import filled_shares, floor_shares
+from hami.policy.quota.elastic.book.fair import filled_shares, floor_shares
 
 from .builders import A, B, C, G, a_book, a_claim, a_group, a_leaf, a_member, g, pods, the_example
 

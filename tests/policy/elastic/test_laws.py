@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member, Options, TreeNode
-from hami.policy.quota.elastic.fair import filled_shares, floor_shares
+from hami.policy.quota.elastic.book.fair import filled_shares, floor_shares
 
 from .builders import G, a_book, a_claim, a_leaf, a_member, capacities, may
 

@@ -9,8 +9,8 @@ import pytest
 
 from hami.domain.objects import CompositeElasticQuota, ElasticQuota, Metadata, Pod, QuotaTree
 from hami.policy.quota.elastic import Leaf, TreeNode
-from hami.policy.quota.elastic.objects import preemptible, read_leaf, read_tree
-from hami.policy.quota.elastic.validation import Validation, validate
+from hami.policy.quota.elastic.objects.reading import preemptible, read_leaf, read_tree
+from hami.policy.quota.elastic.objects.validation import Validation, validate
 
 from .builders import UNITS, G
 

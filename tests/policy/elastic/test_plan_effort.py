@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 
 from .builders import a_leaf
 from .world import World, WorldGround, the_claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hami.policy.quota.elastic.plan import NoPlan, Plan
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan
 
 from .builders import A, B, C, a_leaf, g
 from .world import World, doc

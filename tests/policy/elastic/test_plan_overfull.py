@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hami.policy.quota.elastic import Member
-from hami.policy.quota.elastic.plan import MUCH, NoPlan, Plan
+from hami.policy.quota.elastic.plans.plan import MUCH, NoPlan, Plan
 
 from .builders import a_leaf
 from .world import Pdb, World

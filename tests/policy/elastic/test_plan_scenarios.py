@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hami.policy.quota.elastic import Options
-from hami.policy.quota.elastic.plan import NoPlan, Plan
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan
 
 from .builders import A, B, C, a_group, a_leaf
 from .world import Pdb, World, doc, the_claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hami.policy.quota.elastic.plan import Plan
+from hami.policy.quota.elastic.plans.plan import Plan
 
 from .world import doc
 

@@ -1,4 +1,4 @@
-"""A cluster for plans: nodes with so much of everything, pods that come, wait and are evicted."""
+"""A cluster for plans: nodes with limited resources, and pods that come, wait and are evicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Claim, ElasticBook, Leaf, Member, Options, TreeNode
-from hami.policy.quota.elastic.plan import NoPlan, Plan, plan
+from hami.policy.quota.elastic.plans.plan import NoPlan, Plan, plan
 
 from .builders import UNITS, Some, amounts, maybe
 
@@ -19,7 +19,7 @@ ROOMY = "n1"
 
 @dataclass
 class Pdb:
-    """These pods, of which so many may be evicted now."""
+    """A budget of these pods, of which ``allowed`` may be evicted now."""
 
     pods: Collection[str]
     allowed: int = 0
@@ -27,7 +27,7 @@ class Pdb:
 
 @dataclass
 class World:
-    """Everything that a plan is made of. A node without a number has room for all."""
+    """Everything that a plan needs. A node without a number has room for all pods."""
 
     leaves: Sequence[Leaf] = ()
     groups: Sequence[TreeNode] = ()
@@ -38,7 +38,7 @@ class World:
     pdbs: Sequence[Pdb] = ()
     now: float = 0.0
     created: dict[PodUid, str] = field(default_factory=dict)
-    """Of pods that are not created when they are placed."""
+    """The creation time of pods that are not created when they are placed."""
 
     def __post_init__(self) -> None:
         self.book = ElasticBook(self.options, UNITS)
@@ -98,7 +98,9 @@ class World:
         )
 
     def evicts(self, found: Plan | NoPlan) -> list[str]:
-        """Carry a plan out: the victims go, the claimant comes. Who went; nobody without a plan."""
+        """Carry out a plan: victims go, the claimant comes. Returns the victims; none without a
+        plan.
+        """
         if isinstance(found, NoPlan):
             return []
         for victim in found.victims:
@@ -110,11 +112,11 @@ class World:
         return [victim.uid for victim in found.victims]
 
     def gets(self, name: str, asked: int | Mapping[str, int], **how: int) -> list[str]:
-        """It asks, and whoever has to go for it goes."""
+        """The pod asks, and victims go if necessary."""
         return self.evicts(self.asks(name, asked, **how))
 
     def enters(self, claim: Claim) -> bool:
-        """It gets in where there is room, nobody being evicted."""
+        """The pod gets in where there is room, without evictions."""
         ground = WorldGround(self, claim)
         node = next(iter(ground.open_nodes()), None)
         if node is None or self.book.refusals(claim):
@@ -139,7 +141,7 @@ def the_claim(name: str, asked: int | Mapping[str, int], *, priority: int = 0,
 
 @dataclass
 class WorldGround:
-    """A claimant's view: it fits where the sums fit, and its namespace's hard limits hold."""
+    """A claimant's view: it fits where the sums fit and its namespace's hard limits hold."""
 
     world: World
     claim: Claim
@@ -190,7 +192,7 @@ def total(members: Iterable[Member]) -> Counter[str]:
 
 
 def doc(a: int = 4, b: int = 4, c: int = 0, **how: object) -> World:
-    """nos' example with so many 10 GB pods in each quota: t1 as it stands, t2 is 5, 3, 0."""
+    """nos' example with this many 10 GB pods in each quota: t1 unchanged, t2 is 5, 3, 0."""
     from .builders import A, B, C
 
     world = World(**{"leaves": (A, B, C), **how})  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ def configuration(simulation: NvmlSimulation) -> str:
 
 
 def settings_for(folder: Path, nvml: SimulatedNvml, *, entry: Any = None) -> NodeSettings:
-    """With a sysfs that says of the cards' NUMA nodes what the stand-in says itself."""
+    """The plugin's settings with a sysfs that has the stand-in's NUMA nodes of the cards."""
     for gpu in nvml.gpus():
         device = folder / "sys/bus/pci/devices" / gpu.pci_bus_id.lower()[4:]
         device.mkdir(parents=True, exist_ok=True)

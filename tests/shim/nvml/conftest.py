@@ -50,7 +50,7 @@ class Node:
         return [gpu.uuid for gpu in self.stand_in.gpus()]
 
     def cut(self, profile: str, start: int, card: int = 0) -> Any:
-        """A MIG device made through NVML."""
+        """Make a MIG device through NVML."""
         gpu = self.uuids[card]
         kind = next(k for k in self.nvml.instance_profiles(gpu) if k.name == profile)
         made = self.nvml.create_instance(gpu, kind, Span(start=start, size=kind.spans[0].size))

@@ -1,4 +1,4 @@
-"""Calls of NVML and CUDA for a process that is not the test's own (``DriverProcess.run``)."""
+"""Calls of NVML and CUDA to be run in another process (``DriverProcess.run``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pynvml
 
 
 def code(name: str, *args: Any) -> int:
-    """What a function of libnvidia-ml.so.1 returns, called as C would."""
+    """The return code of a function of libnvidia-ml.so.1, called as C would."""
     return int(getattr(_nvml(), name)(*args))
 
 
@@ -21,7 +21,7 @@ def codes(*calls: tuple[Any, ...]) -> list[int]:
 
 
 def exported(names: Sequence[str]) -> list[str]:
-    """Those of the names that the library does not have."""
+    """The names that the library does not export."""
     return [name for name in names if not hasattr(_nvml(), name)]
 
 
@@ -40,7 +40,7 @@ def shut_down() -> None:
 
 
 def ask(name: str, device: str, *args: Any) -> Any:
-    """A function of pynvml on the device with this UUID; an error is its number.
+    """Call a function of pynvml on the device with this UUID; an error is its number.
 
     Structures come as dictionaries, texts as str.
     """
@@ -52,7 +52,7 @@ def ask(name: str, device: str, *args: Any) -> Any:
 
 
 def told(name: str, *args: Any) -> Any:
-    """A function of pynvml that is about no device, or finds one: its UUID."""
+    """Call a function of pynvml that needs no device; a device that it finds is its UUID."""
     try:
         found = getattr(pynvml, name)(*args)
     except pynvml.NVMLError as error:
@@ -79,7 +79,7 @@ def overrun(name: str, device: str, size: int, *args: int) -> int:
 
 
 def running_v1(name: str, device: str, room: int) -> Any:
-    """(pids, bytes) of a list in the first structure, (code, count) where it does not fit."""
+    """(pids, bytes) of a list in the first structure; (code, count) where the list does not fit."""
     infos = (_ProcessInfoV1 * max(room, 1))()
     count = ctypes.c_uint(room)
     handle = pynvml.nvmlDeviceGetHandleByUUID(device)
@@ -94,7 +94,7 @@ class _ProcessInfoV1(ctypes.Structure):
 
 
 def forked(device: str) -> int:
-    """What a forked child of an initialised process gets for the memory of a device."""
+    """The answer about a device's memory in a forked child of an initialised process."""
     child = os.fork()
     if child == 0:
         asked = ask("nvmlDeviceGetMemoryInfo", device)
@@ -106,7 +106,7 @@ def forked(device: str) -> int:
 
 
 def parts(device: str, instance: int, profiles: Sequence[int]) -> list[int]:
-    """Make one of each profile (NVML's number) in a GPU instance: their ids, or NVML's errors."""
+    """Make one instance of each profile (NVML's number) in a GPU instance: ids, or NVML's errors."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(device)
     whole = pynvml.nvmlDeviceGetGpuInstanceById(handle, instance)
     made = []
@@ -128,7 +128,7 @@ def left(device: str, profile: int) -> int:
 
 
 def freed_while_waited_for(device: str) -> list[int]:
-    """What a waiter is told whose set another thread frees, and who waits for it again."""
+    """The answers of a waiter whose event set another thread frees, and of a later waiter."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(device)
     events = pynvml.nvmlEventSetCreate()
     pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
@@ -156,7 +156,7 @@ class Events:
 
 
 def watch_events(types: int, *devices: str) -> list[int]:
-    """What registering said, for each device."""
+    """Register for events; the answer for each device."""
     Events.made = pynvml.nvmlEventSetCreate()
     results = []
     for device in devices:
@@ -196,7 +196,7 @@ def cuda(name: str, *args: Any) -> int:
 
 
 def use_memory(mebibytes: int) -> int:
-    """Make a context on this process's first device and take memory; the process's number."""
+    """Make a context on this process's first device and allocate memory; the process's id."""
     context, address = ctypes.c_void_p(), ctypes.c_uint64()
     assert cuda("cuInit", 0) == 0
     assert cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0) == 0

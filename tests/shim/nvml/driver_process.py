@@ -1,7 +1,7 @@
 """The NVIDIA plugin's NVML in a process of its own, which loads the simulated libnvidia-ml.so.1.
 
-A process has one driver, found by the loader and by the environment, so each daemon needs another
-one. What the plugin asks of NVML is forwarded: the plugin's own code runs here, in the test.
+A process has one driver, which the loader finds by the environment, so each daemon needs another
+process. The plugin's calls of NVML are forwarded; its own code runs here, in the test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEPT = ("PATH", "HOME", "TMPDIR", "VIRTUAL_ENV")
 
 
 class _State:
-    """In the other process: what its calls share."""
+    """State in the other process that its calls share."""
 
     nvml: DriverNvml | None = None
     watches: list[Watch] = []  # noqa: RUF012
@@ -58,13 +58,13 @@ class DriverProcess:
         self._pool.shutdown()
 
     def run(self, function: Callable[..., _T], *args: Any, **rest: Any) -> _T:
-        """Call a function of a module there."""
+        """Call a module's function in the other process."""
         with patch.dict(os.environ, self._env, clear=True):
             return self._pool.submit(function, *args, **rest).result()
 
     @property
     def nvml(self) -> Any:
-        """As ``hami_nvidia.nvml.interface.Nvml``."""
+        """The process as a ``hami_nvidia.nvml.interface.Nvml``."""
         return _Forwarded(self)
 
 

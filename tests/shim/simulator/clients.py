@@ -1,4 +1,4 @@
-"""``shim/tests/sim_client.c`` as objects: processes of which a test says each step."""
+"""``shim/simgpu/tests/sim_client.c`` as objects: processes whose steps a test makes one by one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Client:
         assert status in (0, -signal.SIGKILL), f"sim_client ended with {status}"
 
     def tell(self, *words: object) -> None:
-        """Without waiting for the answer."""
+        """Send a command without waiting for the answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(" ".join(str(word) for word in words) + "\n")
         self.process.stdin.flush()
@@ -54,7 +54,7 @@ class Client:
         return words[1:]
 
     def code(self) -> int:
-        """The result alone."""
+        """Make a call; its result alone."""
         try:
             self.answer()
         except Refused as refused:
@@ -62,7 +62,7 @@ class Client:
         return 0
 
     def ask(self, *words: object) -> int:
-        """What it answers first."""
+        """Make a call; the first part of its answer."""
         self.tell(*words)
         return int(self.answer()[0])
 

@@ -19,7 +19,7 @@ ClientsOf = Callable[[SimulatedGpus], AbstractContextManager[Clients]]
 
 
 def make(*goals: Path) -> None:
-    """Only what is tested here, so that nothing else need be whole."""
+    """Build only what is tested here, so that nothing else needs to compile."""
     wanted = [str(goal.relative_to(SHIM)) for goal in goals]
     (SHIM / "build").mkdir(exist_ok=True)
     with (SHIM / "build" / ".lock").open("w") as lock:
@@ -37,7 +37,7 @@ def make(*goals: Path) -> None:
 
 def made(flavour: str) -> Build:
     folder = SHIM / "build" / flavour if flavour else SHIM / "build"
-    make(folder / "sim" / "simgpud", folder / "units" / "sim_client")
+    make(folder / "simgpu" / "simgpud", folder / "units" / "sim_client")
     return Build(folder=folder, flavour=flavour)
 
 
@@ -48,20 +48,20 @@ def built(request) -> Build:
 
 @pytest.fixture(scope="session")
 def plain() -> Build:
-    """For what is about speed."""
+    """The plain build, for tests of speed."""
     return made("")
 
 
 @pytest.fixture(scope="session")
 def threaded() -> Build:
-    """Under ThreadSanitizer."""
+    """The build under ThreadSanitizer."""
     return made("tsan")
 
 
 @pytest.fixture(scope="session")
 def nvml(plain) -> str:
     """The folder with the simulated libnvidia-ml.so.1."""
-    make(plain.folder / "sim" / "libnvidia-ml.so.1")
+    make(plain.folder / "simgpu" / "libnvidia-ml.so.1")
     return str(plain.simulator)
 
 

@@ -83,10 +83,12 @@ def test_uninitialised_nothing_works_and_nobody_connects(gpus_with, built):
 
 
 def test_the_spellings_tried_are_all_that_the_execution_half_exports():
-    tried = re.findall(r"CALL\((cu\w+), ", (SHIM / "tests/programs/sim_spellings.c").read_text())
+    tried = re.findall(
+        r"CALL\((cu\w+), ", (SHIM / "simgpu/tests/programs/sim_spellings.c").read_text()
+    )
     exported = [
         name
-        for file in (SHIM / "sim").glob("cuda_*.c")
+        for file in (SHIM / "simgpu").glob("cuda_*.c")
         if not file.name.startswith(tuple(f"cuda_{area}" for area in MEMORY_HALF))
         for name in re.findall(r"^SIM_EXPORT CUresult (\w+)\(", file.read_text(), re.MULTILINE)
     ]

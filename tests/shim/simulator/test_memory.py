@@ -78,11 +78,13 @@ def test_before_initialisation_nothing_works_and_nobody_connects(gpus_with, buil
 
 
 def test_the_spellings_tried_are_all_that_the_memory_half_exports(built):
-    tried = re.findall(r"CALL\((cu\w+), ", Path(SHIM / "tests/programs/sim_memory.c").read_text())
+    tried = re.findall(
+        r"CALL\((cu\w+), ", Path(SHIM / "simgpu/tests/programs/sim_memory.c").read_text()
+    )
     exported = [
         name
         for area in ("memory", "async", "pool", "vmm", "array", "ipc", "external", "info")
-        for file in (SHIM / "sim").glob(f"cuda_{area}*.c")
+        for file in (SHIM / "simgpu").glob(f"cuda_{area}*.c")
         for name in re.findall(r"^SIM_EXPORT CUresult (\w+)\(", file.read_text(), re.MULTILINE)
     ]
     assert sorted(tried) == sorted(exported)

@@ -62,7 +62,7 @@ class Spelling:
 
 def spellings() -> list[Spelling]:
     """The simulator's table."""
-    text = (SHIM / "src/hooks.def").read_text() + (SHIM / "sim/proc_address.def").read_text()
+    text = (SHIM / "lib/hooks.def").read_text() + (SHIM / "simgpu/proc_address.def").read_text()
     return [
         Spelling(name=name, base=base, since=int(since), per_thread=stream == "1")
         for name, base, since, stream in re.findall(

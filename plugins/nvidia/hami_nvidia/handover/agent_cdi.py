@@ -1,4 +1,4 @@
-"""Our CDI specs of HAMi's kinds, made from the node's own.
+"""The agent's own CDI spec of the node's devices, made from the node's.
 
 The node's own spec knows the driver. Ours says the same under the ids that grants use, also for
 MIG devices that were made after nvidia-ctk ran.
@@ -13,20 +13,12 @@ from typing import Any
 import msgspec
 
 from hami.domain.errors import HamiError
-from hami.domain.slices import DeviceNode, Mount
 from hami.domain.units import DeviceId
 from hami_nvidia.devices.places import DevicePlace, place_of
-from hami_nvidia.handover.device_list import (
-    GPU_KIND,
-    VENDOR,
-    channel_files,
-    dev_root,
-    enabled_modes,
-)
+from hami_nvidia.handover.device_files import GPU_KIND, dev_root
 from hami_nvidia.handover.files import write_whole
-from hami_nvidia.handover.gpudirect import mode_files, mode_mounts
 from hami_nvidia.handover.hardware import Hardware
-from hami_nvidia.handover.node_cdi import Edits, NodeCdiSpec, node_spec
+from hami_nvidia.handover.node_cdi import Edits, NodeCdiSpec
 from hami_nvidia.settings.node_settings import NodeSettings
 
 
@@ -43,34 +35,11 @@ def write_gpu_spec(spec: NodeCdiSpec, needed: Sequence[DeviceId], hardware: Hard
     """
     # Whoever looks first writes first: nobody's new MIG device is missing in the end.
     with hardware.writing_specs:
-        named = {str(place.id): place for place in _places(needed, hardware)}
-        _write_gpus(spec, named, hardware.settings)
+        named = {str(place.id): place for place in known_places(needed, hardware)}
+        write_gpus(spec, named, hardware.settings)
 
 
-def write_specs(needed: Sequence[DeviceId], hardware: Hardware) -> None:
-    """All that the strategies ``cdi-annotations`` and ``cdi-cri`` refer to.
-
-    Raises:
-        NoPlace: a device that is ``needed`` is not on this node.
-        SpecFailed: the node has no spec to make them from, or one cannot be written.
-    """
-    settings = hardware.settings
-    spec = node_spec(settings)
-    if spec is None:
-        raise SpecFailed(
-            f"--device-list-strategy={','.join(settings.list_strategies)} needs a CDI spec of kind "
-            f"{settings.cdi_kind} in {', '.join(map(str, settings.cdi_dirs))}; write one with "
-            f"nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or choose envvar"
-        )
-    by_index = settings.id_strategy == "index"
-    with hardware.writing_specs:
-        places = _places(needed, hardware)
-        _write_gpus(spec, {p.index if by_index else str(p.id): p for p in places}, settings)
-        for kind, devices in _others(settings).items():
-            _write({"cdiVersion": spec.version, "kind": kind, "devices": devices}, settings)
-
-
-def _places(needed: Sequence[DeviceId], hardware: Hardware) -> list[DevicePlace]:
+def known_places(needed: Sequence[DeviceId], hardware: Hardware) -> list[DevicePlace]:
     """A device whose files are not all known is left out, for the others' sake."""
     found = hardware.places()
     for id in needed:
@@ -78,7 +47,7 @@ def _places(needed: Sequence[DeviceId], hardware: Hardware) -> list[DevicePlace]
     return [place for place in found.values() if not place.problem]
 
 
-def _write_gpus(
+def write_gpus(
     spec: NodeCdiSpec, places: Mapping[str, DevicePlace], settings: NodeSettings
 ) -> None:
     """A GPU has the edits of the node's spec, a MIG device its files alone."""
@@ -98,7 +67,7 @@ def _write_gpus(
         "devices": devices,
         "containerEdits": _with_hook(spec.shared, hook),
     }
-    _write(content, settings)
+    write_spec(content, settings)
 
 
 def _with_hook(edits: Edits, hook: Path | None) -> Edits:
@@ -109,39 +78,7 @@ def _with_hook(edits: Edits, hook: Path | None) -> Edits:
     return {**edits, "hooks": changed}
 
 
-def _others(settings: NodeSettings) -> Mapping[str, list[dict[str, Any]]]:
-    """The devices of every other class; a class without files has no spec."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for mode in enabled_modes(settings):
-        edits = _edits([*mode_files(mode, settings)], [*mode_mounts(mode, settings)])
-        if edits:
-            found[f"{VENDOR}/{mode}"] = [{"name": "all", "containerEdits": edits}]
-    channels = [
-        {"name": str(channel), "containerEdits": _edits([node], [])}
-        for channel, node in channel_files(settings).items()
-    ]
-    if channels:
-        found[f"{VENDOR}/imex-channel"] = channels
-    return found
-
-
-def _edits(nodes: list[DeviceNode], mounts: list[Mount]) -> dict[str, Any]:
-    edits: dict[str, Any] = {}
-    if nodes:
-        edits["deviceNodes"] = [{"path": n.container_path, "hostPath": n.host_path} for n in nodes]
-    if mounts:
-        edits["mounts"] = [
-            {
-                "hostPath": mount.host_path,
-                "containerPath": mount.container_path,
-                "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
-            }
-            for mount in mounts
-        ]
-    return edits
-
-
-def _write(spec: Mapping[str, Any], settings: NodeSettings) -> None:
+def write_spec(spec: Mapping[str, Any], settings: NodeSettings) -> None:
     """Unless it says this already: a runtime may serve a changed one in its old form."""
     directory, kind = settings.cdi_dir, spec["kind"]
     path = directory / f"{kind.replace('/', '-')}.json"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from hami_nvidia.devices.places import Places, places
-from hami_nvidia.handover.context_reserves import ContextReserves
+from hami_nvidia.handover.limits import ContextReserves
 from hami_nvidia.mig.instances import Instances
 from hami_nvidia.mig.made_instances import MadeInstances
 from hami_nvidia.nvml.interface import Nvml

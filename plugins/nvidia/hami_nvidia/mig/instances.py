@@ -3,6 +3,7 @@
 A GPU in mode ``mig`` is the agent's: it turns MIG on while the GPU is idle, and an instance that
 no slice has is destroyed, unless a process uses it. An id of NVML says little, because the next
 instance may get it: what is destroyed is checked by profile, placement and MIG UUID first.
+Instances and profiles: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ class MadeInstances:
         self._made: dict[PodUid, dict[str, tuple[InstanceIdentity, ...]]] = {}
 
     def remember(self, slice: Slice, identities: Sequence[InstanceIdentity]) -> None:
-        """Also what a former process made."""
+        """Remember what was made for a slice, now or by a former process."""
         with self._lock:
             self._made.setdefault(slice.pod_uid, {})[slice.id] = tuple(identities)
 
     def keep(self, pods: Collection[PodUid]) -> None:
-        """Forget all other pods."""
+        """Forget all pods but these."""
         with self._lock:
             self._made = {pod: made for pod, made in self._made.items() if pod in pods}
 
@@ -56,7 +56,7 @@ class MadeInstances:
         return {MIG_ANNOTATION: encode_mig_allocations(entries)}
 
     def forget(self, slice: Slice) -> None:
-        """The slice was released."""
+        """Forget a slice that was released."""
         with self._lock:
             of_pod = self._made.get(slice.pod_uid, {})
             of_pod.pop(slice.id, None)

@@ -1,4 +1,7 @@
-"""NVML as the driver answers it: each request of ``Nvml`` with its handles and structures."""
+"""NVML as the driver answers it: each request of ``Nvml`` with its handles and structures.
+
+The functions are described in https://docs.nvidia.com/deploy/nvml-api/.
+"""
 
 from __future__ import annotations
 

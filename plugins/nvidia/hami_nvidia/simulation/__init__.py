@@ -1,6 +1,5 @@
 """GPUs that are not there: NVML answered from a file, for tests, CI and demonstrations.
 
 ``nvml`` answers ``nvml.interface`` without a driver. ``spec`` reads the file that describes the
-GPUs, and ``state`` keeps what changes about them. ``driver`` finds the simulated CUDA driver, which
-is written in C (``shim/sim``). A node with GPUs uses nothing of this.
+GPUs, and ``state`` keeps what changes about them. A node with GPUs uses nothing of this.
 """

@@ -1,0 +1,121 @@
+"""All that nodes, bookings and quotas tell each other, the pending pods and the service.
+
+An event is delivered in the turn of the loop in which it happens, to subscribers
+that are given at construction; none of them may wait or publish back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hami.domain.objects import Pod
+from hami.domain.units import PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReread:
+    """The devices of this node are taken afresh: some may have come, gone or changed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomOnNode:
+    """Devices of this node have room that they did not have before, or its lock is free."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomInQuota:
+    """Quota admits pods of this namespace that it did not admit before."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomInElasticQuotas:
+    """What one elastic quota leaves may be borrowed by any; ``namespaces`` are those they count."""
+
+    namespaces: Container[str]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRulesChanged:
+    """A quota has come, gone or begun to say something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticQuotasArranged:
+    """All elastic quotas count anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageChanged:
+    """What pods of this namespace hold against its quotas is another amount."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """The informer has shown this pod, and the books are up to date with it."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodUnplaced:
+    """A pod without node and reservation, or its change.
+
+    ``known_before``: it may have been refused already.
+    """
+
+    pod: Pod
+    known_before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlaced:
+    """The pod has devices or a node, or is gone: it waits no more."""
+
+    uid: PodUid
+
+
+Event = (
+    NodeReread
+    | RoomOnNode
+    | RoomInQuota
+    | RoomInElasticQuotas
+    | QuotaRulesChanged
+    | ElasticQuotasArranged
+    | UsageChanged
+    | PodSeen
+    | PodUnplaced
+    | PodPlaced
+)
+
+E = TypeVar("E", bound=Event)
+
+Subscription = tuple[Callable[[Any], None], tuple[type[Any], ...]]
+
+
+def on(tell: Callable[[E], None], *kinds: type[E]) -> Subscription:
+    """``tell`` is called for events of these kinds, and of no others."""
+    return tell, kinds
+
+
+class Events:
+    """Tells every subscriber of what it asked for, in their order."""
+
+    def __init__(self, *subscriptions: Subscription) -> None:
+        self._told: dict[type[Any], list[Callable[[Any], None]]] = {}
+        for tell, kinds in subscriptions:
+            for kind in kinds:
+                self._told.setdefault(kind, []).append(tell)
+
+    def publish(self, event: Event) -> None:
+        for tell in self._told.get(type(event), ()):
+            tell(event)

@@ -1,0 +1,183 @@
+"""A real process in a slice of the demo, on a simulated driver: what its limits page does to it.
+
+The slice's files are the agent's own, and so is the resize: a newer signed allocation of the pod,
+as whoever has the scheduler's key may write it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from hami.domain.allocations import PodAllocation
+from hami.domain.devices import Device
+from hami.domain.errors import Malformed
+from hami.domain.units import MIB, MemoryMiB, VendorKey
+from hami.node.disk.limits_page import PageLimits, read_page
+from hami.signing import Signer
+from hami.wire import keys
+from hami.wire.allocation import encode_allocation
+from hami.wire.signature import decode_signature
+from hami_lab.cluster import EmbeddedCluster
+from hami_lab.demo.containers import LIMITS, USAGE, started_container
+from hami_lab.demo.nodes import VENDOR
+from hami_lab.demo.run import Skipped, StepFailed
+from hami_lab.demo.simulated_device import (
+    SimulatedDevice,
+    SimulatedDriver,
+    answer_of,
+    installed_driver,
+    script,
+    simulated_device,
+)
+from hami_lab.demo.tenant import BLOCK
+from hami_lab.live import LIVE_PODS, LivePod
+
+PROGRAM = Path(__file__).with_name("tenant.py")
+MORE = MemoryMiB(10240)
+_OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
+
+Finder = Callable[[VendorKey], SimulatedDriver | None]
+
+
+class _Answer(msgspec.Struct):
+    """What the program says; each pair is free and total bytes."""
+
+    before: tuple[int, int]
+    taken: int
+    refused: str
+    after: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforced:
+    """The step, on the container of a pod that runs and has a part of one device."""
+
+    cluster: EmbeddedCluster
+    find: Finder = installed_driver
+
+    async def run(self, pod: LivePod, allocation: PodAllocation) -> list[str] | Skipped:
+        """The program is held to its slice, and to the larger one after a resize.
+
+        Skipped without a library for this machine, with what to do to have one.
+
+        Raises:
+            StepFailed: it got more, or less, or its slice does not follow.
+        """
+        try:
+            driver = self.find(VENDOR)
+        except FileNotFoundError as error:
+            return Skipped(why=str(error))
+        if driver is None:
+            return Skipped(why=f"no simulated driver for {VENDOR} is installed")
+        folder = self._slice(pod)
+        device = await self._device(allocation)
+        place = self.cluster.agents.nodes[allocation.node].folder / "driver"
+        async with simulated_device(driver, device, place) as simulated:
+            given = started_container(self.cluster, pod).env
+            async with script(PROGRAM, simulated.environment(given, folder)) as process:
+
+                async def take() -> _Answer:
+                    line = await answer_of(process, f"the program of {pod.name}", b"more\n")
+                    return msgspec.json.decode(line, type=_Answer)
+
+                before = MemoryMiB(allocation.grants[0].memory_mib)
+                context = _reserve(folder)
+                first = await take()
+                lines = _held(first, context, before, device)
+                lines.append(await _by_the_ledger(simulated, before))
+                lines.append(await self._resized(pod, allocation, folder))
+                lines += _held(await take(), context + first.taken, MORE, device)
+                lines.append(await _by_the_ledger(simulated, MORE))
+        return [f"{pod.name}: {line}" for line in lines]
+
+    def _slice(self, pod: LivePod) -> Path:
+        """The directory on the node with the two files that its container has mounted."""
+        mounts = {m.container_path: m for m in started_container(self.cluster, pod).mounts}
+        limits, usage = (Path(mounts[place].host_path) for place in (LIMITS, USAGE))
+        if limits.parent != usage.parent:
+            raise StepFailed(f"{limits} and {usage} are not of one slice")
+        return limits.parent
+
+    async def _device(self, allocation: PodAllocation) -> Device:
+        """The one that it was granted a part of, as its node published it."""
+        (grant,) = allocation.grants
+        vendor = self.cluster.vendors[VENDOR]
+        node = next(node for node in await self.cluster.nodes() if node.name == allocation.node)
+        published = vendor.node_devices(node)
+        if isinstance(published, Sequence):
+            for device in published:
+                if device.id == grant.device_id:
+                    return device
+        raise StepFailed(f"node {node.name} publishes no device {grant.device_id}: {published}")
+
+    async def _resized(self, pod: LivePod, allocation: PodAllocation, folder: Path) -> str:
+        """Until the page that the process has mapped says ``MORE``."""
+        begin = time.monotonic()
+        annotations = self._larger(pod, allocation)
+        patch = {"metadata": {"annotations": annotations}}
+        await self.cluster.client.patch(LIVE_PODS, pod.name, patch, namespace=pod.namespace)
+
+        async def says_so() -> bool | None:
+            sizes = [device.memory_bytes for device in _page(folder).devices]
+            return True if sizes == [MORE * MIB] else None
+
+        await self.cluster.eventually(f"{MORE} MiB on the limits page of {pod.full_name}", says_so)
+        took = (time.monotonic() - begin) * 1000
+        return f"its allocation became {MORE} MiB; its limits page says so {took:.0f} ms later"
+
+    def _larger(self, pod: LivePod, allocation: PodAllocation) -> dict[str, str]:
+        """The annotations of the next generation of its allocation."""
+        former = decode_signature(pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""))
+        if isinstance(former, Malformed):
+            raise StepFailed(f"the signature of pod {pod.full_name} {former.problem}")
+        containers = tuple(
+            replace(one, grants=tuple(replace(grant, memory_mib=MORE) for grant in one.grants))
+            for one in allocation.containers
+        )
+        larger = replace(allocation, containers=containers)
+        signer = Signer.from_pem(self.cluster.service.signing_key.read_bytes())
+        signature = signer.sign(pod.uid, larger, former.generation + 1)
+        written = encode_allocation(larger, self.cluster.vendors.profiles)
+        return {**written, keys.ALLOCATION_SIGNATURE: signature}
+
+
+def _page(folder: Path) -> PageLimits:
+    limits = read_page((folder / "limits").read_bytes())
+    if not isinstance(limits, PageLimits):
+        raise StepFailed(f"{folder / 'limits'}: {limits.problem}")
+    return limits
+
+
+def _reserve(folder: Path) -> int:
+    """Bytes that its context is charged."""
+    return sum(device.context_reserve_bytes for device in _page(folder).devices)
+
+
+def _held(answer: _Answer, held: int, limit: int, device: Device) -> list[str]:
+    """It saw ``limit`` MiB, and got to the last block what it did not hold of it (bytes)."""
+    (free, total), left = answer.before, limit * MIB - held
+    exact = (free, total, answer.refused) == (left, limit * MIB, _OUT_OF_MEMORY)
+    saw = f"{free // MIB} of {total // MIB} MiB"
+    if not exact or not 0 <= left - answer.taken < BLOCK:
+        raise StepFailed(
+            f"a program with {limit} MiB, of which it held {held // MIB}, saw {saw} free, took "
+            f"{answer.taken // MIB} MiB, and was then refused with {answer.refused}"
+        )
+    return [
+        f"its program holds {held // MIB} MiB, its CUDA context included",
+        f"cuMemGetInfo says {saw} are free on the {device.memory_mib} MiB of {device.model}",
+        f"cuMemAlloc gives {answer.taken // MIB} MiB in blocks, then {answer.refused}",
+    ]
+
+
+async def _by_the_ledger(simulated: SimulatedDevice, limit: int) -> str:
+    """What the library cannot make up: the driver's side of it."""
+    most = await simulated.most_held()
+    if most > limit * MIB:
+        raise StepFailed(f"the driver gave {most} bytes to a program with {limit} MiB")
+    return f"the driver's own ledger: never more than {most // MIB} MiB at once, context included"

@@ -1,0 +1,3 @@
+#include "slice/process.h"
+
+struct hami_process hami_process[1];
