@@ -43,7 +43,7 @@ DEVICES = "h100x8"
 ASKS: Mapping[str, Any] = {"gpu": 1, "mem": 8000, "cores": 10}
 WRITES = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
-LEAST_RATIO, MOST_WRITES, MOST_SECONDS = 0.6, 2, 1.0
+LEAST_RATIO, MOST_CPU, MOST_WRITES, MOST_SECONDS = 0.75, 2.0, 2, 1.0
 
 Seen = dict[str, Any]
 Process = subprocess.Popen[Any]
@@ -255,14 +255,20 @@ def _rows(alone: Seen, hami: Seen, bare: Seen) -> list[Row]:
             what=f"{what} against kube-scheduler alone",
             value=ratio(hami["pods_per_s"], alone["pods_per_s"]),
             unit="x",
-            least=LEAST_RATIO,
             seen=speeds,
         ),
         Row(
             what=f"{what} against a bare extender in Python",
             value=ratio(hami["pods_per_s"], bare["pods_per_s"]),
             unit="x",
-            seen=f"CPU per pod {cpu['extender']} ms, bare {cpu_bare['extender']} ms; "
+            least=LEAST_RATIO,
+        ),
+        Row(
+            what="Processor time for each of these pods, against the bare extender's",
+            value=ratio(cpu["extender"], cpu_bare["extender"]),
+            unit="x",
+            most=MOST_CPU,
+            seen=f"{cpu['extender']} ms, bare {cpu_bare['extender']} ms; "
             f"kube-scheduler's own {cpu['kube-scheduler']} ms, alone "
             f"{alone['cpu_ms_per_pod']['kube-scheduler']} ms",
         ),

@@ -14,7 +14,11 @@ import msgspec
 import structlog
 
 _SECRET = re.compile(r"token|password|secret_value|authorization|private|pem$", re.IGNORECASE)
-_SEVERITY = MappingProxyType(logging.getLevelNamesMapping())
+_KEYS = 1000
+"""Keys of log lines that are known to be harmless, at most."""
+_SEVERITY = MappingProxyType(
+    {name.lower(): level for name, level in logging.getLevelNamesMapping().items()}
+)
 _NOISY = ("kubernetes", "asyncio", "aiohttp", "uvicorn.error", "uvicorn.access")
 
 
@@ -25,30 +29,32 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
     not go through :mod:`logging`: a line for each filter would take a tenth of the filter's time.
     """
     stream = stream or sys.stderr
-    renderer: Any = (
-        structlog.processors.JSONRenderer(serializer=_json)
-        if form == "json"
-        else structlog.dev.ConsoleRenderer(
-            # Not the pretty tracebacks, which show local variables: those may hold tokens.
-            colors=stream.isatty(),
-            exception_formatter=structlog.dev.plain_traceback,
-        )
-    )
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        without_secrets,
+        Secrets(),
     ]
-    tracebacks: list[Any] = [structlog.processors.format_exc_info] if form == "json" else []
+    renderers: list[Any] = (
+        [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_json),
+        ]
+        if form == "json"
+        else [
+            structlog.dev.ConsoleRenderer(
+                # Not the pretty tracebacks, which show local variables: those may hold tokens.
+                colors=stream.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
+    )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *tracebacks,
-                renderer,
+                *renderers,
             ],
         )
     )
@@ -58,7 +64,7 @@ def configure_logs(level: str, form: str, stream: TextIO | None = None) -> None:
             root.removeHandler(former)
     root.addHandler(handler)
     structlog.configure(
-        processors=[_severe_enough, *shared, *tracebacks, renderer],
+        processors=[_severe_enough, *shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=False,
@@ -70,7 +76,7 @@ def _severe_enough(
     _: Any, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     """Drop the event if it is below the root logger's level, which may change at any time."""
-    if _SEVERITY.get(method.upper(), logging.ERROR) < logging.getLogger().level:
+    if _SEVERITY.get(method, logging.ERROR) < logging.root.level:
         raise structlog.DropEvent
     return event
 
@@ -92,9 +98,21 @@ def set_level(level: str) -> None:
         logging.getLogger(name).setLevel(libraries)
 
 
-def without_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace the values whose keys say that they are secret."""
-    for key in event:
-        if _SECRET.search(key):
-            event[key] = "(not logged)"
-    return event
+class Secrets:
+    """Replaces the values whose keys say that they are secret."""
+
+    def __init__(self) -> None:
+        self._harmless: set[str] = set()
+        """Keys that were checked before; the code names nearly all of them."""
+
+    def __call__(
+        self, _: Any, __: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        if event.keys() <= self._harmless:
+            return event
+        for key in event:
+            if _SECRET.search(key):
+                event[key] = "(not logged)"
+            elif len(self._harmless) < _KEYS:
+                self._harmless.add(key)
+        return event

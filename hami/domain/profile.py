@@ -15,6 +15,9 @@ from typing import Literal
 
 from hami.domain.units import CorePercent, MemoryMiB, VendorKey
 
+SERVICE_ACCOUNT_AT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes mounts a pod's account into each of its containers, if nobody forbids it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceNames:
@@ -125,7 +128,8 @@ class VendorProfile:
     a model named by ``use_type`` matches as a substring, as HAMi does it, or exactly; case never
     counts. ``hidden_env``: variables that make a runtime show no device; a slice's CDI spec then
     adds its own. ``guarded_paths``: paths in a container that hold its limits, or from which a
-    runtime takes devices. A pod with slices may mount no volume at, above or below one.
+    runtime takes devices. A pod with slices may mount no volume at, above or below one. None may
+    lie at, above or below :data:`SERVICE_ACCOUNT_AT`.
     """
 
     key: VendorKey

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -14,6 +15,7 @@ import msgspec
 from yarl import URL
 
 import hami
+from hami.kube.connections import BrokenOff, Connections, HttpAnswer, NotSent
 from hami.kube.credentials import Credentials
 from hami.kube.errors import NO_ANSWER, TOO_MANY_REQUESTS, UNAUTHORIZED, ApiError
 from hami.kube.pace import TokenBucket
@@ -26,8 +28,7 @@ CONNECTIONS = 200
 _UNTIL_DEADLINE = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiCall:
+class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call, for metrics.
 
     ``status`` 0 means no answer; ``seconds`` last until the answer began.
@@ -39,8 +40,7 @@ class ApiCall:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request; ``about`` is for messages: ``pods default/a``."""
 
     verb: str
@@ -48,12 +48,13 @@ class Request:
     resource: str
     about: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: bytes | None = None
     content_type: str = JSON
     paced: bool = True
     repeatable: bool = True
-    """Whether a 429 may be answered by waiting and asking again."""
+    """Whether a 429 may be answered by waiting and asking again. If not, it is a POST whose outcome
+    must be known, and is sent once at most."""
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -74,10 +75,24 @@ class Status(msgspec.Struct):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pool:
-    """Connections made with one client certificate, and the number of calls under way on them."""
+    """Connections made with one client certificate, and the number of calls under way on them.
+
+    ``posts`` is for what must not be sent twice, and None behind a proxy.
+    """
 
     session: aiohttp.ClientSession
+    posts: Connections | None
     users: int = 0
+
+    async def close(self) -> None:
+        if self.posts is not None:
+            self.posts.close()
+        await self.session.close()
+
+
+T = TypeVar("T")
+_Once = Callable[[_Pool, Request], Awaitable[T]]
+"""Sends a request over these connections."""
 
 
 class Transport:
@@ -99,13 +114,14 @@ class Transport:
         self._proxy = credentials.proxy
         self._server_name = credentials.server_name
         self._certificate = credentials.certificate
+        self._prefix = URL(credentials.server).raw_path.rstrip("/")
         self._pool = self._open()
         self._replaced: set[_Pool] = set()
 
     async def close(self) -> None:
         await self._credentials.close()
         for pool in (*self._replaced, self._pool):
-            await pool.session.close()
+            await pool.close()
 
     async def send(self, request: Request, *, timeout: float | None = None) -> bytes:
         """Send a request; the body of a 2xx answer.
@@ -123,7 +139,9 @@ class Transport:
                 if request.paced:
                     await self._pace.wait()
                 sent = True
-                return await self._persist(request, deadline)
+                if request.repeatable or self._pool.posts is None:
+                    return await self._persist(request, deadline)
+                return await self._post(request)
         except TimeoutError as error:
             text = f"no answer within {limit:g} s"
             if not sent:
@@ -168,6 +186,12 @@ class Transport:
                     raise
             await asyncio.sleep(wait)
 
+    async def _post(self, request: Request) -> bytes:
+        """Send it once; again only to a server that did not accept our credentials."""
+        pool, body = await self._ask(request, self._posted)
+        await self._leave(pool)
+        return body
+
     async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         try:
             return await response.read()
@@ -179,19 +203,21 @@ class Transport:
         self, request: Request, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx response to read from; its connection is given back at the end."""
-        pool, response = await self._ask(request, timeout)
+
+        async def once(pool: _Pool, request: Request) -> aiohttp.ClientResponse:
+            return await self._once(pool.session, request, timeout)
+
+        pool, response = await self._ask(request, once)
         try:
             async with response:
                 yield response
         finally:
             await self._leave(pool)
 
-    async def _ask(
-        self, request: Request, timeout: aiohttp.ClientTimeout
-    ) -> tuple[_Pool, aiohttp.ClientResponse]:
+    async def _ask(self, request: Request, once: _Once[T]) -> tuple[_Pool, T]:
         """Send once, and once more with renewed credentials if the server refused them (401)."""
         try:
-            return await self._enter(request, timeout)
+            return await self._enter(request, once)
         except ApiError as error:
             if error.status != UNAUTHORIZED or not await self._credentials.renew():
                 raise
@@ -201,16 +227,14 @@ class Transport:
             self._certificate = self._credentials.certificate
             self._replaced.add(former)
             await self._close_idle(former)
-        return await self._enter(request, timeout)
+        return await self._enter(request, once)
 
-    async def _enter(
-        self, request: Request, timeout: aiohttp.ClientTimeout
-    ) -> tuple[_Pool, aiohttp.ClientResponse]:
+    async def _enter(self, request: Request, once: _Once[T]) -> tuple[_Pool, T]:
         """One more call on the present connections, unless the call fails to start."""
         pool = self._pool
         pool.users += 1
         try:
-            return pool, await self._once(pool.session, request, timeout)
+            return pool, await once(pool, request)
         except BaseException:
             await self._leave(pool)
             raise
@@ -223,7 +247,7 @@ class Transport:
         """Close replaced connections with their last call: certificates may change every hour."""
         if pool in self._replaced and not pool.users:
             self._replaced.discard(pool)
-            await pool.session.close()
+            await pool.close()
 
     async def _once(
         self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout
@@ -245,7 +269,15 @@ class Transport:
             if status < 300:
                 return response
             async with response:
-                raise self._refusal(request, response, await response.read())
+                raise self._refusal(
+                    request,
+                    HttpAnswer(
+                        status,
+                        response.reason or "",
+                        {name.lower().encode(): v.encode() for name, v in response.headers.items()},
+                        await response.read(),
+                    ),
+                )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _failure(
                 request, f"cannot reach {self.server}: {_words(error)}", sent=False
@@ -253,29 +285,51 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(request, _words(error)) from error
         finally:
-            seconds = time.perf_counter() - started
-            self._on_call(
-                ApiCall(
-                    verb=request.verb, resource=request.resource, status=status, seconds=seconds
-                )
-            )
+            self._told(request, status, started)
 
-    def _refusal(self, request: Request, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    async def _posted(self, pool: _Pool, request: Request) -> bytes:
+        """As :meth:`_once`, and the body of a 2xx answer."""
+        assert pool.posts is not None
+        started = time.perf_counter()
+        status = NO_ANSWER
         try:
-            said = msgspec.json.decode(body, type=Status)
+            answer = await pool.posts.post(
+                f"{self._prefix}{request.path}", request.body or b"", self._headers(request)
+            )
+        except NotSent as error:
+            raise _failure(request, f"cannot reach {self.server}: {error}", sent=False) from error
+        except BrokenOff as error:
+            raise _failure(request, str(error)) from error
+        else:
+            status = answer.status
+            if status < 300:
+                return answer.body
+            raise self._refusal(request, answer)
+        finally:
+            self._told(request, status, started)
+
+    def _told(self, request: Request, status: int, started: float) -> None:
+        seconds = time.perf_counter() - started
+        self._on_call(
+            ApiCall(verb=request.verb, resource=request.resource, status=status, seconds=seconds)
+        )
+
+    def _refusal(self, request: Request, answer: HttpAnswer) -> ApiError:
+        try:
+            said = msgspec.json.decode(answer.body, type=Status)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            said = Status(message=body[:500].decode(errors="replace").strip())
-        message = said.message or response.reason or ""
-        if response.status == UNAUTHORIZED:
+            said = Status(message=answer.body[:500].decode(errors="replace").strip())
+        message = said.message or answer.reason
+        if answer.status == UNAUTHORIZED:
             message += f" (credentials of {self._credentials.source})"
             if self._credentials.problem:
                 message += f"; they could not be renewed: {self._credentials.problem}"
         return ApiError(
             message,
             call=f"{request.verb} {request.about}",
-            status=response.status,
-            reason=said.reason or response.reason or "",
-            retry_after=_retry_after(response.headers.get("Retry-After"), said),
+            status=answer.status,
+            reason=said.reason or answer.reason,
+            retry_after=_retry_after(answer.headers.get(b"retry-after"), said),
         )
 
     def _url(self, request: Request) -> URL:
@@ -291,19 +345,30 @@ class Transport:
         return headers
 
     def _open(self) -> _Pool:
-        connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=CONNECTIONS)
+        tls = self._credentials.ssl_context()
+        # Unpacking 24 MB of nodes on the loop costs more than the network between us.
+        headers = {"User-Agent": f"hami/{hami.__version__}", "Accept-Encoding": "identity"}
         session = aiohttp.ClientSession(
-            connector=connector,
+            connector=aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Unpacking 24 MB of nodes on the loop costs more than the network between us.
-            headers={"User-Agent": f"hami/{hami.__version__}", "Accept-Encoding": "identity"},
+            headers=headers,
             read_bufsize=1 << 18,
         )
-        return _Pool(session=session)
+        posts = None
+        if self._proxy is None:
+            posts = Connections(
+                URL(self.server),
+                tls=tls,
+                server_name=self._server_name,
+                headers=headers,
+                most=CONNECTIONS,
+                patience=CONNECT_TIMEOUT,
+            )
+        return _Pool(session=session, posts=posts)
 
 
-def _retry_after(header: str | None, said: Status) -> float | None:
-    if header and header.isascii() and header.isdigit():
+def _retry_after(header: bytes | None, said: Status) -> float | None:
+    if header and header.isdigit():
         return float(header)
     return said.details.retry_after_seconds if said.details else None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -44,6 +45,24 @@ class Levels:
     reservations: Mapping[str, int]
 
 
+T = TypeVar("T", Counter, Histogram)
+
+
+class _Family(Generic[T]):
+    """Its members by their labels; the library takes longer to find one than to count."""
+
+    def __init__(self, family: T) -> None:
+        self._family: T = family
+        self._members: dict[tuple[str, ...], T] = {}
+
+    def of(self, *labels: str) -> T:
+        """The member with these labels."""
+        member = self._members.get(labels)
+        if member is None:
+            member = self._members[labels] = self._family.labels(*labels)
+        return member
+
+
 class Metrics:
     """The service's counters and histograms, in their own registry."""
 
@@ -54,8 +73,10 @@ class Metrics:
         self._define_levels()
 
     def _define_answers(self) -> None:
-        self._filters = self._histogram(
-            "filter_duration_seconds", "Time until a filter request was answered.", "outcome"
+        self._filters = _Family(
+            self._histogram(
+                "filter_duration_seconds", "Time until a filter request was answered.", "outcome"
+            )
         )
         self._preempts = self._histogram(
             "preempt_duration_seconds", "Time until a preempt request was answered.", "outcome"
@@ -65,19 +86,23 @@ class Metrics:
             "Nodes that preempt requests offered in vain, by reason; a node may have several.",
             "reason",
         )
-        self._binds = self._histogram(
-            "bind_duration_seconds",
-            "Time until a bind request was answered, its call to the API server included.",
-            "outcome",
+        self._binds = _Family(
+            self._histogram(
+                "bind_duration_seconds",
+                "Time until a bind request was answered, its call to the API server included.",
+                "outcome",
+            )
         )
         self._reviews = self._histogram(
             "webhook_duration_seconds", "Time until an admission review was answered.", "outcome"
         )
-        self._fits = self._histogram(
-            "fit_duration_seconds",
-            "Time of one exact fit of one container on one node, by vendor.",
-            "vendor",
-            buckets=FIT_BUCKETS,
+        self._fits = _Family(
+            self._histogram(
+                "fit_duration_seconds",
+                "Time of one exact fit of one container on one node, by vendor.",
+                "vendor",
+                buckets=FIT_BUCKETS,
+            )
         )
         self._refusals = self._counter(
             "node_refusals",
@@ -113,18 +138,22 @@ class Metrics:
         )
 
     def _define_kubernetes(self) -> None:
-        self._api_calls = self._counter(
-            "api_calls",
-            "Calls to the API server; code 0 stands for no answer.",
-            "verb",
-            "resource",
-            "code",
+        self._api_calls = _Family(
+            self._counter(
+                "api_calls",
+                "Calls to the API server; code 0 stands for no answer.",
+                "verb",
+                "resource",
+                "code",
+            )
         )
-        self._api_seconds = self._histogram(
-            "api_call_duration_seconds",
-            "Time until the API server began to answer.",
-            "verb",
-            "resource",
+        self._api_seconds = _Family(
+            self._histogram(
+                "api_call_duration_seconds",
+                "Time until the API server began to answer.",
+                "verb",
+                "resource",
+            )
         )
         self._watch_lag = self._histogram(
             "watch_lag_seconds",
@@ -166,7 +195,7 @@ class Metrics:
         ``outcome``: placed, refused, error, passed (no devices asked), simulated or bound_already.
         ``reasons``: nodes refused, by the reason's word.
         """
-        self._filters.labels(outcome).observe(seconds)
+        self._filters.of(outcome).observe(seconds)
         for reason, nodes in reasons.items():
             self._refusals.labels(reason).inc(nodes)
 
@@ -182,14 +211,14 @@ class Metrics:
 
     def bound(self, seconds: float, outcome: str) -> None:
         """A bind was answered. ``outcome``: bound, refused, unknown or error."""
-        self._binds.labels(outcome).observe(seconds)
+        self._binds.of(outcome).observe(seconds)
 
     def reviewed(self, seconds: float, outcome: str) -> None:
         """An admission review was answered. ``outcome``: allowed, patched, denied or error."""
         self._reviews.labels(outcome).observe(seconds)
 
     def fitted(self, vendor: str, seconds: float) -> None:
-        self._fits.labels(vendor).observe(seconds)
+        self._fits.of(vendor).observe(seconds)
 
     def problems_told(self, reason: str, times: int = 1) -> None:
         """Problems were told; ``reason`` is the event's: UnknownUsage, OverAllocated and others."""
@@ -211,8 +240,8 @@ class Metrics:
         self._backed_off.labels(quota).inc()
 
     def api_called(self, call: ApiCall) -> None:
-        self._api_calls.labels(call.verb, call.resource, str(call.status)).inc()
-        self._api_seconds.labels(call.verb, call.resource).observe(call.seconds)
+        self._api_calls.of(call.verb, call.resource, str(call.status)).inc()
+        self._api_seconds.of(call.verb, call.resource).observe(call.seconds)
 
     def bind_seen(self, lag: float) -> None:
         """The watch showed a binding, ``lag`` seconds after the bind."""

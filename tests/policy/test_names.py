@@ -104,6 +104,18 @@ def test_what_is_written_in_another_way_is_no_block(array):
 # Into JSON, and compared without regard to order.
 
 
+written = st.lists(st.sampled_from(['"', ",", '","', "[", "]", "a", " ", "\\", "\x1f", "\x7f", "é", "a" * LONGEST]), max_size=8)  # fmt: skip
+
+
+@given(written.map("".join).map(lambda text: f'["{text}"]'.encode()))
+def test_few_names_are_read_as_many_are(array):
+    few, many = NameBlock.read(array), NameBlock._read_many(array)
+    assert (few is None) is (many is None)
+    if few is not None and many is not None:
+        assert (len(few), list(few), few[-1]) == (len(many), list(many), many[-1])
+        assert few.words(few.width).tolist() == many.words(many.width).tolist()
+
+
 @given(st.lists(st.tuples(plain, st.integers(0, 2)), unique_by=lambda pair: pair[0]))
 def test_a_block_becomes_an_object_with_its_names_as_keys(pairs):
     block = NameBlock.read(compact([name for name, _ in pairs]))

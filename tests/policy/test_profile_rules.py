@@ -97,6 +97,19 @@ def test_a_profile_that_may_be_has_no_problem(profile):
             )
             for path in ("", "/", "/etc/", "/etc//acme", "/etc/../lib", "etc/acme", "/opt/acme")
         ),
+        *(
+            pytest.param(
+                a_profile(guarded_paths=("/etc/acme", path)),
+                f"guarded_paths has {path!r}, where Kubernetes mounts the service account of every pod",
+                id=f"guarded: {path!r}",
+            )
+            for path in (
+                "/run/secrets",
+                "/var/run/secrets/kubernetes.io",
+                "/run/secrets/kubernetes.io/serviceaccount",
+                "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            )
+        ),
         pytest.param(
             with_names(count=""),
             "resources.count is empty, and without it nobody can ask for a device",

@@ -15,7 +15,7 @@ from hami.domain.errors import shortened
 from hami.domain.objects import Pod
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
-from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB
+from hami.domain.units import WHOLE_DEVICE
 from hami.policy.profile.defaults import asked_memory
 from hami.wire import keys
 
@@ -110,12 +110,18 @@ def node_score(used: Usage, total: Usage) -> float:
 
 def device_score(device: Device, used: Usage, weights: ScoringWeights) -> float:
     """10 x the weighted sum of the device's used shares; 0 when it lacks slots, memory or cores."""
+    return _score(device, used.slots, used.memory_mib, used.cores, weights)
+
+
+def _score(
+    device: Device, slots: int, memory_mib: int, cores: int, weights: ScoringWeights
+) -> float:
     if not (device.slots and device.memory_mib and device.cores):
         return 0.0
     return 10.0 * (
-        weights.slot * used.slots / device.slots
-        + weights.core * used.cores / device.cores
-        + weights.memory * used.memory_mib / device.memory_mib
+        weights.slot * slots / device.slots
+        + weights.core * cores / device.cores
+        + weights.memory * memory_mib / device.memory_mib
     )
 
 
@@ -141,9 +147,8 @@ def in_order(
 
     def after(state: DeviceState) -> float:
         device, used = state.device, state.usage
-        memory = MemoryMiB(used.memory_mib + asked_memory(request, device))
-        asked = Usage(used.slots + 1, memory, CorePercent(used.cores + cores))
-        return device_score(device, asked, policy.weights)
+        memory = used.memory_mib + asked_memory(request, device)
+        return _score(device, used.slots + 1, memory, used.cores + cores, policy.weights)
 
     terms: dict[str, Callable[[DeviceState], float]] = {
         "binpack": after,

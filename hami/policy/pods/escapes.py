@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami.domain.objects import Container, Pod
+from hami.domain.profile import SERVICE_ACCOUNT_AT
 from hami.domain.slices import SEEN_AT
 from hami.policy.ports import VendorRegistry
 
@@ -47,10 +48,12 @@ def container_escape(container: Container, vendors: VendorRegistry) -> str | Non
     return None
 
 
-may_cover: Final = re.compile(r"run|etc|usr|\.\.|\A[/.]*\Z").search
+may_cover: Final = re.compile(
+    rf"\A(?!{re.escape(SERVICE_ACCOUNT_AT)}\Z)(?s:.*?)(?:run|etc|usr|\.\.)|\A[/.]*\Z"
+).search
 """A quick look at a path, since most have nothing to do with a guarded one: guarded paths are below
-/run, /var/run, /etc or /usr, or are the root. Called for every mount of every pod, so it is a
-compiled pattern and no Python function."""
+/run, /var/run, /etc or /usr, or are the root, and none is where nearly every pod has its service
+account. Called for every mount of every pod, so it is a compiled pattern and no Python function."""
 
 
 def covers(path: str, place: str) -> bool:

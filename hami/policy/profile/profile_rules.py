@@ -12,7 +12,13 @@ from itertools import chain
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hami.domain.errors import shortened
-from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
+from hami.domain.profile import (
+    SERVICE_ACCOUNT_AT,
+    NodeAnnotations,
+    PodAnnotations,
+    ResourceNames,
+    VendorProfile,
+)
 from hami.domain.units import MAX_DEVICE_MEMORY, WHOLE_DEVICE
 
 _KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?", re.ASCII)
@@ -22,6 +28,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _LONGEST_DOMAIN = 253
 _LONGEST_WORD = 63
 _GUARDED = ("/run/", "/var/run/", "/etc/", "/usr/")
+_ACCOUNT = f"{SERVICE_ACCOUNT_AT.removeprefix('/var')}/"
 _QUOTA = "requests."
 """A ResourceQuota writes it before the name of a resource."""
 
@@ -169,6 +176,10 @@ def _of_paths(profile: VendorProfile) -> Iterator[str]:
         if not path.startswith(_GUARDED) or posixpath.normpath(path) != path:
             folders = ", ".join(_GUARDED)
             yield f"guarded_paths has {shortened(path)!r}, not a plain path below {folders}"
+        below_run = f"/{path.removeprefix('/var').strip('/')}/"
+        if below_run.startswith(_ACCOUNT) or _ACCOUNT.startswith(below_run):
+            mounted = "where Kubernetes mounts the service account of every pod"
+            yield f"guarded_paths has {shortened(path)!r}, {mounted}"
 
 
 def _shared(named: Iterable[_Named]) -> Iterator[str]:

@@ -27,6 +27,13 @@ _BETWEEN = '","'
 _PLAIN = re.compile(rf"[ !#-\[\]-~\x7f]{{1,{LONGEST}}}")
 """What JSON writes unchanged, in ASCII: no quotes, backslashes or control characters."""
 
+_ARRAY = re.compile(
+    rb'\["[ !#-\[\]-\x7f]{0,%d}+(?:","[ !#-\[\]-\x7f]{0,%d}+)*+"\]' % (LONGEST, LONGEST)
+)
+"""What :meth:`NameBlock.read` takes, save none at all."""
+_FEW = 8192
+"""Bytes up to which that is seen sooner than by arrays."""
+
 _WORD = 8
 _KEPT = tuple((1 << 8 * kept) - 1 for kept in range(_WORD + 1))
 """Masks for the first bytes of a word."""
@@ -42,17 +49,23 @@ class NameBlock(Sequence[str]):
     A block is equal to any sequence of the same names.
     """
 
-    def __init__(self, block: bytes, starts: Numbers, ends: Numbers) -> None:
+    def __init__(self, block: bytes, places: tuple[Numbers, Numbers] | None = None) -> None:
+        """``places``: where each name begins and ends, as far as that is known already."""
         self._block = block
-        self._starts = starts
-        self._ends = ends
+        self._known_places = places
         self._words: Words | None = None
 
     @classmethod
     def read(cls, array: bytes) -> NameBlock | None:
         """The names of a JSON array of strings; None for an array that is written differently."""
         if array == b"[]":
-            return cls(b"", np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return cls(b"", (np.zeros(0, np.int64), np.zeros(0, np.int64)))
+        if len(array) <= _FEW:
+            return cls(array) if _ARRAY.fullmatch(array) else None
+        return cls._read_many(array)
+
+    @classmethod
+    def _read_many(cls, array: bytes) -> NameBlock | None:
         if b"\\" in array or not array.isascii():
             return None
         characters = np.frombuffer(array, np.uint8)
@@ -66,7 +79,22 @@ class NameBlock(Sequence[str]):
             return None
         if (characters[ends[:-1] + 1] != _COMMA).any() or (ends - starts).max() > LONGEST:
             return None
-        return cls(array, starts, ends)
+        return cls(array, (starts, ends))
+
+    @property
+    def _places(self) -> tuple[Numbers, Numbers]:
+        if self._known_places is None:
+            quotes = (np.frombuffer(self._block, np.uint8) == _QUOTE).nonzero()[0]
+            self._known_places = quotes[::2] + 1, quotes[1::2]
+        return self._known_places
+
+    @property
+    def _starts(self) -> Numbers:
+        return self._places[0]
+
+    @property
+    def _ends(self) -> Numbers:
+        return self._places[1]
 
     @classmethod
     def of(cls, names: Sequence[str]) -> NameBlock | None:
@@ -77,6 +105,8 @@ class NameBlock(Sequence[str]):
         return block if block is not None and len(block) == len(names) else None
 
     def __len__(self) -> int:
+        if self._known_places is None:
+            return self._block[2:-2].count(b'","') + 1
         return len(self._starts)
 
     @overload

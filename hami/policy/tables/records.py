@@ -18,7 +18,8 @@ class Charged:
     ``ended`` are the grants of init containers that have ended.
     """
 
-    node: str
+    allocation: PodAllocation
+    init_ended: bool
     usage: Mapping[DeviceKey, Usage]
     grants: Mapping[DeviceKey, tuple[Grant, ...]]
     ended: Mapping[DeviceKey, tuple[Grant, ...]]
@@ -31,11 +32,26 @@ class Charged:
         init = [c for c in allocation.containers if c.kind is ContainerKind.INIT]
         running = allocation.after_init() if init_ended else allocation
         return cls(
-            node=allocation.node,
+            allocation=allocation,
+            init_ended=init_ended,
             usage=device_usage(running.containers),
             grants=_by_device(running.grants),
             ended=_by_device(g for c in init for g in c.grants) if init_ended else {},
             unknown=unknown,
+        )
+
+    @property
+    def node(self) -> str:
+        return self.allocation.node
+
+    def says(
+        self, allocation: PodAllocation, unknown: tuple[UnknownUsage, ...], *, init_ended: bool
+    ) -> bool:
+        """Whether :meth:`of` would make the same of these."""
+        return (self.allocation, self.unknown, self.init_ended) == (
+            allocation,
+            unknown,
+            init_ended,
         )
 
     @property

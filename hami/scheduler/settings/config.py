@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -54,6 +55,12 @@ def _is_object_name(text: str) -> str:
 
 
 BindText = Annotated[str, AfterValidator(_is_bind)]
+
+
+@lru_cache(maxsize=8)
+def _policy(node: str, device: str) -> SchedulingPolicy:
+    """A pure function that each filter and bind calls."""
+    return SchedulingPolicy(node=NodePolicy(node), device=device_policy(device))
 
 
 class SchedulerConfig(ServiceSettings):
@@ -334,10 +341,7 @@ class SchedulerConfig(ServiceSettings):
     @property
     def policy(self) -> SchedulingPolicy:
         """The defaults for pods that choose no policy."""
-        return SchedulingPolicy(
-            node=NodePolicy(self.node_scheduler_policy),
-            device=device_policy(self.gpu_scheduler_policy),
-        )
+        return _policy(self.node_scheduler_policy, self.gpu_scheduler_policy)
 
     @property
     def admission(self) -> AdmissionSettings:

@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from hami.domain.errors import HamiError
 
 TOO_BUSY = 503
 
+JSON = "application/json"
+
 Handler = Callable[[Request], Awaitable[Response]]
-BodyHandler = Callable[[bytes], Awaitable[Response]]
+BodyHandler = Callable[[bytes], Awaitable[bytes | Response]]
+"""Answers a whole body; bytes are JSON, with status 200."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,36 +39,43 @@ USUAL = BodyLimits()
 
 
 class BodyRefused(HamiError):
-    """A body that will not be read to its end: the HTTP status, and a text for the caller.
+    """A body that will not be read to its end: the HTTP status, and a text for the caller."""
 
-    The answer closes the connection, so that the rest need not be read.
-    """
+    def answer(self) -> Response:
+        """It closes the connection, so that the rest need not be read."""
+        status, text = self.args
+        headers = {"connection": "close"}
+        if status == TOO_BUSY:
+            headers["retry-after"] = "1"
+        return PlainTextResponse(f"{text}\n", status, headers)
 
 
 class Bodies:
-    """Reads the bodies of requests of one kind; ``most`` bytes each, ``held`` all together.
+    """The bodies of requests of one kind: ``most`` bytes each, until ``seconds`` have passed.
 
     Each kind has its own: whoever fills up the webhook's does not keep kube-scheduler out.
     """
 
     def __init__(self, limits: BodyLimits, most: int) -> None:
-        self.held = 0
-        self._limits = limits
-        self._most = most
+        self.most = most
+        self.seconds = limits.body_seconds
+        self._held = 0
+        self._most_held = limits.held
 
     def read_by(self, handler: BodyHandler) -> Handler:
         """The route that hands the whole body to ``handler``."""
 
         async def route(request: Request) -> Response:
-            part = _Part(self)
+            part = Part(self)
             try:
-                return await handler(await self._read(request, part))
+                answer = await handler(await self._read(request, part))
             finally:
                 part.let_go()
+            return Response(answer, media_type=JSON) if isinstance(answer, bytes) else answer
 
         return route
 
-    async def _read(self, request: Request, part: _Part) -> bytes:
+    async def _read(self, request: Request, part: Part) -> bytes:
         """The whole body, whether or not its length was announced.
 
         One that is not taken is read on and thrown away up to four times the limit: a connection
@@ -75,41 +85,52 @@ class Bodies:
             BodyRefused: 413 when it is too long, 408 when it comes too slowly, 400 when it ends
                 early, 503 when too many others are being answered.
         """
-        too_long = BodyRefused(413, f"the body is longer than {self._most} bytes")
-        patience = 4 * self._most
+        too_long = BodyRefused(413, f"the body is longer than {self.most} bytes")
+        patience = 4 * self.most
         announced = request.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > patience:
             raise too_long
         refusal: BodyRefused | None = None
         length = 0
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            async with asyncio.timeout(self.seconds):
                 async for block in request.stream():
                     length += len(block)
                     if length > patience:
                         raise too_long
                     if refusal is None:
-                        refusal = too_long if length > self._most else self._take(part, block)
+                        refusal = too_long if length > self.most else part.take(block)
                     if refusal is not None:
                         part.let_go()
         except TimeoutError:
-            text = f"the body was not there within {self._limits.body_seconds:g} seconds"
-            raise BodyRefused(408, text) from None
+            raise self.too_slow() from None
         except ClientDisconnect:
             raise BodyRefused(400, "the caller went away") from None
         if refusal is not None:
             raise refusal
         return part.whole()
 
-    def _take(self, part: _Part, block: bytes) -> BodyRefused | None:
-        if self.held + len(block) > self._limits.held:
-            text = f"requests of {self.held} bytes wait for their answers; try again later"
+    def too_slow(self) -> BodyRefused:
+        return BodyRefused(408, f"the body was not there within {self.seconds:g} seconds")
+
+    def hold(self, length: int) -> BodyRefused | None:
+        """So many bytes more, unless they are too many by now; negative: so many fewer."""
+        if self._held + length > self._most_held:
+            text = f"requests of {self._held} bytes wait for their answers; try again later"
             return BodyRefused(TOO_BUSY, text)
-        part.take(block)
+        self._held += length
         return None
 
 
-class _Part:
+@dataclass(frozen=True, slots=True)
+class FastRoute:
+    """Who answers ``POST`` on a path, and within which bounds the body is read."""
+
+    bodies: Bodies
+    handler: BodyHandler
+
+
+class Part:
     """One body and its share of what is held."""
 
     def __init__(self, bodies: Bodies) -> None:
@@ -117,17 +138,23 @@ class _Part:
         self._more = bytearray()
         self._bodies = bodies
 
-    def take(self, block: bytes) -> None:
-        if self._first:
-            self._more += block
-        else:
-            self._first = block
-        self._bodies.held += len(block)
+    def __len__(self) -> int:
+        return len(self._first) + len(self._more)
+
+    def take(self, block: bytes) -> BodyRefused | None:
+        """One block more; or why it is not taken."""
+        refusal = self._bodies.hold(len(block))
+        if refusal is None:
+            if self._first:
+                self._more += block
+            else:
+                self._first = block
+        return refusal
 
     def whole(self) -> bytes:
         """The body; it is not copied when it came in one block, as most do."""
         return self._first + self._more if self._more else self._first
 
     def let_go(self) -> None:
-        self._bodies.held -= len(self._first) + len(self._more)
+        self._bodies.hold(-len(self))
         self._first, self._more = b"", bytearray()

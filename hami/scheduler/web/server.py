@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hami.scheduler.settings.addresses import Bind, address_of, open_socket
+from hami.scheduler.web.fast_path import FastPath
 from hami.scheduler.web.tls import LiveTls, TlsFiles
 
 HEADER_SECONDS = 15.0
@@ -153,6 +153,7 @@ class _OneWrite:
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_closing = transport.is_closing
         self._transport = transport
         self._loop = loop
         self._written: list[bytes] = []
@@ -161,6 +162,10 @@ class _OneWrite:
         self._written.append(data)
         if len(self._written) == 1:
             self._loop.call_soon(self.flush)
+
+    def write_now(self, data: bytes) -> None:
+        self.flush()
+        self._transport.write(data)
 
     def close(self) -> None:
         self.flush()
@@ -175,7 +180,7 @@ class _OneWrite:
         return getattr(self._transport, name)
 
 
-class _Protocol(HttpToolsProtocol):
+class _Protocol(FastPath):
     """uvicorn's, with bounds on the headers of a request."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -193,12 +198,12 @@ class _Protocol(HttpToolsProtocol):
         self._forget_deadline()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def slow_data_received(self, data: bytes) -> None:
         if self._in_headers:
             self._header_bytes += len(data)
             if self._deadline is None:
                 self._await_headers()
-        super().data_received(data)
+        super().slow_data_received(data)
         if self._in_headers and self._header_bytes > HEADER_BYTES:
             self.logger.warning("A request's headers are longer than %d bytes.", HEADER_BYTES)
             self.transport.abort()
@@ -216,6 +221,12 @@ class _Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._writer.flush()
         super().on_response_complete()
+
+    def head_received(self) -> None:
+        self._forget_deadline()
+
+    def write_now(self, answer: bytes) -> None:
+        self._writer.write_now(answer)
 
     def _await_headers(self) -> None:
         self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
