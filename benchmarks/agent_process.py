@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from hami.cli.main import main
-from hami.kube import settings
+from hami.kube.identity import settings
 
 
 def run() -> None:

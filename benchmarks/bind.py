@@ -13,8 +13,8 @@ from benchmarks.population import A_SLICE, NAMESPACE, Json, Size, a_pod, node_na
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from benchmarks.stage import ApiProcess, Stage
 from hami.kube.client import KubeClient, PodBinding
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.resources import EVENTS
-from hami.kube.settings import KubeSettings
 from hami.wire import keys
 
 SIZE = Size(nodes=200, pods=800)

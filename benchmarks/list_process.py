@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from hami.kube.client import KubeClient
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.informer import FIRST_PAGE, T
 from hami.kube.resources import NODES, PODS, Resource
-from hami.kube.settings import KubeSettings
 
 
 async def read(client: KubeClient, resource: Resource[T]) -> list[T]:

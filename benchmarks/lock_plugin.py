@@ -14,11 +14,11 @@ from pathlib import Path
 
 from hami.domain.objects import Pod
 from hami.kube.client import KubeClient
+from hami.kube.compat.node_lock import release_node_lock
 from hami.kube.errors import ApiError
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.informer import Informer
-from hami.kube.node_lock import release_node_lock
 from hami.kube.resources import PODS
-from hami.kube.settings import KubeSettings
 from hami.wire import keys
 
 ALLOCATING = "allocating"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hami.domain.objects import Metadata, Node
-from hami.kube.heartbeat import NAMESPACE
+from hami.kube.leases.heartbeat import NAMESPACE
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, QUOTA_TREES
 from hami.scheduler.web.quota_webhook import PATHS
 from hami.vendors.registry import load_vendors

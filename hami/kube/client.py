@@ -16,7 +16,8 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from hami.kube.credentials import find_credentials
+from hami.kube.identity.credentials import find_credentials
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.messages import (
     LISTS,
     VERSIONS,
@@ -30,7 +31,6 @@ from hami.kube.messages import (
 from hami.kube.outages import Outage
 from hami.kube.pace import TokenBucket, Turns
 from hami.kube.resources import PODS, HasMetadata, Lease, Resource
-from hami.kube.settings import KubeSettings
 from hami.kube.transport import JSON, ApiCall, Request, Transport
 
 T = TypeVar("T", bound=HasMetadata)

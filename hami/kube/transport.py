@@ -16,8 +16,8 @@ from yarl import URL
 
 import hami
 from hami.kube.connections import BrokenOff, Connections, HttpAnswer, NotSent
-from hami.kube.credentials import Credentials
 from hami.kube.errors import NO_ANSWER, TOO_MANY_REQUESTS, UNAUTHORIZED, ApiError
+from hami.kube.identity.credentials import Credentials
 from hami.kube.pace import TokenBucket
 
 JSON = "application/json"

@@ -21,7 +21,7 @@ from hami.domain.slices import Identity
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
-from hami.kube.heartbeat import Heartbeat
+from hami.kube.leases.heartbeat import Heartbeat
 from hami.kube.resources import NODES
 from hami.logs import set_level
 from hami.node.compat.lock_mode import ByLock

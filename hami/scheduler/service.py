@@ -18,11 +18,11 @@ import structlog
 
 from hami.domain.objects import Node
 from hami.domain.profile import VendorProfile
-from hami.kube import heartbeat
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.informer import Handler, Informer, T
+from hami.kube.leases import heartbeat
 from hami.kube.resources import (
     AGENT_LEASES,
     COMPOSITE_QUOTAS,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import assert_never
 
 from hami.kube.client import KubeClient
-from hami.kube.leadership import AlwaysLeads, ObservedLease
-from hami.kube.own_lease import LeaseTimes, OwnLease
+from hami.kube.leases.leadership import AlwaysLeads, ObservedLease
+from hami.kube.leases.own_lease import LeaseTimes, OwnLease
 from hami.scheduler.publish.key_secret import KeySecret
 from hami.scheduler.publish.public_keys import PublicKeys
 from hami.scheduler.publish.roles import RoleLabel

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from hami.durations import go_duration, seconds_of
-from hami.kube.settings import KubeSettings
+from hami.kube.identity.settings import KubeSettings
 
 DEFAULT_KUBE_TIMEOUT = 30.0
 

@@ -14,7 +14,7 @@ from hami_lab.kubelet.nodes import LIVE_NODES
 from hami_lab.live import LIVE_PODS, LivePod
 
 from hami.kube.client import KubeClient
-from hami.kube.settings import KubeSettings
+from hami.kube.identity.settings import KubeSettings
 
 T = TypeVar("T")
 PATIENCE = 20.0

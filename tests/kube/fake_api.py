@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from hami.kube.client import KubeClient
-from hami.kube.settings import KubeSettings
+from hami.kube.identity.settings import KubeSettings
 
 Object = dict[str, Any]
 KINDS = {

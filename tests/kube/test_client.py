@@ -9,6 +9,7 @@ import pytest
 from hami.domain.objects import Metadata
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.messages import Added, Bookmark, Deleted, Modified
 from hami.kube.resources import (
     CONFIGMAPS,
@@ -19,7 +20,6 @@ from hami.kube.resources import (
     Lease,
     LeaseSpec,
 )
-from hami.kube.settings import KubeSettings
 
 from .fake_api import connected, kubeconfig, until
 

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hami.domain.errors import ConfigError
-from hami.kube import credentials
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
+from hami.kube.identity import credentials
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.resources import NODES
-from hami.kube.settings import KubeSettings
 
 from .fake_api import kubeconfig, until
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hami.kube.heartbeat import NAMESPACE, Heartbeat
+from hami.kube.leases.heartbeat import NAMESPACE, Heartbeat
 
 from .fake_api import until
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from hami.kube.errors import ApiError
-from hami.kube.heartbeat import Heartbeat
 from hami.kube.informer import Informer
-from hami.kube.own_lease import LeaseTimes, OwnLease
+from hami.kube.leases.heartbeat import Heartbeat
+from hami.kube.leases.own_lease import LeaseTimes, OwnLease
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES, PODS
 

@@ -12,8 +12,8 @@ import pytest
 
 from hami.domain.objects import Metadata
 from hami.kube.errors import ApiError
-from hami.kube.leadership import FIELD_TIMES, AlwaysLeads, ObservedLease
-from hami.kube.own_lease import LeaseTimes, OwnLease
+from hami.kube.leases.leadership import FIELD_TIMES, AlwaysLeads, ObservedLease
+from hami.kube.leases.own_lease import LeaseTimes, OwnLease
 from hami.kube.resources import LEASES, Lease, LeaseSpec
 
 from .fake_api import running, until

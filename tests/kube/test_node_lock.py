@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hami.domain.objects import Metadata, Pod
-from hami.kube.errors import ApiError
-from hami.kube.node_lock import (
+from hami.kube.compat.node_lock import (
     Contended,
     Locked,
     private_value,
@@ -18,6 +17,7 @@ from hami.kube.node_lock import (
     take_node_lock,
     take_private_lock,
 )
+from hami.kube.errors import ApiError
 
 LOCK = "hami.io/mutex.lock"
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

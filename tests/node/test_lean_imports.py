@@ -60,7 +60,7 @@ def test_a_command_without_settings_loads_none():
 IN_A_POD = """
 import asyncio, pathlib
 from hami.kube.client import KubeClient
-from hami.kube.settings import KubeSettings
+from hami.kube.identity.settings import KubeSettings
 async def main():
     async with await KubeClient.connect(KubeSettings(service_account=pathlib.Path({folder!r}))) as client:
         assert client.server == "https://[fd00::1]:6443", client.server
@@ -77,7 +77,7 @@ def test_a_pods_own_account_needs_none_of_it(tmp_path, authority):
         KUBERNETES_SERVICE_HOST="fd00::1",
         KUBERNETES_SERVICE_PORT="6443",
     )
-    assert "hami.kube.service_account" in loaded
+    assert "hami.kube.identity.service_account" in loaded
     assert loaded & HEAVY.keys() == set()
 
 

@@ -32,7 +32,7 @@ from hami.domain.objects import Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
-from hami.kube.settings import KubeSettings
+from hami.kube.identity.settings import KubeSettings
 from hami.node import agent
 from hami.node.disk.limits_page import read_page
 from hami.node.settings.source import AgentSource

@@ -8,7 +8,7 @@ import pytest
 
 from hami.domain.objects import Metadata
 from hami.domain.units import VendorKey
-from hami.kube.heartbeat import SILENCE
+from hami.kube.leases.heartbeat import SILENCE
 from hami.kube.resources import Lease, LeaseSpec
 from hami.scheduler.cluster.agents import Agents
 

@@ -20,9 +20,9 @@ import pytest
 from hami_lab.api import ApiServer
 
 from hami.kube.client import KubeClient
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.informer import Informer
 from hami.kube.resources import NAMESPACES, NODES, PODS, QUOTAS, SECRETS
-from hami.kube.settings import KubeSettings
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.cluster.feeds import NodeFeed, QuotaFeed
 from hami.scheduler.cluster.handshake import Handshakes

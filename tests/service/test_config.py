@@ -10,7 +10,7 @@ import yaml
 from hami.domain.errors import ConfigError
 from hami.domain.scheduling import NodePolicy
 from hami.durations import go_duration, seconds_of
-from hami.kube import own_lease
+from hami.kube.leases import own_lease
 from hami.scheduler.settings.config import RETRY_JITTER, SchedulerConfig
 from hami.scheduler.settings.config_source import FLAG_FIELDS, SCHEDULER, ConfigSource
 from hami.scheduler.settings.hami_flags import RESOURCE_NAMES, WITHOUT_EFFECT, unread_sections

@@ -23,10 +23,10 @@ _PR_SET_PDEATHSIG = 1
 _MODULES = (
     "hami.cli.app",
     "hami.cli.scheduler",
-    "hami.kube.credentials",
+    "hami.kube.identity.credentials",
     "hami.vendors.registry",
     "hami.scheduler.service",
-    "hami.kube.kubeconfig",
+    "hami.kube.identity.kubeconfig",
     "pydantic.v1",
     "uvicorn.protocols.http.httptools_impl",
 )

@@ -14,8 +14,8 @@ from hami.domain.errors import Malformed
 from hami.domain.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
+from hami.kube.compat.node_lock import release_node_lock, release_private_lock
 from hami.kube.errors import TOO_MANY_REQUESTS, ApiError
-from hami.kube.node_lock import release_node_lock, release_private_lock
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
 from hami.node.compat.allocating_pod import Pending, has_waiting, lock_key, taken_off

@@ -17,8 +17,8 @@ from hami.domain.errors import Malformed
 from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
+from hami.kube.compat.node_lock import PRIVATE_EXPIRY, utc_now
 from hami.kube.informer import is_older
-from hami.kube.node_lock import PRIVATE_EXPIRY, utc_now
 from hami.wire import keys
 from hami.wire.codecs import NodeLock, decode_node_lock
 from hami.wire.node_identity import lock_of

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from hami.domain.units import VendorKey
-from hami.kube.heartbeat import SILENCE
-from hami.kube.node_lock import utc_now
+from hami.kube.compat.node_lock import utc_now
+from hami.kube.leases.heartbeat import SILENCE
 from hami.kube.resources import Lease
 from hami.wire import keys
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from hami.kube.leadership import Leadership
+from hami.kube.leases.leadership import Leadership
 
 POLL = 0.2
 """Seconds between looks at the leadership, which may end by the mere passing of time."""

@@ -22,7 +22,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
-from hami.kube.leadership import Leadership
+from hami.kube.leases.leadership import Leadership
 from hami.kube.resources import PODS
 from hami.policy.pods.escapes import escape_of
 from hami.policy.pods.pod_request import parse_pod

@@ -19,7 +19,7 @@ from hami.domain.objects import Pod
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
-from hami.kube.leadership import Leadership
+from hami.kube.leases.leadership import Leadership
 from hami.policy.filter.decision import Refused
 from hami.policy.pods.pod_request import parse_pod
 from hami.scheduler.bookings.state import ClusterState

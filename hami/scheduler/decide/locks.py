@@ -19,8 +19,7 @@ from hami.domain.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
-from hami.kube.errors import ApiError
-from hami.kube.node_lock import (
+from hami.kube.compat.node_lock import (
     PRIVATE_EXPIRY,
     Contended,
     Locked,
@@ -32,6 +31,7 @@ from hami.kube.node_lock import (
     take_private_lock,
     utc_now,
 )
+from hami.kube.errors import ApiError
 from hami.kube.outages import Outage
 from hami.kube.resources import PODS
 from hami.scheduler.bookings.decision import label_of

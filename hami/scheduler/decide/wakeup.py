@@ -21,7 +21,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
-from hami.kube.leadership import Leadership
+from hami.kube.leases.leadership import Leadership
 from hami.kube.resources import PODS
 from hami.policy.filter.decision import Placed, decide
 from hami.policy.fit.exact import fit_pod

@@ -12,7 +12,7 @@ from hami.domain.objects import Node, Pod
 from hami.domain.taints import CORDON, untolerated
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
-from hami.kube.leadership import Leadership
+from hami.kube.leases.leadership import Leadership
 from hami.policy.quota.elastic.plans.ground import DisruptionBudgets
 from hami.policy.quota.elastic.plans.plan import Plan
 from hami.scheduler.bookings.state import ClusterState

@@ -26,7 +26,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
-from hami.kube.leadership import Leadership
+from hami.kube.leases.leadership import Leadership
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import LeafKey
 from hami.policy.quota.elastic.plans.ground import DisruptionBudgets

@@ -28,7 +28,7 @@ _LEASE_OF_KUBE_SCHEDULER = "kube-scheduler"
 _OWN_LEASE = "hami-scheduler-extender"
 _SYSTEM_NAMESPACE = "kube-system"
 RETRY_JITTER = 1.2
-"""The same as in ``hami.kube.own_lease``, which takes too long to import for commands."""
+"""The same as in ``hami.kube.leases.own_lease``, which takes too long to import for commands."""
 
 
 def _is_bind(text: str) -> str:

@@ -19,8 +19,8 @@ from hami.domain.objects import Node
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventLimits, EventRecorder
+from hami.kube.identity.settings import KubeSettings
 from hami.kube.informer import Key
-from hami.kube.settings import KubeSettings
 from hami.simulate.documents import Document, read_documents
 from hami.vendors.registry import Vendors, load_vendors
 from hami_lab.api import ApiServer, Faults, TlsFiles

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from hami.domain.errors import ConfigError
-from hami.kube.access import Access, Reader
-from hami.kube.service_account import ServiceAccount, is_pod
-from hami.kube.settings import KubeSettings
+from hami.kube.identity.access import Access, Reader
+from hami.kube.identity.service_account import ServiceAccount, is_pod
+from hami.kube.identity.settings import KubeSettings
 
 RENEW_EVERY = 60.0
 """Seconds until files and expiry times are looked at again, as in client-go
@@ -121,7 +121,7 @@ async def find_credentials(
 def _reader(settings: KubeSettings, environ: Mapping[str, str]) -> Reader:
     if paths := _kubeconfigs(settings, environ):
         # Imported late: kubernetes.aio takes half a second and 16 MiB, and a pod needs none of it.
-        from hami.kube.kubeconfig import Kubeconfig  # noqa: PLC0415
+        from hami.kube.identity.kubeconfig import Kubeconfig  # noqa: PLC0415
 
         return Kubeconfig(paths, settings.context)
     if is_pod(environ):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from hami.kube.client import KubeClient
 from hami.kube.errors import FORBIDDEN, NO_ANSWER, NOT_FOUND, ApiError
-from hami.kube.leadership import FIELD_TIMES
+from hami.kube.leases.leadership import FIELD_TIMES
 from hami.kube.outages import Outage
 from hami.kube.resources import LEASES, NODES
 

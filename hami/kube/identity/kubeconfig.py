@@ -19,7 +19,7 @@ from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from hami.domain.errors import ConfigError
-from hami.kube.access import Access
+from hami.kube.identity.access import Access
 
 _UNREADABLE = (
     ConfigException,

@@ -11,7 +11,7 @@ from random import uniform
 
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
-from hami.kube.leadership import FIELD_TIMES, LONG_AGO, NEVER, boot_seconds
+from hami.kube.leases.leadership import FIELD_TIMES, LONG_AGO, NEVER, boot_seconds
 from hami.kube.outages import Outage
 from hami.kube.resources import LEASES, Lease, LeaseSpec
 
@@ -36,7 +36,7 @@ class LeaseTimes:
 
 
 class OwnLease:
-    """Leads while it holds the Lease; see :mod:`hami.kube.leadership` for the fence.
+    """Leads while it holds the Lease; see :mod:`hami.kube.leases.leadership` for the fence.
 
     :meth:`release` tells the next leader that it need not wait: call it after ``run`` has ended,
     and only when no write can be under way any more.

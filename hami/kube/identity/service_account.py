@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hami.domain.errors import ConfigError
-from hami.kube.access import Access
+from hami.kube.identity.access import Access
 
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
