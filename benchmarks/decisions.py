@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant
-from hami.domain.objects import Container, Metadata, Node, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod, PodSpec, Resources
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey

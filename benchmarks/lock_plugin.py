@@ -12,7 +12,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.kube.client import KubeClient
 from hami.kube.compat.node_lock import release_node_lock
 from hami.kube.errors import ApiError

@@ -17,7 +17,7 @@ import msgspec
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.policy.pods.accounting import account_of
 from hami.policy.tables.cluster_table import ClusterTable

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from benchmarks.rows import Row, ms, p50, p99, ratio
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     Metadata,
     Pod,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami.domain.objects import Metadata, Node
+from hami.domain.kubernetes.objects import Metadata, Node
 from hami.kube.leases.heartbeat import NAMESPACE
 from hami.kube.resources import COMPOSITE_QUOTAS, ELASTIC_QUOTAS, QUOTA_TREES
 from hami.scheduler.web.quota_webhook import PATHS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hami.domain.errors import ConfigError, PluginRejected
-from hami.domain.objects import Container, Metadata, Node, Pod, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.requests import DeviceRequest
 from hami.hookspecs import HAMI_API, hookimpl
 from hami.vendors.registry import Vendors, load_vendors

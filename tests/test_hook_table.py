@@ -15,7 +15,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 import pytest
 
 from hami.domain.devices import Device, DeviceState, Grant
-from hami.domain.objects import Container, Metadata, Node, Pod
+from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod
 from hami.domain.requests import DeviceRequest, FitContext
 from hami.hookspecs import HAMI_API, NodeHooks, SchedulerHooks, hook_names, hookimpl
 from hami.hookspecs.answer_types import AnswerType, WrongAnswer

@@ -15,7 +15,7 @@ from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import HamiError, Malformed, VendorFailed
-from hami.domain.objects import Container, Metadata, Node, Pod, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.options import NodeOption
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules
 from hami.domain.reasons import NO_SLOT, VENDOR_ERROR, VENDOR_RULE, Rejected

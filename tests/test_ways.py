@@ -34,7 +34,7 @@ import pytest
 
 import hami
 from hami.domain.devices import Device
-from hami.domain.objects import Metadata, Node, Pod, ResourceQuota, ResourceQuotaSpec
+from hami.domain.kubernetes.objects import Metadata, Node, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import DeviceId, MemoryMiB, VendorKey
 from hami.kube.client import PodBinding

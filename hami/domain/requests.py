@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.extra import NO_EXTRA, Extra
-from hami.domain.objects import Container, Node, Pod
+from hami.domain.kubernetes.objects import Container, Node, Pod
 from hami.domain.reasons import Rejected
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, MemoryMiB, VendorKey

@@ -13,7 +13,7 @@ from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import DeviceState, Grant
 from hami.domain.errors import Malformed, VendorFailed
-from hami.domain.objects import Container
+from hami.domain.kubernetes.objects import Container
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import VENDOR_ERROR, Reason, Rejected
 from hami.domain.requests import Invalid

@@ -9,7 +9,7 @@ from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
-from hami.domain.objects import Container, Node, Pod
+from hami.domain.kubernetes.objects import Container, Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement

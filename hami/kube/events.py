@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     CompositeElasticQuota,
     ElasticQuota,
     Metadata,

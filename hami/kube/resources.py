@@ -1,8 +1,8 @@
 """The resources that we read and write, their paths in the API, and their structs.
 
-Pods, nodes and quotas decode to ``hami.domain.objects``; what only this package needs is here. The
-structs have only some fields: writing one back whole would lose all others, so existing objects are
-changed by patches.
+Pods, nodes and quotas decode to ``hami.domain.kubernetes.objects``; what only this package needs is
+here. The structs have only some fields: writing one back whole would lose all others, so existing
+objects are changed by patches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     CompositeElasticQuota,
     Container,
     ElasticQuota,

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
-from hami.domain.objects import Container, Pod
+from hami.domain.kubernetes.objects import Container, Pod
 from hami.domain.profile import ModeRules, VendorProfile
 from hami.domain.units import VendorKey
 from hami.hookspecs.calls import SchedulerCalls

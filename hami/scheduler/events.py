@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError

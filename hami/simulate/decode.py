@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hami.domain import quantity
 from hami.domain.errors import ConfigError, shortened
+from hami.domain.kubernetes import quantity
 from hami.simulate.documents import Document
 
 T = TypeVar("T")

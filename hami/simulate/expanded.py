@@ -10,7 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from hami.domain.errors import shortened
-from hami.domain.objects import Node, Pod, PodSpec, Toleration
+from hami.domain.kubernetes.objects import Node, Pod, PodSpec, Toleration
 from hami.simulate.decode import decode
 from hami.simulate.file_object import FileObject
 from hami.simulate.kube_filter import KubeFilter, affinity_problem

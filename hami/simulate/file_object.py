@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hami.domain.errors import ConfigError
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.simulate.documents import Document
 
 CLUSTER_SCOPED = ("Node", "Namespace", "QuotaTree")

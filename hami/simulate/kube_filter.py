@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami.domain.objects import Lean, Node, Pod, PodSpec
-from hami.domain.taints import CORDON, keeping_out, untolerated
+from hami.domain.kubernetes.objects import Lean, Node, Pod, PodSpec
+from hami.domain.kubernetes.taints import CORDON, keeping_out, untolerated
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami.domain.objects import Lean, SchedulingGate
+from hami.domain.kubernetes.objects import Lean, SchedulingGate
 from hami.simulate.decode import decode
 from hami.simulate.documents import Document
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hami.domain.errors import ConfigError, shortened
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     CompositeElasticQuota,
     ElasticQuota,
     Metadata,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of Kubernetes' random suffixes: no vowels, so no words

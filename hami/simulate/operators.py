@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hami.domain.objects import Lean
+from hami.domain.kubernetes.objects import Lean
 from hami.simulate.parts import Part, Path, Template, Workload, count
 from hami.simulate.workloads import JobTemplate, ReplicaSpec
 

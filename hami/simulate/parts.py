@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami.domain.objects import Lean, Metadata, OwnerReference, Pod, PodSpec
+from hami.domain.kubernetes.objects import Lean, Metadata, OwnerReference, Pod, PodSpec
 from hami.domain.units import PodUid
 
 MOST_PODS = 1_000_000

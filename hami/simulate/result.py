@@ -8,7 +8,7 @@ from typing import Any
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import DeviceState, Grant, Usage
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

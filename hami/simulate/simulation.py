@@ -18,7 +18,7 @@ import msgspec
 from hami.domain import reasons
 from hami.domain.admission import Denied
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Node, Pod, ResourceQuota
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest

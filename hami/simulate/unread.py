@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from hami.domain import quantity
-from hami.domain.objects import Container, Node, Pod
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import Container, Node, Pod
 from hami.domain.units import VendorKey
 from hami.vendors.registry import Vendors
 

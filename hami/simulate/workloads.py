@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hami.domain.objects import Lean
+from hami.domain.kubernetes.objects import Lean
 from hami.simulate.parts import Part, Path, Template, Workload, count
 
 

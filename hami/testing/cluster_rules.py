@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.hookspecs import PluginConfig
 from hami.testing.cluster_rules import ClusterRules
 from hami.testing.fit_rules import FitRules

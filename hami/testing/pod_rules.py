@@ -12,7 +12,7 @@ from hypothesis import given
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.extra import Extra
-from hami.domain.objects import Container, Pod
+from hami.domain.kubernetes.objects import Container, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import MemoryMiB
 from hami.policy.profile.profile_rules import annotation_key_problem

@@ -8,7 +8,7 @@ import pytest
 
 from hami.domain.admission import Admission
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Container
+from hami.domain.kubernetes.objects import Container
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.policy.pods.admission import AdmissionSettings, Admitted, admit

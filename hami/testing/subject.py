@@ -11,7 +11,15 @@ from hypothesis import HealthCheck, settings
 
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError, Malformed
-from hami.domain.objects import Container, Metadata, Node, NodeStatus, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import (
+    Container,
+    Metadata,
+    Node,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    Resources,
+)
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.hookspecs import PluginConfig

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from hami.domain.devices import Device
 from hami.domain.errors import Malformed, VendorFailed
-from hami.domain.objects import Container, Node, Pod
+from hami.domain.kubernetes.objects import Container, Node, Pod
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules, VendorProfile
 from hami.domain.units import VendorKey
 from hami.hookspecs.answer_types import WrongAnswer

@@ -17,7 +17,7 @@ from typing import Any
 import pluggy
 
 from hami.domain.errors import HamiError, PluginRejected, shortened
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
 from hami.hookspecs import (

@@ -9,7 +9,7 @@ from datetime import datetime
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed, shortened
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
 from hami.wire import keys

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.wire.bodies import NULL
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hami.domain.objects import Container, EnvVar, Pod, Resources
+from hami.domain.kubernetes.objects import Container, EnvVar, Pod, Resources
 
 Operation = dict[str, Any]
 

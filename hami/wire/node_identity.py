@@ -10,7 +10,7 @@ import hashlib
 import re
 from typing import Final, Literal
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.slices import Identity
 from hami.domain.units import VendorKey

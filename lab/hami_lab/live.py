@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Container, Lean, Metadata, Pod, PodSpec, PodStatus
+from hami.domain.kubernetes.objects import Container, Lean, Metadata, Pod, PodSpec, PodStatus
 from hami.kube.resources import Resource
 
 

@@ -18,7 +18,7 @@ from hami_lab.kubelet.devices.ledger import NotAllocated
 from hami_lab.kubelet.devices.races import Races
 
 from hami.domain.errors import ConfigError
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami.node.kubelet.checkpoint import read_checkpoint
 

@@ -19,7 +19,7 @@ from hami_lab.kube_scheduler.view import ClusterView
 from hami_lab.kubelet.nodes import LIVE_NODES
 from hami_lab.live import LIVE_PODS
 
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.kube.events import EventRecorder
 from hami.kube.resources import EVENTS, Resource
 

@@ -12,7 +12,7 @@ from hami_lab.kubelet.runtime.cdi import Edits, Unresolvable, resolve
 from hami_lab.kubelet.runtime.runtime import NotCreated, Runtime
 from hami_lab.kubelet.runtime.traces import Traces
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.node.kubelet.api import v1beta1_pb2 as api
 
 KIND = "acme.hami.io/slice"

@@ -15,7 +15,7 @@ from hami.cli.visible import visible
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.extra import NO_EXTRA, Extra, ExtraKey
-from hami.domain.objects import Metadata, Pod
+from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.simulate.result import DeniedPod, NodeDevice, PlacedPod, Simulation, UnplacedPod
 

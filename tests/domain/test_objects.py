@@ -7,7 +7,7 @@ import pytest
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.errors import Malformed, shortened
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     ContainerState,
     ContainerStateTerminated,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.quantity import (
+from hami.domain.kubernetes.quantity import (
     BadQuantity,
     Quantity,
     limited_memory,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.identity.settings import KubeSettings

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hami.domain.objects import Metadata, Node, Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Metadata, Node, Pod, ResourceQuota
 from hami.kube import events
 from hami.kube.errors import ApiError
 from hami.kube.events import QUEUED, EventLimits, EventRecorder

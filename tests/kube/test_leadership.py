@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.kube.errors import ApiError
 from hami.kube.leases.leadership import FIELD_TIMES, AlwaysLeads, ObservedLease
 from hami.kube.leases.own_lease import LeaseTimes, OwnLease

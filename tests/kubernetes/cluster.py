@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hami.domain.objects import Metadata, Node
+from hami.domain.kubernetes.objects import Metadata, Node
 from hami.vendors.registry import load_vendors
 
 from .client import NAMESPACES, NODES, Object, node_path, pods_path, quotas_path

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MemoryMiB
 from hami.node.disk.limits_page import read_page
 from hami.policy.pods.accounting import account_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant
-from hami.domain.objects import Container, Metadata, PodSpec, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, HealthChange
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.hookspecs import hookimpl

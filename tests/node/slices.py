@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami.domain.objects import Container, Metadata, Pod, PodSpec
+from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.node.disk.record import RecordedGrant, SliceRecord
 

@@ -28,7 +28,7 @@ from hami_lab.live import LIVE_PODS, LivePod
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError

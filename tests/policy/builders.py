@@ -7,7 +7,7 @@ from typing import Any
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     Metadata,
     Node,

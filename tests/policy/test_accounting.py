@@ -7,7 +7,7 @@ import pytest
 
 from hami.domain.allocations import Corrupt
 from hami.domain.devices import Usage
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.hookspecs import hookimpl
 from hami.policy.filter.decision import Placed, Refused
 from hami.policy.pods.accounting import account_of

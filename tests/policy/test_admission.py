@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.admission import Admission, Denied
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     EnvVar,
     Metadata,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hami.domain.admission import Denied
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     EnvVar,
     HostPath,

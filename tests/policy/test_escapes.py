@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     Pod,
     PodSpec,

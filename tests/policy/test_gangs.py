@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.objects import Metadata, Pod, PodSpec, SchedulingGroup
+from hami.domain.kubernetes.objects import Metadata, Pod, PodSpec, SchedulingGroup
 from hami.policy.filter.gangs import GroupName, giving_way, group_of, needed, together
 
 

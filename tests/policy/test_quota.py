@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
-from hami.domain.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
+from hami.domain.kubernetes.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger, read_quota
 from hami.vendors.registry import Vendors

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
-from hami.domain.objects import Metadata, Pod, PodSpec, ResourceQuota, ResourceQuotaSpec
+from hami.domain.kubernetes.objects import Metadata, Pod, PodSpec, ResourceQuota, ResourceQuotaSpec
 from hami.policy.quota import QuotaLedger
 from hami.policy.usage import quota_charge
 

@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import Container, Metadata, Pod, PodSpec, ResourceQuota, Resources
+from hami.domain.kubernetes.objects import (
+    Container,
+    Metadata,
+    Pod,
+    PodSpec,
+    ResourceQuota,
+    Resources,
+)
 from hami.policy.quota import QuotaLedger, read_quota
 
 from .builders import a_grant, an_allocation, the_vendors

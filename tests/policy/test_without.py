@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Metadata, Pod, PodSpec, ResourceQuota, ResourceQuotaSpec
+from hami.domain.kubernetes.objects import Metadata, Pod, PodSpec, ResourceQuota, ResourceQuotaSpec
 from hami.domain.units import DeviceId, VendorKey
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hami.domain.devices import Device
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     CompositeElasticQuota,
     CompositeElasticQuotaSpec,
     Container,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.domain.units import VendorKey
 from hami.kube.leases.heartbeat import SILENCE
 from hami.kube.resources import Lease, LeaseSpec

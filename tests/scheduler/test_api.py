@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import NodeSpec, ResourceQuota, ResourceQuotaStatus
+from hami.domain.kubernetes.objects import NodeSpec, ResourceQuota, ResourceQuotaStatus
 from hami.policy.filter.decision import Refused
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.pending.pending_pods import Refusal

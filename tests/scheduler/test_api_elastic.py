@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hami.domain.objects import Metadata, PodStatus, QuotaTree, QuotaTreeNode, QuotaTreeSpec
+from hami.domain.kubernetes.objects import (
+    Metadata,
+    PodStatus,
+    QuotaTree,
+    QuotaTreeNode,
+    QuotaTreeSpec,
+)
 from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Claim
 from hami.policy.quota.elastic.plans.plan import NoPlan

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hami.domain.objects import Metadata, Node, NodeStatus
+from hami.domain.kubernetes.objects import Metadata, Node, NodeStatus
 from hami.scheduler.exposition.elastic_metrics import unbacked_lines
 from hami.scheduler.reclaim.backing import Backing
 

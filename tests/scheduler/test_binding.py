@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.client import PodBinding
 from hami.kube.errors import ApiError

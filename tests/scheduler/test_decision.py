@@ -10,7 +10,15 @@ from hami_nvidia.schedule.mig_placement import MIG_PROFILES, MigPlacement, MigPr
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
 from hami.domain.extra import NO_EXTRA
-from hami.domain.objects import Container, Metadata, Node, NodeStatus, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import (
+    Container,
+    Metadata,
+    Node,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    Resources,
+)
 from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.scheduler.bookings.decision import CannotBeWritten, annotations_of, label_of, signed
 from hami.signing import Signer, Verified, new_private_pem

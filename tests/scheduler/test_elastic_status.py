@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hami.domain.objects import ElasticQuotaStatus
+from hami.domain.kubernetes.objects import ElasticQuotaStatus
 from hami.scheduler.publish.elastic_status import (
     BORROWED,
     GUARANTEED,

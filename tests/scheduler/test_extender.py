@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.scheduling import SchedulingPolicy
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.decide.extender import Extender

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Metadata,
     Pod,
     PodGroup,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hami.domain.objects import Metadata, Node, NodeStatus
+from hami.domain.kubernetes.objects import Metadata, Node, NodeStatus
 from hami.kube.pace import TokenBucket
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.cluster.handshake import Handshakes, Patience, flipped, unanswered

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.quota.elastic import Member

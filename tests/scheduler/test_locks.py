@@ -8,7 +8,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import VendorKey
 from hami.kube.errors import ApiError
 from hami.policy.profile.profile_vendor import ProfileVendor

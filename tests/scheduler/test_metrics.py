@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant, Usage
-from hami.domain.objects import Metadata, Pod
+from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.exposition.hami_metrics import HamiText, Snapshot
 from hami.scheduler.exposition.scrape import Scrape, take_snapshot

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Pod, PodStatus
+from hami.domain.kubernetes.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Pod, PodStatus
 from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.policy.filter.decision import Refused

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod, Resources
+from hami.domain.kubernetes.objects import Pod, Resources
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid
 from hami.kube.errors import ApiError

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hami.domain.objects import Node, NodeSpec, Pod, Taint, Toleration
+from hami.domain.kubernetes.objects import Node, NodeSpec, Pod, Taint, Toleration
 from hami.kube.errors import ApiError
 from hami.policy.quota.elastic import Options
 from hami.scheduler.reclaim.preemption import WOKEN_AT_ONCE

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.kube.errors import ApiError
 from hami.kube.pace import Backoff
 from hami.kube.resources import ConfigMap

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hami.domain.objects import Metadata, Pod
+from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.kube.events import EventLimits
 from hami.kube.resources import ELASTIC_QUOTAS, PODS, QUOTAS
 from hami.scheduler.publish.elastic_status import LABELS_A_TURN, QUOTAS_A_TURN, ElasticStatus

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hami_nvidia import plugin as nvidia
 
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     CompositeElasticQuota,
     ElasticQuota,
     PodStatus,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     Metadata,
     Node,

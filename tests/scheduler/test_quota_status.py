@@ -11,7 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import Metadata, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus
+from hami.domain.kubernetes.objects import (
+    Metadata,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    ResourceQuotaStatus,
+)
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.publish.quota_status import QuotaStatus, status_changes, used_texts
 from hami.vendors.registry import Vendors

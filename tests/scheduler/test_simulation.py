@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.scheduling import SchedulingPolicy
 from hami.hookspecs import hookimpl

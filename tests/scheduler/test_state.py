@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import ContainerStatus, Pod, PodStatus, Resources
+from hami.domain.kubernetes.objects import ContainerStatus, Pod, PodStatus, Resources
 from hami.domain.units import VendorKey
 from hami.policy.filter.decision import Refused
 from hami.policy.pods.accounting import account_of

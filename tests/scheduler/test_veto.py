@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Node, Pod
+from hami.domain.kubernetes.objects import ElasticQuota, ElasticQuotaSpec, Metadata, Node, Pod
 from hami.domain.scheduling import SchedulingPolicy
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.decide.extender import Extender

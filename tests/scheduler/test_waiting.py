@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain import reasons
-from hami.domain.objects import Resources, SchedulingGate
+from hami.domain.kubernetes.objects import Resources, SchedulingGate
 from hami.domain.reasons import Rejected
 from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused

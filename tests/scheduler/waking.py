@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hami.domain.objects import SchedulingGate
+from hami.domain.kubernetes.objects import SchedulingGate
 from hami.domain.scheduling import SchedulingPolicy
 from hami.kube.errors import ApiError
 from hami.policy.filter.decision import Refused

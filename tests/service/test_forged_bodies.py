@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.policy.pods.accounting import account_of
 from hami.signing import Signer, Verified
 from hami.vendors.registry import load_vendors

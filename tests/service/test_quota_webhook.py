@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
+from hami.domain.kubernetes.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
 from hami.kube.errors import ApiError
 from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.quota.elastic.units import Units

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
+from hami.domain.kubernetes.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.hookspecs import hookimpl
 from hami.policy.pods.admission import AdmissionSettings
 from hami.policy.quota import QuotaLedger

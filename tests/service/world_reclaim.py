@@ -19,7 +19,7 @@ from hami_lab.cluster.definitions import definitions
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.kube.events import EventLimits
 from hami.policy.tables.cluster_table import ClusterTable

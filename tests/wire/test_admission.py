@@ -7,7 +7,7 @@ import base64
 import msgspec
 import pytest
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.wire.admission import AdmissionReview, allow, deny
 from hami.wire.bodies import BadBody, decode_body
 

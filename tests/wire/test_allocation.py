@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import Container, Metadata, Pod, PodSpec
+from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.wire.allocation import (
     allocation_keys,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.extender import (
     ExtenderArgs,

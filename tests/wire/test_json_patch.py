@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.objects import Container, EnvVar, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import Container, EnvVar, Pod, PodSpec, Resources
 from hami.wire.json_patch import json_patch
 
 GPU = "nvidia.com/gpu"

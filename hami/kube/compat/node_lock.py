@@ -18,7 +18,7 @@ from random import uniform
 from typing import Literal
 
 from hami.domain.errors import Malformed
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
 from hami.kube.resources import NODES, PODS

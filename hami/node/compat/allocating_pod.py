@@ -15,7 +15,7 @@ from typing import assert_never
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, ApiError

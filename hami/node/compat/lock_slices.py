@@ -11,7 +11,7 @@ from collections.abc import Collection
 import msgspec
 
 from hami.domain.errors import VendorFailed, shortened
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate

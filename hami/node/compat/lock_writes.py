@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from hami.domain.errors import Malformed
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.compat.node_lock import release_node_lock, release_private_lock

@@ -16,7 +16,7 @@ import structlog
 
 from hami.domain.devices import Device
 from hami.domain.errors import VendorFailed
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.slices import Identity
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, FORBIDDEN, NO_ANSWER, ApiError

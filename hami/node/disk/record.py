@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.slices import Identity
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.node.disk.files import MalformedFile

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import structlog
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.kube.errors import ApiError
 from hami.kube.events import EventRecorder
 from hami.kube.pace import Backoff

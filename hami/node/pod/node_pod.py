@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hami.domain.objects import ContainerState, ContainerStatus, Lean, Pod, PodStatus
+from hami.domain.kubernetes.objects import ContainerState, ContainerStatus, Lean, Pod, PodStatus
 from hami.kube.resources import Resource
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from hami.domain.objects import Lean, Node, NodeStatus
+from hami.domain.kubernetes.objects import Lean, Node, NodeStatus
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.pace import Backoff

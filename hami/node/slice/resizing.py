@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.pod.node_pod import NodePod

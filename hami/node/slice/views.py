@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hami.domain.devices import Grant
-from hami.domain.objects import Container, Metadata, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec, Resources
 from hami.domain.slices import SEEN_AT, ContainerEdits, Identity, Mount, PageSettings, Slice
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
 from hami.node.disk.limits_page import DeviceLimit, PageLimits

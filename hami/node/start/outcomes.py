@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError

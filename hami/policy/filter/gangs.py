@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.wire import keys
 
 M = TypeVar("M")

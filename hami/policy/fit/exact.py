@@ -16,7 +16,7 @@ from typing import Protocol, overload
 from hami.domain import reasons
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import DeviceState, Grant
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import (
     ContainerRequest,

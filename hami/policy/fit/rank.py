@@ -12,7 +12,7 @@ from typing import Any
 
 from hami.domain.devices import Device, DeviceState, Usage
 from hami.domain.errors import shortened
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import DeviceRequest, Invalid
 from hami.domain.scheduling import DevicePolicy, NodePolicy, SchedulingPolicy, ScoringWeights
 from hami.domain.units import WHOLE_DEVICE

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hami.domain.allocations import ContainerAllocation, Corrupt, PodAllocation
 from hami.domain.devices import Device, Grant
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.policy.pods.pod_request import who_asks

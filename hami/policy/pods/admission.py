@@ -15,7 +15,7 @@ import msgspec
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Container, EnvVar, Pod, Resources
+from hami.domain.kubernetes.objects import Container, EnvVar, Pod, Resources
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.policy.pods.pod_request import parse_pod

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from hami.domain.admission import Denied
-from hami.domain.objects import Container, EnvVar, Pod
+from hami.domain.kubernetes.objects import Container, EnvVar, Pod
 from hami.policy.pods.escapes import container_escape
 from hami.policy.pods.pod_request import who_asks
 from hami.policy.ports import VendorRegistry

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from hami.domain.objects import Container, Pod
+from hami.domain.kubernetes.objects import Container, Pod
 from hami.domain.profile import SERVICE_ACCOUNT_AT
 from hami.domain.slices import SEEN_AT
 from hami.policy.ports import VendorRegistry

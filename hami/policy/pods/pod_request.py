@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import VendorKey

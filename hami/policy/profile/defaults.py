@@ -12,15 +12,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from hami.domain import quantity
 from hami.domain.admission import Admission
 from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
-from hami.domain.objects import Container, Node, Pod
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import Container, Node, Pod
+from hami.domain.kubernetes.quantity import BadQuantity
 from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
-from hami.domain.quantity import BadQuantity
 from hami.domain.requests import DeviceRequest, FitContext, Invalid
 from hami.domain.slices import ContainerEdits, HealthChange, Measurement
 from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from hami.domain import quantity
-from hami.domain.objects import Node
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.wire.codecs import Requesting, decode_handshake
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hami.domain import quantity
-from hami.domain.objects import ResourceQuota
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import ResourceQuota
+from hami.domain.kubernetes.quantity import BadQuantity
 from hami.domain.profile import VendorProfile
-from hami.domain.quantity import BadQuantity
 from hami.domain.units import with_unit
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.scopes import Scopes, read_scopes

@@ -12,7 +12,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.policy.ports import VendorRegistry

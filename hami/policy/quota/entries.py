@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, get_args
 
 from hami.domain.allocations import ContainerAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.policy.quota.constraint import QuotaRefusal

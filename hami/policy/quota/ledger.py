@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Mapping, Sequence
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
-from hami.domain.objects import Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Pod, ResourceQuota
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.policy.ports import VendorRegistry

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hami.domain.allocations import ContainerAllocation
-from hami.domain.objects import Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Pod, ResourceQuota
 from hami.domain.units import PodUid
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.constraint import Constraint, QuotaProblem, QuotaRefusal, read_quota

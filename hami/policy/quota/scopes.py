@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hami.domain import quantity
-from hami.domain.objects import Pod, ResourceQuota, ScopeRequirement
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import Pod, ResourceQuota, ScopeRequirement
 
 _KNOWN = frozenset(
     {

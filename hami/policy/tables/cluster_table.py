@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.errors import Malformed
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.policy.fit.exact import NodeDevices

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import PodRequest
 from hami.domain.units import PodUid
 from hami.policy.filter.decision import Placed, Refused, decide, over_quota

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hami.domain.objects import Node
-from hami.domain.quantity import BadQuantity
+from hami.domain.kubernetes.objects import Node
+from hami.domain.kubernetes.quantity import BadQuantity
 from hami.policy.quota.elastic import GPU_MEMORY, Amounts, Units
 from hami.policy.tables.cluster_table import ClusterTable
 

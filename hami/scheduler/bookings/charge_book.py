@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.quota import QuotaLedger
 from hami.policy.tables.cluster_table import ClusterTable

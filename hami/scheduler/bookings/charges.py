@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import CorePercent, MemoryMiB, PodUid
 from hami.policy.pods.accounting import Account, may_have_started, may_use
 from hami.policy.ports import VendorRegistry

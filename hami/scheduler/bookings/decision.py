@@ -10,7 +10,7 @@ import msgspec
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.errors import HamiError
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.policy.pods.accounting import Account, account_of
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.signing import Signer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.scheduler.bookings.lock_book import NeedsLock
 from hami.scheduler.bookings.problems import Problem

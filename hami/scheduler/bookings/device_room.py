@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.units import DeviceId, VendorKey
 from hami.policy.fit.exact import NodeDevices
 from hami.policy.fit.selection import cordoned_ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
+from hami.domain.kubernetes.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
 from hami.policy.quota.elastic.model import Leaf, LeafKey, TreeNode
 from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
 from hami.policy.quota.elastic.objects.reading import (

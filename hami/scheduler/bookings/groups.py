@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hami.domain.objects import Pod, PodGroup
+from hami.domain.kubernetes.objects import Pod, PodGroup
 from hami.domain.units import PodUid
 from hami.policy.filter.decision import Refused
 from hami.policy.filter.gangs import GroupName, group_of

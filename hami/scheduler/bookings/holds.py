@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts, Member
 from hami.scheduler.bookings.charge_book import ChargeBook

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.device_room import Room, alike, grew, room_on
 from hami.scheduler.bookings.lock_book import LockBook

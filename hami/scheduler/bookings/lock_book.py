@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.errors import Malformed
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.compat.node_lock import PRIVATE_EXPIRY, utc_now

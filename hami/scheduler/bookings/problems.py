@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Node, Pod, ResourceQuota
 from hami.scheduler.bookings.elastic_objects import QuotaObject
 
 Subject = Pod | Node | ResourceQuota | QuotaObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from hami.domain.objects import Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Pod, ResourceQuota
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts
 from hami.scheduler.bookings.capacity import capacity_of

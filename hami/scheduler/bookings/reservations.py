@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Node, Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Node, Pod, ResourceQuota
 from hami.domain.units import PodUid
 from hami.policy.quota import QuotaLedger
 from hami.policy.quota.elastic import Options

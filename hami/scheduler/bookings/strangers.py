@@ -12,7 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from hami.domain.devices import DeviceState
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, at_most_asked
 from hami.scheduler.bookings.charge_book import ChargeBook

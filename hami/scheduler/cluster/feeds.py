@@ -8,7 +8,7 @@ from typing import Generic
 
 import structlog
 
-from hami.domain.objects import Node, Pod, PodGroup, ResourceQuota
+from hami.domain.kubernetes.objects import Node, Pod, PodGroup, ResourceQuota
 from hami.kube.informer import Informer, T
 from hami.policy.filter.gangs import GroupName
 from hami.scheduler.bookings.elastic_objects import QuotaObject

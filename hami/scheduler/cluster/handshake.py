@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from hami.kube.pace import TokenBucket, Turns

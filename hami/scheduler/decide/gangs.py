@@ -15,7 +15,7 @@ import msgspec
 
 from hami.domain import reasons
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.reasons import Rejected
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.kube.client import KubeClient

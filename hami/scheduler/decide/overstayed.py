@@ -13,7 +13,7 @@ from typing import Self
 
 from hami.domain import reasons
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.reasons import Rejected
 from hami.domain.requests import PodRequest
 from hami.domain.scheduling import SchedulingPolicy

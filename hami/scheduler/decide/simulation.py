@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import Invalid
 from hami.domain.scheduling import SchedulingPolicy

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from hami.domain.allocations import PodAllocation
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import PodUid

@@ -14,7 +14,7 @@ import msgspec
 
 from hami import __version__
 from hami.domain.devices import Device, Usage
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MIB
 
 _ZONE = ',zone="vGPU"'

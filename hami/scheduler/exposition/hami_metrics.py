@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device, Usage
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
 from hami.policy.usage import quota_charge

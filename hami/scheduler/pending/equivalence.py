@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry

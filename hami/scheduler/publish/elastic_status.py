@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from hami.domain import quantity
-from hami.domain.objects import CompositeElasticQuota, Condition, ElasticQuota, Pod
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import CompositeElasticQuota, Condition, ElasticQuota, Pod
 from hami.domain.units import PodUid
 from hami.kube.errors import NOT_FOUND, ApiError
 from hami.kube.pace import Turns

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from hami.domain import quantity
-from hami.domain.objects import ResourceQuota
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import ResourceQuota
 from hami.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from hami.kube.resources import QUOTAS, HasMetadata
 from hami.policy.ports import VendorRegistry

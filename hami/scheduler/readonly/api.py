@@ -17,7 +17,7 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.responses import Response
 
 from hami.domain.devices import Device, Usage
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic.plans.plan import NoPlan

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, assert_never
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device, DeviceState, Usage
-from hami.domain.objects import Pod, ResourceQuota
+from hami.domain.kubernetes.objects import Pod, ResourceQuota
 from hami.policy.fit.selection import cordoned_ids
 from hami.policy.quota.constraint import PREFIX
 from hami.scheduler.bookings.reservations import Phase

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hami.domain.objects import Pod
-from hami.domain.selectors import Selector, holds, object_selector
+from hami.domain.kubernetes.objects import Pod
+from hami.domain.kubernetes.selectors import Selector, holds, object_selector
 from hami.domain.units import PodUid
 from hami.kube.resources import DisruptionBudget
 from hami.policy.quota.elastic import Member

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import structlog
 
-from hami.domain.objects import Node, Pod
-from hami.domain.taints import CORDON, untolerated
+from hami.domain.kubernetes.objects import Node, Pod
+from hami.domain.kubernetes.taints import CORDON, untolerated
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, TOO_MANY_REQUESTS, ApiError
 from hami.kube.leases.leadership import Leadership

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from hami.domain.admission import Denied
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.policy.pods.admission import AdmissionSettings, Admitted, NotOurs, admit
 from hami.policy.pods.ephemeral import admit_ephemeral
 from hami.policy.ports import VendorRegistry

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
+from hami.domain.kubernetes.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, ApiError
 from hami.kube.resources import (

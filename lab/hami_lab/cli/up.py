@@ -18,7 +18,7 @@ from rich.text import Text
 from hami.cli.files import file_name, read_text
 from hami.cli.visible import visible
 from hami.domain.errors import ConfigError, shortened
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.hookspecs import PluginConfig
 from hami.node.settings.served_vendor import vendor_named
 from hami.simulate.documents import Document

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from hami.domain.errors import HamiError
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.hookspecs import PluginConfig
 from hami.kube.client import KubeClient
 from hami.kube.events import EventLimits, EventRecorder

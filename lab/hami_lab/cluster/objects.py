@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hami.domain.errors import ConfigError, shortened
-from hami.domain.objects import Lean, Metadata
+from hami.domain.kubernetes.objects import Lean, Metadata
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, ApiError
 from hami.kube.resources import Resource

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
 from hami.kube.informer import Informer

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hami.domain.objects import Lean, Metadata, Pod
+from hami.domain.kubernetes.objects import Lean, Metadata, Pod
 from hami_lab.live import LivePod
 
 BACKOFF_LIMIT = 6

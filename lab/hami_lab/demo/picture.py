@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hami.domain.devices import Usage
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.policy.pods.accounting import account_of
 from hami.policy.tables.cluster_table import ClusterTable

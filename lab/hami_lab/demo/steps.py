@@ -8,8 +8,8 @@ from typing import Any
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.errors import ConfigError
-from hami.domain.objects import Metadata, Node, ResourceQuota
-from hami.domain.quantity import limited_memory
+from hami.domain.kubernetes.objects import Metadata, Node, ResourceQuota
+from hami.domain.kubernetes.quantity import limited_memory
 from hami.kube.errors import ApiError
 from hami.kube.resources import EVENTS, QUOTAS, Event
 from hami.policy.pods.accounting import account_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hami.domain.errors import ConfigError
-from hami.domain.objects import Metadata, Pod
+from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.kube.errors import ApiError
 from hami.simulate.documents import Document, read_documents
 from hami.simulate.result import DeniedPod, Simulation

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from fractions import Fraction
 
-from hami.domain import quantity
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.units import PodUid
 
 _PODS = "pods"

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from hami.domain.errors import HamiError
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.wire.bodies import NULL, BadBody, decode_body
 from hami.wire.extender import (
     ExtenderArgs,

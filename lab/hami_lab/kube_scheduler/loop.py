@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hami.domain.errors import HamiError
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.informer import Informer

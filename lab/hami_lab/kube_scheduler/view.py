@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami.domain.units import PodUid
 from hami.simulate.kube_filter import KubeFilter
 from hami_lab.kube_scheduler.capacity import Amounts, NodeCapacity, requested

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hami.domain.errors import Malformed
-from hami.domain.objects import Node, NodeStatus
+from hami.domain.kubernetes.objects import Node, NodeStatus
 from hami.hookspecs import PluginConfig
 from hami.kube.resources import Resource
 from hami.vendors.registry import Vendors

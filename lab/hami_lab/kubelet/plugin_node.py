@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from hami.domain.objects import Container
+from hami.domain.kubernetes.objects import Container
 from hami.domain.units import PodUid
 from hami_lab.kubelet.container import FIRST_BACKOFF
 from hami_lab.kubelet.devices.devices import (

@@ -8,7 +8,7 @@ import pytest
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.errors import ConfigError, PluginRejected
-from hami.domain.objects import Container, Metadata, Node, Pod, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import DevicePolicy, SchedulingPolicy
 from hami.domain.units import DeviceId, VendorKey

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from hami.domain.errors import Malformed
-from hami.domain.objects import Node, Pod
+from hami.domain.kubernetes.objects import Node, Pod
 from hami_mock.settings import SCHEDULER_HOOKS, MockSettings
 
 FAIL = "mock.hami.io/fail"

@@ -15,7 +15,7 @@ from hami.domain.allocations import ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
 from hami.domain.extra import ExtraKey
-from hami.domain.objects import Container, Node, Pod
+from hami.domain.kubernetes.objects import Container, Node, Pod
 from hami.domain.profile import (
     ALL_COLUMNS,
     ModeRules,

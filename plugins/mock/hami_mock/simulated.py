@@ -14,7 +14,7 @@ import msgspec
 
 from hami.domain.devices import Device
 from hami.domain.errors import ConfigError, shortened
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.wire.codecs import encode_register_csv, encode_register_json
 from hami_mock.catalog import MIG, Catalog, DeviceProfile, VendorFormat

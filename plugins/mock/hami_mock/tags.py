@@ -14,7 +14,7 @@ import msgspec
 from hami.domain.allocations import ContainerAllocation, Corrupt, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.extra import ExtraKey
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import DeviceId, VendorKey
 
 TAG = "mock.hami.io/tag"

@@ -17,7 +17,7 @@ from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.errors import Malformed, PluginRejected, VendorFailed
-from hami.domain.objects import Container, Metadata, Node, Pod, Resources
+from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod, Resources
 from hami.domain.reasons import VENDOR_ERROR, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hami.domain.devices import Device
 from hami.domain.errors import ConfigError, PluginRejected
-from hami.domain.objects import Metadata, Node
+from hami.domain.kubernetes.objects import Metadata, Node
 from hami.domain.units import VendorKey
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import decode_register_csv, decode_register_json

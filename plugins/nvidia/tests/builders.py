@@ -18,7 +18,15 @@ from hami_nvidia.schedule.topology import PAIR_SCORES, PairScore
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.extra import NO_EXTRA
-from hami.domain.objects import Container, EnvVar, Metadata, Node, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import (
+    Container,
+    EnvVar,
+    Metadata,
+    Node,
+    Pod,
+    PodSpec,
+    Resources,
+)
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Placement
 from hami.domain.scheduling import DevicePolicy, SchedulingPolicy

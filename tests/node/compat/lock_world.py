@@ -15,7 +15,7 @@ from typing import Any
 from hami_lab.api import ApiServer
 
 from hami.domain.devices import Device
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.hookspecs import hookimpl

@@ -9,7 +9,7 @@ import pytest
 from hami_mock import scheduling
 
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Metadata, Pod
+from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.kube.compat.node_lock import Locked, take_node_lock
 from hami.kube.resources import EVENTS, NODES
 from hami.wire import keys

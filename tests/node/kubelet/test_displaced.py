@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from hami.domain.objects import Metadata, Node, NodeStatus
+from hami.domain.kubernetes.objects import Metadata, Node, NodeStatus
 from hami.kube.errors import ApiError
 from hami.node.kubelet import displacement as displaced
 from hami.node.kubelet.displacement import Displacement

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hami.domain.objects import Container, Metadata, SecurityContext, VolumeMount
+from hami.domain.kubernetes.objects import Container, Metadata, SecurityContext, VolumeMount
 from hami.node.pod.pods import Granted, NotGranted
 from hami.signing import Signer, new_private_pem
 from hami.wire import keys

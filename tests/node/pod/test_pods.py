@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from hami.domain.objects import Metadata
+from hami.domain.kubernetes.objects import Metadata
 from hami.kube.errors import ApiError
 from hami.node.pod import pods as pods_module
 from hami.node.pod.pods import STATIC_POD, NodePods, NoPod

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.objects import Metadata, Node
+from hami.domain.kubernetes.objects import Metadata, Node
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
 from hami.node.settings.identity import choose_identity

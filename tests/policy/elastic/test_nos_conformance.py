@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from hami.domain.objects import Container, Pod, PodSpec, Resources
+from hami.domain.kubernetes.objects import Container, Pod, PodSpec, Resources
 from hami.policy.quota.elastic import Leaf, Options, pod_vector
 from hami.policy.quota.elastic.vector import slice_gb
 

@@ -7,7 +7,13 @@ import json
 import msgspec
 import pytest
 
-from hami.domain.objects import CompositeElasticQuota, ElasticQuota, Metadata, Pod, QuotaTree
+from hami.domain.kubernetes.objects import (
+    CompositeElasticQuota,
+    ElasticQuota,
+    Metadata,
+    Pod,
+    QuotaTree,
+)
 from hami.policy.quota.elastic import Leaf, TreeNode
 from hami.policy.quota.elastic.objects.reading import preemptible, read_leaf, read_tree
 from hami.policy.quota.elastic.objects.validation import Validation, validate

@@ -6,7 +6,7 @@ import pytest
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Grant
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     ContainerState,
     ContainerStateTerminated,

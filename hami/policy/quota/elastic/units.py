@@ -1,8 +1,8 @@
 """Quantities of pods and quotas as whole numbers in one unit per resource, and back.
 
 cpu in milli, memory and ephemeral storage in bytes, the vendors' device memory in MiB with the
-rules of ``hami.domain.quantity``, ``nos.nebuly.com/gpu-memory`` in GB, everything else as counts.
-Requests are rounded up and limits down.
+rules of ``hami.domain.kubernetes.quantity``, ``nos.nebuly.com/gpu-memory`` in GB, everything else
+as counts. Requests are rounded up and limits down.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 
-from hami.domain import quantity
-from hami.domain.quantity import BadQuantity
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.quantity import BadQuantity
 from hami.policy.ports import VendorRegistry
 from hami.policy.quota.elastic.model import GPU_MEMORY, Amounts
 

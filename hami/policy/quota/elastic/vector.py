@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Grant
-from hami.domain.objects import Container, Pod
+from hami.domain.kubernetes.objects import Container, Pod
+from hami.domain.kubernetes.quantity import BadQuantity
 from hami.domain.profile import VendorProfile
-from hami.domain.quantity import BadQuantity
 from hami.domain.units import VendorKey
 from hami.policy.quota.elastic.model import GPU_MEMORY, Amounts
 from hami.policy.quota.elastic.units import TYPED, Units

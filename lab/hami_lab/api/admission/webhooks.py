@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from hami.domain.selectors import Selector, holds, object_selector
+from hami.domain.kubernetes.selectors import Selector, holds, object_selector
 from hami_lab.api.objects.kinds import Kind
 from hami_lab.api.objects.refusals import Refusal
 from hami_lab.api.objects.request import Request

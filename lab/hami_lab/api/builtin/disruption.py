@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami.domain.selectors import holds, object_selector
+from hami.domain.kubernetes.selectors import holds, object_selector
 from hami_lab.api.objects.refusals import Refusal
 from hami_lab.api.objects.storage import Item, Record, Storage
 from hami_lab.api.objects.times import now

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami.domain.selectors import Selector, holds
+from hami.domain.kubernetes.selectors import Selector, holds
 from hami_lab.api.objects.fields import supported
 from hami_lab.api.objects.refusals import Cause, Refusal, bad_request, expired, invalid_option
 from hami_lab.api.objects.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from hami.domain.selectors import Requirement, Selector
+from hami.domain.kubernetes.selectors import Requirement, Selector
 from hami_lab.api.objects.refusals import bad_request
 
 _SET = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hami.domain.allocations import ContainerKind
-from hami.domain.objects import Container, Pod
-from hami.domain.quantity import BadQuantity, whole_number
+from hami.domain.kubernetes.objects import Container, Pod
+from hami.domain.kubernetes.quantity import BadQuantity, whole_number
 from hami.domain.units import PodUid
 from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami_lab.kubelet.devices.checkpoint import FILE, Unreadable, decode, encode

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hami.domain.objects import Container
+from hami.domain.kubernetes.objects import Container
 from hami.domain.slices import DeviceNode, Mount
 from hami.domain.units import PodUid
 from hami.node.kubelet.api import v1beta1_pb2 as api

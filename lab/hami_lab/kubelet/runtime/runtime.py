@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from hami.domain.objects import Container, Pod
+from hami.domain.kubernetes.objects import Container, Pod
 from hami.domain.units import PodUid
 from hami.node.kubelet.api import v1beta1_pb2 as api
 from hami_lab.kubelet.runtime.cdi import Unresolvable

@@ -6,11 +6,11 @@ it again on every re-invocation of its webhook.
 
 from __future__ import annotations
 
-from hami.domain import quantity
 from hami.domain.admission import Admission, Denied
 from hami.domain.errors import shortened
-from hami.domain.objects import Container
-from hami.domain.quantity import BadQuantity
+from hami.domain.kubernetes import quantity
+from hami.domain.kubernetes.objects import Container
+from hami.domain.kubernetes.quantity import BadQuantity
 from hami.domain.units import WHOLE_DEVICE
 from hami_nvidia.schedule.profile import NvidiaProfile
 

@@ -11,7 +11,7 @@ import msgspec
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed, shortened
-from hami.domain.objects import Pod
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import DeviceId, VendorKey
 from hami.wire.codecs import decode_pod_devices

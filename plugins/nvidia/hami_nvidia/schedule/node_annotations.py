@@ -11,7 +11,7 @@ import msgspec
 from hami.domain.devices import Device
 from hami.domain.errors import Malformed, shortened
 from hami.domain.extra import NO_EXTRA, Extra
-from hami.domain.objects import Node
+from hami.domain.kubernetes.objects import Node
 from hami.domain.profile import VendorProfile
 from hami.domain.units import DeviceId
 from hami.wire import codecs

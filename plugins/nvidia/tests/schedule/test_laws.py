@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device, Usage
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     Container,
     Metadata,
     Node,

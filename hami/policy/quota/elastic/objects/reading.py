@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hami.domain.objects import (
+from hami.domain.kubernetes.objects import (
     CompositeElasticQuota,
     ElasticQuota,
     Pod,
@@ -16,7 +16,7 @@ from hami.domain.objects import (
     QuotaTreeNode,
     Written,
 )
-from hami.domain.quantity import BadQuantity, whole_number
+from hami.domain.kubernetes.quantity import BadQuantity, whole_number
 from hami.policy.quota.elastic.model import Amounts, Leaf, LeafKey, TreeNode
 from hami.policy.quota.elastic.objects.arrangement import ElasticProblem
 from hami.policy.quota.elastic.units import Units

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hami.domain.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
+from hami.domain.kubernetes.objects import CompositeElasticQuota, ElasticQuota, QuotaTree
 from hami.policy.quota.elastic.model import Amounts, Leaf, TreeNode
 from hami.policy.quota.elastic.objects.arrangement import circle_of
 from hami.policy.quota.elastic.objects.reading import namespaces_of, read_leaf, read_tree

@@ -2,7 +2,7 @@
 
 The API server's JSON decodes straight into these msgspec structs (8 µs for a 10 KB pod). Unknown
 fields are ignored; ``null`` and "absent" mean the same. Quantities stay text, as the API server
-sends them; ``hami.domain.quantity`` gives them a meaning.
+sends them; ``hami.domain.kubernetes.quantity`` gives them a meaning.
 """
 
 from __future__ import annotations

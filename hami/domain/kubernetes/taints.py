@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hami.domain.objects import Node, PodSpec, Taint, Toleration
+from hami.domain.kubernetes.objects import Node, PodSpec, Taint, Toleration
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint that ``spec.unschedulable`` stands for, whether or not a controller has added it."""
