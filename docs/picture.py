@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hami.cli.render import print_simulation
-from hami.cli.simulating import run_simulation
+from hami.cli.commands.simulate import run_simulation
+from hami.cli.commands.simulation_tables import print_simulation
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "simulate.svg"

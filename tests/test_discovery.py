@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from hami.cli.plugin_new import new_profile
+from hami.cli.commands.plugin_new import new_profile
 from hami.domain.errors import ConfigError, PluginRejected
 from hami.vendors.registry import load_vendors
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from hami import __version__
-from hami.cli.answering import answering, warn
-from hami.cli.interrupts import ending_at_interrupt
-from hami.cli.late import Commands
-from hami.cli.loading import installed_vendors
-from hami.cli.options import DeviceConfig, Json, Profiles, print_json
-from hami.cli.visible import visible
+from hami.cli.flags.common import DeviceConfig, Json, Profiles, print_json
+from hami.cli.lazy_commands import Commands
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.terminal.messages import answering, warn
+from hami.cli.vendor_loading import installed_vendors
 from hami.domain.errors import PluginRejected
 from hami.vendors.registry import Vendors
 
@@ -110,7 +110,7 @@ def simulate_command(
     """
     with ending_at_interrupt():
         # Imported late, like what other commands need: the node agent must stay small.
-        from hami.cli import simulating  # noqa: PLC0415
+        from hami.cli.commands import simulate as simulating  # noqa: PLC0415
 
     with answering():
         result = simulating.run_simulation(files, policy, device_config, profiles)
@@ -137,20 +137,21 @@ def quota_command(
     Asks the scheduler's read-only API. Exits with 1 when the pod waits, with 2 when nobody answers.
     """
     with ending_at_interrupt():
-        from hami.cli import api_client, quota, terminal  # noqa: PLC0415 -- as above
+        from hami.cli.commands import api_client, quota  # noqa: PLC0415 -- as above
+        from hami.cli.terminal import width  # noqa: PLC0415 -- as above
 
     with answering():
         question = quota.read_question(pod, namespace, pods=pods)
         look = partial(quota.ask, api_client.Api(server), question)
         if watch:
-            console = None if as_json else terminal.output_console()
+            console = None if as_json else width.output_console()
             quota.watch(look, console, namespace=question.namespace)
             return
         answer = look()
         if as_json:
             print_json(quota.as_json(answer))
         else:
-            quota.show(terminal.output_console(), answer, question.namespace)
+            quota.show(width.output_console(), answer, question.namespace)
         if quota.waits(answer):
             raise typer.Exit(NOT_PLACED)
 
@@ -162,7 +163,8 @@ def plugins_command(*, as_json: Json = False, profiles: Profiles = None) -> None
     Exits with 2 when a plugin cannot be used.
     """
     with ending_at_interrupt():
-        from hami.cli import render, terminal  # noqa: PLC0415 -- as above
+        from hami.cli.commands import simulation_tables as render  # noqa: PLC0415 -- as above
+        from hami.cli.terminal import width  # noqa: PLC0415 -- as above
 
     broken: list[PluginRejected] = []
     with answering():
@@ -170,7 +172,7 @@ def plugins_command(*, as_json: Json = False, profiles: Profiles = None) -> None
         if as_json:
             print_json(_plugins_as_json(vendors))
         else:
-            render.print_plugins(terminal.output_console(), vendors)
+            render.print_plugins(width.output_console(), vendors)
         # The first failure is reported at the end.
         warn(*map(str, broken[1:]))
         if broken:
@@ -190,7 +192,7 @@ def new_command(
 ) -> None:
     """Write a plugin package for a vendor, which passes the conformance kit as it is."""
     with ending_at_interrupt():
-        from hami.cli import plugin_new  # noqa: PLC0415 -- as above
+        from hami.cli.commands import plugin_new  # noqa: PLC0415 -- as above
 
     with answering():
         new = plugin_new.new_plugin

@@ -12,8 +12,8 @@ import traceback
 from typing import Any
 
 from hami.cli.imports import import_structlog_alone, imported_for_good
-from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
-from hami.cli.streams import replace_streams
+from hami.cli.terminal.interrupts import INTERRUPTED, ending_at_interrupt
+from hami.cli.terminal.streams import replace_streams
 
 INTERNAL, UNWRITABLE = 70, 74
 

@@ -13,9 +13,9 @@ from hami_mock import settings as mock_settings
 from hami_mock.catalog import builtin_catalog
 from typer.testing import CliRunner
 
-from hami.cli import answering
 from hami.cli import app as cli
 from hami.cli import main as process
+from hami.cli.terminal import messages as answering
 from hami.domain import reasons
 from hami.simulate.manifests import read_manifests
 

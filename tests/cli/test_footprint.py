@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.cli.footprint import mapped_code
+from hami.cli.memory_use import mapped_code
 
 SMAPS = """\
 00400000-00452000 r-xp 00000000 08:02 173521 /usr/bin/python3.11
@@ -56,7 +56,7 @@ def output_of(program: str) -> str:
 RELEASED = """
 import pathlib
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hami.cli.footprint import LibraryCode
+from hami.cli.memory_use import LibraryCode
 def resident():
     status = pathlib.Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssFile"))
@@ -81,7 +81,7 @@ def test_a_library_works_as_before_and_less_of_it_is_in_memory():
 
 ARENAS = """
 import ctypes, threading
-from hami.cli.footprint import keep_one_arena
+from hami.cli.memory_use import keep_one_arena
 {call}
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p

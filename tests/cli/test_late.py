@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hami.cli.app import app
-from hami.cli.late import ENTRY_POINTS, LABORATORY, LATE
+from hami.cli.lazy_commands import ENTRY_POINTS, LABORATORY, LATE
 
 
 def said(*arguments: str) -> str:

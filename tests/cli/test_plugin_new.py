@@ -11,7 +11,7 @@ from importlib import metadata
 import pytest
 
 from hami import __version__
-from hami.cli.plugin_new import new_plugin
+from hami.cli.commands.plugin_new import new_plugin
 from hami.domain.errors import ConfigError
 from hami.hookspecs import ENTRY_POINT_GROUP, HAMI_API
 

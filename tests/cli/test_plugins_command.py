@@ -10,8 +10,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import hami.cli.app as cli
-from hami.cli import loading
-from hami.cli.render import print_plugins
+from hami.cli import vendor_loading as loading
+from hami.cli.commands.simulation_tables import print_plugins
 from hami.domain.errors import PluginRejected
 from hami.vendors.registry import load_vendors
 

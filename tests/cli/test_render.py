@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hami.cli.progress import progress_bar
-from hami.cli.render import print_simulation
-from hami.cli.tables import fitting, table
-from hami.cli.visible import visible
+from hami.cli.commands.simulation_tables import print_simulation
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.progress import progress_bar
+from hami.cli.terminal.tables import fitting, table
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant, Usage
 from hami.domain.extra import NO_EXTRA, Extra, ExtraKey

@@ -17,8 +17,8 @@ import yaml
 from typer.testing import CliRunner
 
 from hami.cli import app as cli
-from hami.cli.go_flags import Flag, rewritten
-from hami.cli.scheduler_options import FOREIGN
+from hami.cli.commands.scheduler_options import FOREIGN
+from hami.cli.flags.go_flags import Flag, rewritten
 from hami.domain.errors import ConfigError
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.settings.config_source import FLAG_FIELDS, SCHEDULER
@@ -291,7 +291,7 @@ def test_logs_for_people_have_no_colours_in_a_file():
 
 SERVING = """
 import asyncio, sys
-from hami.cli.running import run_until_signal
+from hami.cli.foreground import run_until_signal
 async def serving():
     print("up", flush=True)
     try:

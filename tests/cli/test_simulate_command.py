@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import hami.cli.app as cli
 from hami import __version__
-from hami.cli import simulating
+from hami.cli.commands import simulate as simulating
 
 CLUSTER = """\
 apiVersion: v1

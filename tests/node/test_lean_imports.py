@@ -36,7 +36,7 @@ def loaded_by(program: str, **environment: str) -> set[str]:
     "module",
     [
         "hami.cli.app",
-        "hami.cli.device_plugin",
+        "hami.cli.commands.device_plugin",
         "hami.node.agent",
         "hami.policy.pods.accounting",
         "hami.policy.pods.admission",

@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hami.cli import quota as command
 from hami.cli.app import app
-from hami.cli.quota_tables import amount
+from hami.cli.commands import quota as command
+from hami.cli.commands.quota_tables import amount
 from hami.domain.errors import ConfigError
 from hami.policy.quota.elastic import Claim
 from hami.policy.quota.elastic.plans.plan import NoPlan

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG = 1
 _MODULES = (
     "hami.cli.app",
-    "hami.cli.scheduler",
+    "hami.cli.commands.scheduler",
     "hami.kube.identity.credentials",
     "hami.vendors.registry",
     "hami.scheduler.service",

@@ -12,10 +12,10 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from hami.cli.answering import answering, warn
-from hami.cli.interrupts import INTERRUPTED, ending_at_interrupt
-from hami.cli.loading import installed_vendors
-from hami.cli.options import DeviceConfig, Json, Profiles, print_json
+from hami.cli.flags.common import DeviceConfig, Json, Profiles, print_json
+from hami.cli.terminal.interrupts import INTERRUPTED, ending_at_interrupt
+from hami.cli.terminal.messages import answering, warn
+from hami.cli.vendor_loading import installed_vendors
 
 T = TypeVar("T")
 
@@ -70,13 +70,15 @@ def demo_command(
     """
     with ending_at_interrupt():
         # Imported late: the help of hami needs no cluster.
-        from hami.cli import files, render, terminal  # noqa: PLC0415
+        from hami.cli.commands import simulation_tables as render  # noqa: PLC0415
+        from hami.cli.flags import files  # noqa: PLC0415 -- as above
+        from hami.cli.terminal import width  # noqa: PLC0415 -- as above
         from hami_lab.cli import demo  # noqa: PLC0415
 
     with answering():
         config = files.read_device_config(device_config) if device_config else {}
         vendors = installed_vendors(config)
-        console = terminal.output_console()
+        console = width.output_console()
         if manifests:
             found = _completed(demo.run_manifests(vendors, config, manifests))
             warn(*found.warnings)
@@ -107,7 +109,8 @@ def up_command(
 ) -> None:
     """Keep an embedded cluster running until Ctrl-C, for kubectl; needs no GPU."""
     with ending_at_interrupt():
-        from hami.cli import files, terminal  # noqa: PLC0415 -- as above
+        from hami.cli.flags import files  # noqa: PLC0415 -- as above
+        from hami.cli.terminal import width  # noqa: PLC0415 -- as above
         from hami_lab.cli import up  # noqa: PLC0415 -- as above
 
     with answering():
@@ -117,7 +120,7 @@ def up_command(
         documents = up.begin_with(vendors, config, nodes, cluster, alone=not agents)
         settings = up.settings_of(config, port=port, profiles=profiles)
         up.run_up(
-            vendors, settings, documents, agents, terminal.output_console(), kubeconfig=kubeconfig
+            vendors, settings, documents, agents, width.output_console(), kubeconfig=kubeconfig
         )
 
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from hami.cli.files import check_one_stdin, file_name, read_text
-from hami.cli.running import run_until_signal
-from hami.cli.tables import device_lines
-from hami.cli.visible import visible
+from hami.cli.flags.files import check_one_stdin, file_name, read_text
+from hami.cli.foreground import run_until_signal
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.tables import device_lines
 from hami.hookspecs import PluginConfig
 from hami.simulate.result import Simulation
 from hami.vendors.registry import Vendors

@@ -15,8 +15,8 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from hami.cli.files import file_name, read_text
-from hami.cli.visible import visible
+from hami.cli.flags.files import file_name, read_text
+from hami.cli.terminal.escaping import visible
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.kubernetes.objects import Node
 from hami.hookspecs import PluginConfig

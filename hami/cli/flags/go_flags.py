@@ -13,7 +13,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from hami.cli.answering import answering
+from hami.cli.terminal.messages import answering
 from hami.domain.errors import ConfigError, shortened
 
 _TRUE = frozenset({"true", "t", "1", "yes", "on"})

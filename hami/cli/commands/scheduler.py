@@ -12,13 +12,13 @@ from typing import Any
 import structlog
 import typer
 
-from hami.cli.answering import answering
-from hami.cli.go_flags import GoFlags
+from hami.cli.commands.scheduler_options import declare, split
+from hami.cli.flags.go_flags import GoFlags
+from hami.cli.flags.setting_options import ConfigFile, PrintConfig
+from hami.cli.foreground import run_until_signal
 from hami.cli.imports import imported_for_good
-from hami.cli.interrupts import ending_at_interrupt
-from hami.cli.running import run_until_signal
-from hami.cli.scheduler_options import declare, split
-from hami.cli.setting_options import ConfigFile, PrintConfig
+from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.terminal.messages import answering
 from hami.domain.errors import ConfigError
 from hami.logs import configure_logs
 from hami.scheduler.settings.config import SchedulerConfig

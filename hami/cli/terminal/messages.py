@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
-from hami.cli.interrupts import raise_at_interrupt
-from hami.cli.visible import visible
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.interrupts import raise_at_interrupt
 from hami.domain.errors import HamiError
 from hami.vendors.boundary import VendorFailure
 

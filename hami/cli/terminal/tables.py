@@ -16,8 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from hami.cli.terminal import Glyphs, glyphs_for
-from hami.cli.visible import visible
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.width import Glyphs, glyphs_for
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant, Usage
 from hami.simulate.result import NodeDevice, PlacedPod

@@ -14,13 +14,13 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from hami.cli.answering import answering
 from hami.cli.imports import imported_for_good
-from hami.cli.interrupts import ending_at_interrupt
+from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.terminal.messages import answering
 from hami.domain.errors import ConfigError
 
 LATE = MappingProxyType(
-    {"scheduler": "hami.cli.scheduler", "device-plugin": "hami.cli.device_plugin"}
+    {"scheduler": "hami.cli.commands.scheduler", "device-plugin": "hami.cli.commands.device_plugin"}
 )
 """The module of each such command; its ``app`` holds only that command."""
 

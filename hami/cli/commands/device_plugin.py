@@ -10,12 +10,7 @@ from typing import Any
 import structlog
 import typer
 
-from hami.cli.answering import answering
-from hami.cli.footprint import LibraryCode, keep_one_arena
-from hami.cli.imports import import_aiohttp_alone, imported_for_good
-from hami.cli.interrupts import ending_at_interrupt
-from hami.cli.running import run_until_signal
-from hami.cli.setting_options import (
+from hami.cli.flags.setting_options import (
     ConfigFile,
     PrintConfig,
     declared,
@@ -24,7 +19,12 @@ from hami.cli.setting_options import (
     ignored_parameters,
     setting_parameters,
 )
-from hami.cli.vendor_flags import DevicePluginCommand, VendorFlags, vendor_flags
+from hami.cli.flags.vendor_flags import DevicePluginCommand, VendorFlags, vendor_flags
+from hami.cli.foreground import run_until_signal
+from hami.cli.imports import import_aiohttp_alone, imported_for_good
+from hami.cli.memory_use import LibraryCode, keep_one_arena
+from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.terminal.messages import answering
 from hami.logs import configure_logs
 from hami.node.settings.source import DEVICE_PLUGIN, AgentSource
 from hami.settings.klog import KLOG, KLOG_SWITCHES

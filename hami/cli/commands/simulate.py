@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hami.cli.answering import warn
-from hami.cli.files import check_one_stdin, file_name, read_device_config, read_text
-from hami.cli.loading import installed_vendors
-from hami.cli.policies import read_policy
-from hami.cli.progress import progress_bar
-from hami.cli.render import print_simulation
-from hami.cli.terminal import output_console
+from hami.cli.commands.simulation_tables import print_simulation
+from hami.cli.flags.files import check_one_stdin, file_name, read_device_config, read_text
+from hami.cli.flags.policies import read_policy
+from hami.cli.terminal.messages import warn
+from hami.cli.terminal.progress import progress_bar
+from hami.cli.terminal.width import output_console
+from hami.cli.vendor_loading import installed_vendors
 from hami.policy.pods.admission import AdmissionSettings
 from hami.simulate.manifests import read_manifests
 from hami.simulate.result import Simulation

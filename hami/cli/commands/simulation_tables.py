@@ -8,8 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hami.cli.tables import device_lines, placements, table
-from hami.cli.visible import visible
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.tables import device_lines, placements, table
 from hami.domain.devices import UNUSED, Usage
 from hami.simulate.result import NodeDevice, Simulation, UnplacedPod
 from hami.vendors.registry import Vendors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hami.cli.setting_options import (
+from hami.cli.flags.setting_options import (
     declared,
     given_ignored,
     given_settings,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hami.cli.answering import answering
-from hami.cli.go_flags import Flag, GoFlags, rewritten
-from hami.cli.interrupts import ending_at_interrupt
+from hami.cli.flags.go_flags import Flag, GoFlags, rewritten
+from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.terminal.messages import answering
 from hami.domain.errors import ConfigError, PluginRejected
 from hami.domain.options import NodeOption, OptionKind
 from hami.node.settings.served_vendor import vendor_named
@@ -22,7 +22,7 @@ from hami.node.settings.source import AgentSource
 from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors, load_vendors
 
-_META = "hami.cli.vendor_flags"
+_META = "hami.cli.flags.vendor_flags"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hami.cli.answering import warn
-from hami.cli.api_client import Api
-from hami.cli.quota_tables import show_pod, show_quotas
+from hami.cli.commands.api_client import Api
+from hami.cli.commands.quota_tables import show_pod, show_quotas
+from hami.cli.terminal.messages import warn
 from hami.domain.errors import ConfigError, HamiError
 from hami.scheduler.readonly.models import ElasticQuotaPage, WhyView
 

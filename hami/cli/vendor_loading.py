@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hami.cli.answering import Failures
-from hami.cli.interrupts import ending_at_interrupt
+from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.terminal.messages import Failures
 from hami.hookspecs import PluginConfig
 from hami.vendors.discovery import OnBroken, refuse_broken
 from hami.vendors.registry import Vendors, load_vendors

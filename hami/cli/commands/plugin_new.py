@@ -64,7 +64,7 @@ def _free(name: str, directory: Path, target: str) -> Path:
 
 
 def _write(path: Path, source: str, words: Mapping[str, str]) -> Path:
-    template = resources.files("hami.cli") / "plugin_template"
+    template = resources.files("hami.cli.commands") / "plugin_template"
     text = (template / source).read_text("utf-8") if source else ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

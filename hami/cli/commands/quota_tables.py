@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hami.cli.tables import fitting, table
-from hami.cli.visible import visible
+from hami.cli.terminal.escaping import visible
+from hami.cli.terminal.tables import fitting, table
 from hami.domain.units import with_unit
 from hami.scheduler.readonly.models import (
     ElasticAmount,

@@ -1,0 +1,1 @@
+"""The commands, a module each, with what only one of them shows. ``hami.cli.app`` names them."""

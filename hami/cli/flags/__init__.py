@@ -1,0 +1,1 @@
+"""What a person writes after a command: flags, values, and files that they name, which are read."""
