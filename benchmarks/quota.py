@@ -34,7 +34,7 @@ from hami.policy.quota.elastic import (
     Options,
     TreeNode,
 )
-from hami.scheduler.bookings.elastic_levels import all_levels, levels_of
+from hami.scheduler.bookings.quotas.elastic_levels import all_levels, levels_of
 from hami.vendors.registry import Vendors, load_vendors
 
 PODS, QUOTAS, GROUPS = 10_000, 500, 20

@@ -20,7 +20,7 @@ from hami.scheduler.pending.pending_pods import PendingPods
 
 SCHEDULER = Path(hami.__file__).parent / "scheduler"
 OUTSIDE = sorted(
-    path for path in SCHEDULER.rglob("*.py") if path.parent.name not in ("bookings", "pending")
+    path for path in SCHEDULER.rglob("*.py") if {"bookings", "pending"}.isdisjoint(path.parts)
 )
 
 CHANGES = {

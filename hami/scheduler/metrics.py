@@ -2,7 +2,7 @@
 
 Names begin with ``hami_scheduler_``, except one that belongs to those of
 :mod:`hami.scheduler.exposition.elastic_metrics`. HAMi's names, which say what the cluster has and
-uses, are in :mod:`hami.scheduler.exposition.hami_metrics`. Everything may be called from any
+uses, are in :mod:`hami.scheduler.exposition.compat.hami_metrics`. Everything may be called from any
 thread.
 """
 

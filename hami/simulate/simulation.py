@@ -32,7 +32,7 @@ from hami.policy.profile.liveness import alive
 from hami.policy.quota import QuotaLedger, Refusal
 from hami.policy.quota.elastic.objects.validation import QuotaObject
 from hami.policy.tables.cluster_table import ClusterTable
-from hami.scheduler.bookings.elastic_objects import ElasticObjects
+from hami.scheduler.bookings.quotas.elastic_objects import ElasticObjects
 from hami.simulate.kube_filter import KubeFilter
 from hami.simulate.manifests import Manifests
 from hami.simulate.result import DeniedPod, NodeDevice, PlacedPod, Simulation, UnplacedPod

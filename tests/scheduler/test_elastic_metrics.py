@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic import ElasticBook, Leaf, Member
-from hami.scheduler.bookings.elastic_levels import all_levels, levels_of
+from hami.scheduler.bookings.quotas.elastic_levels import all_levels, levels_of
 from hami.scheduler.exposition.scrape import Scrape
 from hami.scheduler.metrics import Metrics
 

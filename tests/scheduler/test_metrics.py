@@ -17,7 +17,7 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAlloc
 from hami.domain.devices import Device, Grant, Usage
 from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.scheduler.bookings.reservations import Phase
-from hami.scheduler.exposition.hami_metrics import HamiText, Snapshot
+from hami.scheduler.exposition.compat.hami_metrics import HamiText, Snapshot
 from hami.scheduler.exposition.scrape import Scrape, take_snapshot
 from hami.scheduler.metrics import Levels, Metrics
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hami.domain.kubernetes.objects import Node, Pod, ResourceQuota
-from hami.scheduler.bookings.elastic_objects import QuotaObject
+from hami.scheduler.bookings.quotas.elastic_objects import QuotaObject
 
 Subject = Pod | Node | ResourceQuota | QuotaObject
 

@@ -26,7 +26,7 @@ from hami.scheduler.bookings.groups import Groups
 from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.lock_book import LockBook
 from hami.scheduler.bookings.problems import Problems
-from hami.scheduler.bookings.quota_objects import QuotaObjects
+from hami.scheduler.bookings.quotas.quota_objects import QuotaObjects
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.bookings.strangers import Strangers
 from hami.scheduler.events import Events, NodeReread, PodSeen, Subscription, on

@@ -11,8 +11,8 @@ import structlog
 from hami.domain.kubernetes.objects import Node, Pod, PodGroup, ResourceQuota
 from hami.kube.informer import Informer, T
 from hami.policy.filter.gangs import GroupName
-from hami.scheduler.bookings.elastic_objects import QuotaObject
-from hami.scheduler.bookings.quota_objects import QuotaObjects
+from hami.scheduler.bookings.quotas.elastic_objects import QuotaObject
+from hami.scheduler.bookings.quotas.quota_objects import QuotaObjects
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.decide import gangs
 

@@ -1,5 +1,5 @@
 """Metrics of the cluster, made when they are scraped.
 
-``hami_metrics`` and ``hami_families`` speak HAMi's names, so that its dashboards keep working.
+``compat`` speaks HAMi's names, so that its dashboards keep working.
 The service's own counters are ``hami.scheduler.metrics``. Nothing here changes the state.
 """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic import ElasticBook, Leaf, Member
-from hami.scheduler.bookings.elastic_levels import Level, all_levels
-from hami.scheduler.exposition.hami_families import escaped, header
+from hami.scheduler.bookings.quotas.elastic_levels import Level, all_levels
+from hami.scheduler.exposition.compat.hami_families import escaped, header
 
 _CPU, _MILLI = "cpu", 1000
 

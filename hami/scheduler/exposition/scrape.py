@@ -11,8 +11,8 @@ from types import MappingProxyType
 from hami.domain.devices import Device, Usage
 from hami.kube.pace import Turns
 from hami.scheduler.bookings.state import ClusterState
+from hami.scheduler.exposition.compat.hami_metrics import HamiText, QuotaUsage, Snapshot
 from hami.scheduler.exposition.elastic_metrics import elastic_rows
-from hami.scheduler.exposition.hami_metrics import HamiText, QuotaUsage, Snapshot
 from hami.scheduler.metrics import Levels, Metrics
 
 NOTHING: Mapping[str, int] = MappingProxyType({})

@@ -20,8 +20,8 @@ from hami.kube.pace import Turns
 from hami.policy.pods.pod_request import parse_pod
 from hami.policy.quota.elastic import Claim, ElasticBook, Leaf, Member
 from hami.policy.quota.elastic.plans.plan import NoPlan
-from hami.scheduler.bookings.elastic_levels import levels_of
 from hami.scheduler.bookings.holds import Hold
+from hami.scheduler.bookings.quotas.elastic_levels import levels_of
 from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.readonly.models import (
     AskedAmount,

@@ -15,7 +15,7 @@ from hami.kube.pace import Turns
 from hami.policy.quota.elastic import GPU_MEMORY, Amounts, ElasticBook
 from hami.policy.quota.elastic.units import TYPED
 from hami.policy.quota.elastic.vector import WHOLE_GPU, slice_gb
-from hami.scheduler.bookings.capacity import add_node
+from hami.scheduler.bookings.quotas.capacity import add_node
 from hami.scheduler.bookings.state import ClusterState
 
 REFRESH = 30.0

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from hami.domain.kubernetes.objects import Pod, ResourceQuota
 from hami.domain.units import PodUid
 from hami.policy.quota.elastic import Amounts
-from hami.scheduler.bookings.capacity import capacity_of
 from hami.scheduler.bookings.charge_book import ChargeBook
-from hami.scheduler.bookings.elastic_objects import ElasticObjects
 from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.problems import Problems
+from hami.scheduler.bookings.quotas.capacity import capacity_of
+from hami.scheduler.bookings.quotas.elastic_objects import ElasticObjects
 from hami.scheduler.events import (
     ElasticQuotasArranged,
     Event,
