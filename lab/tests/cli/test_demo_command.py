@@ -188,6 +188,7 @@ def halfway(process: subprocess.Popen[bytes]) -> bool:
     return process.stdout.readline().startswith("✓ three pods".encode())
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("started_by", [(), IGNORING], ids=["as a shell does", "SIGINT ignored"])
 @pytest.mark.parametrize("moment", [imports, begun, halfway])
 def test_ctrl_c_ends_the_demo_with_130_and_nothing_is_left(place, moment, started_by):
