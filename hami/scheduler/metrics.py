@@ -49,13 +49,13 @@ T = TypeVar("T", Counter, Histogram)
 
 
 class _Family(Generic[T]):
-    """Its members by their labels; the library takes longer to find one than to count."""
+    """A metric's members by their labels; the library takes longer to find one than to count."""
 
     def __init__(self, family: T) -> None:
         self._family: T = family
         self._members: dict[tuple[str, ...], T] = {}
 
-    def of(self, *labels: str) -> T:
+    def labels(self, *labels: str) -> T:
         """The member with these labels."""
         member = self._members.get(labels)
         if member is None:
@@ -71,12 +71,16 @@ class Metrics:
         self._define_answers()
         self._define_kubernetes()
         self._define_levels()
+        # What each filter and each bind counts.
+        self._filtered = _Family(self._filters)
+        self._bound = _Family(self._binds)
+        self._fitted = _Family(self._fits)
+        self._api_called = _Family(self._api_calls)
+        self._api_took = _Family(self._api_seconds)
 
     def _define_answers(self) -> None:
-        self._filters = _Family(
-            self._histogram(
-                "filter_duration_seconds", "Time until a filter request was answered.", "outcome"
-            )
+        self._filters = self._histogram(
+            "filter_duration_seconds", "Time until a filter request was answered.", "outcome"
         )
         self._preempts = self._histogram(
             "preempt_duration_seconds", "Time until a preempt request was answered.", "outcome"
@@ -86,23 +90,19 @@ class Metrics:
             "Nodes that preempt requests offered in vain, by reason; a node may have several.",
             "reason",
         )
-        self._binds = _Family(
-            self._histogram(
-                "bind_duration_seconds",
-                "Time until a bind request was answered, its call to the API server included.",
-                "outcome",
-            )
+        self._binds = self._histogram(
+            "bind_duration_seconds",
+            "Time until a bind request was answered, its call to the API server included.",
+            "outcome",
         )
         self._reviews = self._histogram(
             "webhook_duration_seconds", "Time until an admission review was answered.", "outcome"
         )
-        self._fits = _Family(
-            self._histogram(
-                "fit_duration_seconds",
-                "Time of one exact fit of one container on one node, by vendor.",
-                "vendor",
-                buckets=FIT_BUCKETS,
-            )
+        self._fits = self._histogram(
+            "fit_duration_seconds",
+            "Time of one exact fit of one container on one node, by vendor.",
+            "vendor",
+            buckets=FIT_BUCKETS,
         )
         self._refusals = self._counter(
             "node_refusals",
@@ -138,22 +138,18 @@ class Metrics:
         )
 
     def _define_kubernetes(self) -> None:
-        self._api_calls = _Family(
-            self._counter(
-                "api_calls",
-                "Calls to the API server; code 0 stands for no answer.",
-                "verb",
-                "resource",
-                "code",
-            )
+        self._api_calls = self._counter(
+            "api_calls",
+            "Calls to the API server; code 0 stands for no answer.",
+            "verb",
+            "resource",
+            "code",
         )
-        self._api_seconds = _Family(
-            self._histogram(
-                "api_call_duration_seconds",
-                "Time until the API server began to answer.",
-                "verb",
-                "resource",
-            )
+        self._api_seconds = self._histogram(
+            "api_call_duration_seconds",
+            "Time until the API server began to answer.",
+            "verb",
+            "resource",
         )
         self._watch_lag = self._histogram(
             "watch_lag_seconds",
@@ -195,7 +191,7 @@ class Metrics:
         ``outcome``: placed, refused, error, passed (no devices asked), simulated or bound_already.
         ``reasons``: nodes refused, by the reason's word.
         """
-        self._filters.of(outcome).observe(seconds)
+        self._filtered.labels(outcome).observe(seconds)
         for reason, nodes in reasons.items():
             self._refusals.labels(reason).inc(nodes)
 
@@ -211,14 +207,14 @@ class Metrics:
 
     def bound(self, seconds: float, outcome: str) -> None:
         """A bind was answered. ``outcome``: bound, refused, unknown or error."""
-        self._binds.of(outcome).observe(seconds)
+        self._bound.labels(outcome).observe(seconds)
 
     def reviewed(self, seconds: float, outcome: str) -> None:
         """An admission review was answered. ``outcome``: allowed, patched, denied or error."""
         self._reviews.labels(outcome).observe(seconds)
 
     def fitted(self, vendor: str, seconds: float) -> None:
-        self._fits.of(vendor).observe(seconds)
+        self._fitted.labels(vendor).observe(seconds)
 
     def problems_told(self, reason: str, times: int = 1) -> None:
         """Problems were told; ``reason`` is the event's: UnknownUsage, OverAllocated and others."""
@@ -240,8 +236,8 @@ class Metrics:
         self._backed_off.labels(quota).inc()
 
     def api_called(self, call: ApiCall) -> None:
-        self._api_calls.of(call.verb, call.resource, str(call.status)).inc()
-        self._api_seconds.of(call.verb, call.resource).observe(call.seconds)
+        self._api_called.labels(call.verb, call.resource, str(call.status)).inc()
+        self._api_took.labels(call.verb, call.resource).observe(call.seconds)
 
     def bind_seen(self, lag: float) -> None:
         """The watch showed a binding, ``lag`` seconds after the bind."""

@@ -113,6 +113,7 @@ class Service:
         self, config: SchedulerConfig, source: ConfigSource, client: KubeClient, metrics: Metrics
     ) -> None:
         self._config = config
+        self._policy = config.policy
         self._source = source
         self._client = client
         self._metrics = metrics
@@ -152,13 +153,13 @@ class Service:
             self._binder,
             self._leadership,
             metrics,
-            policy=lambda: self._config.policy,
+            policy=lambda: self._policy,
             refused=lambda pod, why: self._events.record(pod, "FilteringFailed", why, warning=True),
         )
         self._role = role_label(config, client, self._problem)
         self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
         self._wakeup = WakeUp(
-            self._state, client, self._leadership, metrics, policy=lambda: self._config.policy
+            self._state, client, self._leadership, metrics, policy=lambda: self._policy
         )
         self._follow_quotas(client)
 
@@ -187,7 +188,7 @@ class Service:
             self._metrics,
             self._events,
             self._budgets,
-            policy=lambda: self._config.policy,
+            policy=lambda: self._policy,
         )
 
     def _subscriptions(self) -> list[Subscription]:
@@ -435,7 +436,7 @@ class Service:
     # Settings that may change while it runs.
 
     def _bind_settings(self) -> BindSettings:
-        return BindSettings(policy=self._config.policy, timeout=self._config.bind_timeout)
+        return BindSettings(policy=self._policy, timeout=self._config.bind_timeout)
 
     def _lock_settings(self) -> LockSettings:
         return LockSettings(
@@ -449,6 +450,7 @@ class Service:
         if config.log_level != self._config.log_level:
             set_level(config.log_level)
         self._config = config
+        self._policy = config.policy
 
     def _load_vendors(self, config: SchedulerConfig) -> Vendors:
         return load_vendors(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -55,12 +54,6 @@ def _is_object_name(text: str) -> str:
 
 
 BindText = Annotated[str, AfterValidator(_is_bind)]
-
-
-@lru_cache(maxsize=8)
-def _policy(node: str, device: str) -> SchedulingPolicy:
-    """A pure function that each filter and bind calls."""
-    return SchedulingPolicy(node=NodePolicy(node), device=device_policy(device))
 
 
 class SchedulerConfig(ServiceSettings):
@@ -341,7 +334,10 @@ class SchedulerConfig(ServiceSettings):
     @property
     def policy(self) -> SchedulingPolicy:
         """The defaults for pods that choose no policy."""
-        return _policy(self.node_scheduler_policy, self.gpu_scheduler_policy)
+        return SchedulingPolicy(
+            node=NodePolicy(self.node_scheduler_policy),
+            device=device_policy(self.gpu_scheduler_policy),
+        )
 
     @property
     def admission(self) -> AdmissionSettings:

@@ -66,7 +66,7 @@ class Bodies:
         """The route that hands the whole body to ``handler``."""
 
         async def route(request: Request) -> Response:
-            part = Part(self)
+            part = HeldBody(self)
             try:
                 answer = await handler(await self._read(request, part))
             finally:
@@ -75,7 +75,7 @@ class Bodies:
 
         return route
 
-    async def _read(self, request: Request, part: Part) -> bytes:
+    async def _read(self, request: Request, part: HeldBody) -> bytes:
         """The whole body, whether or not its length was announced.
 
         One that is not taken is read on and thrown away up to four times the limit: a connection
@@ -130,7 +130,7 @@ class FastRoute:
     handler: BodyHandler
 
 
-class Part:
+class HeldBody:
     """One body and its share of what is held."""
 
     def __init__(self, bodies: Bodies) -> None:

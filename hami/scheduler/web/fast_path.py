@@ -16,7 +16,7 @@ from typing import Any
 from starlette.responses import PlainTextResponse, Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from hami.scheduler.web.bodies import FastRoute, Part
+from hami.scheduler.web.bodies import FastRoute, HeldBody
 
 _HEADER = (
     rb"(?:Host|User-Agent|Content-Type|Accept|Accept-Encoding|Authorization|Traceparent|Tracestate)"
@@ -83,7 +83,7 @@ class FastPath(HttpToolsProtocol):
         length, body = int(head[2]), data[head.end() :]
         if len(body) > length or length > route.bodies.most:
             return False
-        part = Part(route.bodies)
+        part = HeldBody(route.bodies)
         if part.take(body):
             return False
         self._unset_keepalive_if_required()
@@ -185,7 +185,7 @@ class _Request:
 
     __slots__ = ("ahead", "deadline", "head", "length", "part", "route", "task")
 
-    def __init__(self, route: FastRoute, part: Part, length: int) -> None:
+    def __init__(self, route: FastRoute, part: HeldBody, length: int) -> None:
         self.route = route
         self.part = part
         self.length = length
