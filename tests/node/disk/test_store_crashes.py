@@ -198,7 +198,7 @@ CHILD = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from pathlib import Path
-from tests.node.test_store_crashes import a_store, a_record, sample_limits, ID
+from tests.node.disk.test_store_crashes import a_store, a_record, sample_limits, ID
 
 store = a_store(Path(sys.argv[1]))
 print("ready", flush=True)
