@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from hami.domain.errors import ConfigError, shortened
 from hami.settings.model import ServiceSettings, Setting, fields_of, key_of, setting_of
-from hami.wire.compat.hami_config import read_mapping
+from hami.wire.yaml_mapping import read_mapping
 
 C = TypeVar("C", bound=ServiceSettings)
 

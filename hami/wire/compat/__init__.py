@@ -1,1 +1,0 @@
-"""What exists only for HAMi: the file of its device configuration. No I/O."""
