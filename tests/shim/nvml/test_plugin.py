@@ -237,7 +237,10 @@ def test_a_request_is_refused_as_long_as_the_daemon_is_told_to(cut_node, request
     with pytest.raises(NvmlFailed, match=told):
         cycle()
     cut_node.gpus.command("refuse", 0, request_, 0)
-    cut_node.gpus.command("reset", 0)  # it ends what was left half made
+    for left in cut_node.nvml.instances(gpu):
+        for part in left.compute_ids:
+            cut_node.nvml.destroy_compute(gpu, left.id, part)
+        cut_node.nvml.destroy_instance(gpu, left.id)
     cycle()
 
 
