@@ -17,8 +17,8 @@ from hami.policy.filter.decision import Refused
 from hami.policy.fit.exact import NodeDevices, fit_pod
 
 from ..builders import Cluster, a_node, a_pod, an_elastic_quota, ended, granted
-from ..decide.waking import refuse
 from ..reclaim.test_preemption import evicted, preempting
+from ..waking import refuse
 
 A100, V100 = "acme.com/mem@A100", "acme.com/mem@V100"
 

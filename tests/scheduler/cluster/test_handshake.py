@@ -16,7 +16,7 @@ from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.scheduler.cluster.handshake import Handshakes, Patience, flipped, unanswered
 from hami.vendors.registry import Vendors
 
-from ..publish.writes import Patch, Patches, refused, settled
+from ..writes import Patch, Patches, refused, settled
 
 VENDORS = Vendors.of(
     {

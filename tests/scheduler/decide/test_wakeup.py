@@ -27,7 +27,7 @@ from ..builders import (
     granted,
     privileged,
 )
-from .waking import Leads, Patches, full, refuse, waking, woken
+from ..waking import Leads, Patches, full, refuse, waking, woken
 
 
 async def test_a_pod_is_woken_when_the_pod_in_its_way_ends() -> None:

@@ -18,7 +18,7 @@ from ..builders import (
     a_pod,
     ended,
 )
-from .waking import Patches, deleting, full, gated, refuse, waking, woken
+from ..waking import Patches, deleting, full, gated, refuse, waking, woken
 
 
 def filtered(cluster: Cluster, pod: Any, *nodes: str) -> None:

@@ -22,7 +22,7 @@ from hami.scheduler.publish.elastic_status import (
 
 from ..builders import ended
 from ..readonly.test_api_elastic import MEM, lending, running
-from .writes import Patch, Patches
+from ..writes import Patch, Patches
 
 REST = 0.1
 

@@ -16,7 +16,7 @@ from hami.kube.resources import ConfigMap
 from hami.scheduler.publish.public_keys import PublicKeys
 from hami.signing import Signer, new_private_pem
 
-from .writes import refused, settled
+from ..writes import refused, settled
 
 
 @dataclass

@@ -22,7 +22,7 @@ from hami.scheduler.publish.quota_status import QuotaStatus, status_changes, use
 from hami.vendors.registry import Vendors
 
 from ..builders import Cluster, a_node, a_pod, acme, granted
-from .writes import Patch, Patches, refused, settled
+from ..writes import Patch, Patches, refused, settled
 
 BOLT = """
 profiles:

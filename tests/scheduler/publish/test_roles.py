@@ -11,7 +11,7 @@ import pytest
 from hami.kube.pace import Backoff
 from hami.scheduler.publish.roles import RoleLabel
 
-from .writes import Patch, Patches, refused, settled
+from ..writes import Patch, Patches, refused, settled
 
 
 @asynccontextmanager

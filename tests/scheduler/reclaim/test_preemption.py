@@ -24,7 +24,7 @@ from hami.scheduler.reclaim.evictions import AT_ONCE
 from hami.scheduler.reclaim.preemption import Preemption
 
 from ..builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota, ended, granted
-from ..decide.waking import Leads, deleting, refuse
+from ..waking import Leads, deleting, refuse
 
 
 class Evictions:

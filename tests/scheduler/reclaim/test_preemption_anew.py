@@ -14,7 +14,7 @@ from hami.policy.quota.elastic import Options
 from hami.scheduler.reclaim.preemption import WOKEN_AT_ONCE
 
 from ..builders import Cluster, a_node, a_pod, a_quota, an_elastic_quota, granted
-from ..decide.waking import refuse
+from ..waking import refuse
 from .test_preemption import Evictions, Keeps, evicted, preempting, running, urgent
 
 

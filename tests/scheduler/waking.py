@@ -18,7 +18,7 @@ from hami.scheduler.decide.wakeup import WakeUp
 from hami.scheduler.metrics import Metrics
 from hami.scheduler.pending.pending_pods import Refusal
 
-from ..builders import (
+from .builders import (
     Cluster,
     a_pod,
     granted,
