@@ -90,7 +90,7 @@ docs: $(STAMP) ## build the documentation site into build/docs, offline; a warni
 
 soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS=10000): an hour
 	HAMI_NODE_STORMS=$(STORMS) $(BIN)/pytest -n auto tests/node/test_interleavings.py
-	HAMI_QUOTA_STORMS=$(QUOTA_STORMS) $(BIN)/pytest -n auto tests/policy/elastic/test_plan_storms.py
+	HAMI_QUOTA_STORMS=$(QUOTA_STORMS) $(BIN)/pytest -n auto tests/policy/quota/elastic/test_plan_storms.py
 
 picture: $(RUNTIME) ## draw the README's picture from a run of now
 	$(BIN)/python -m docs.picture
