@@ -56,6 +56,10 @@ def walk(recording: Path, shim: Build, folder: Path, *calls: str) -> list[tuple[
     return files_of(library, written.read_text().splitlines()[-1].split())
 
 
+def listed(text: str) -> list[str]:
+    return re.findall(r"^\d+\. `(?:shim/)?lib/([\w/.]+)`", text, re.MULTILINE)
+
+
 def test_a_cuMemAlloc_crosses_no_more_files_than_the_readme_shows(  # noqa: N802 -- CUDA's name
     recording: Path, shim: Build, tmp_path: Path
 ) -> None:
@@ -66,5 +70,7 @@ def test_a_cuMemAlloc_crosses_no_more_files_than_the_readme_shows(  # noqa: N802
     assert entered[0] == ("cuMemAlloc_v2", "hooks/allocations/linear.c")
     files = list(dict.fromkeys(file for _, file in entered))
     readme = (SHIM / "README.md").read_text().partition("<!-- walk -->")[2].partition("<!-- end")[0]
-    assert files == re.findall(r"^\d+\. `lib/([\w/.]+)`", readme, re.MULTILINE)
+    assert files == listed(readme)
+    page = (SHIM.parent / "docs" / "architecture.md").read_text()
+    assert files == listed(page.partition("## Walk: an allocation, cuMemAlloc")[2])
     assert len(files) <= MOST_FILES
