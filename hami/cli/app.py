@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hami import __version__
-from hami.cli.flags.common import DeviceConfig, Json, Profiles, print_json
+from hami.cli.flags.shared import DeviceConfig, Json, Profiles, print_json
 from hami.cli.lazy_commands import Commands
 from hami.cli.terminal.escaping import visible
 from hami.cli.terminal.interrupts import ending_at_interrupt

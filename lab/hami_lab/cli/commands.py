@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from hami.cli.flags.common import DeviceConfig, Json, Profiles, print_json
+from hami.cli.flags.shared import DeviceConfig, Json, Profiles, print_json
 from hami.cli.terminal.interrupts import INTERRUPTED, ending_at_interrupt
 from hami.cli.terminal.messages import answering, warn
 from hami.cli.vendor_loading import installed_vendors
