@@ -50,6 +50,17 @@ def test_every_path_on_the_page_exists():
     assert sorted({path for path in paths if not (ROOT / path).exists()}) == []
 
 
+PLACES = [row for row in section("Where do I put ...").splitlines() if row.startswith("| a")]
+
+
+@pytest.mark.parametrize("row", PLACES, ids=lambda row: row.split(" |")[0].removeprefix("| "))
+def test_a_name_stands_in_a_file_of_its_row(row):
+    files = [ROOT / path for path in re.findall(r"`([\w.-]+/[\w./-]*)`", row)]
+    code = "\n".join(path.read_text() for path in files if path.is_file())
+    names = [name for name in re.findall(r"`([A-Za-z_]+)`", row) if not name.startswith("hami_")]
+    assert [name for name in names if not re.search(rf"\b{name}\b", code)] == []
+
+
 def test_every_folder_has_its_place():
     inside = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("hami/*/__init__.py")}
     assert set(folders(section("Where things are"))) == inside
