@@ -18,7 +18,7 @@ enum sim_nvml_op {
     SIM_NVML_END,
 };
 
-#define SIM_NVML_OPS (SIM_NVML_END - SIM_OP_NVML)
+#define SIM_NVML_OPS (SIM_NVML_END - SIM_NVML_CARD)
 
 #define SIM_NVML_ANYWHERE (-1)
 

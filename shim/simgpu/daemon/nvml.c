@@ -57,8 +57,8 @@ static uint32_t change(struct daemon *daemon, uint32_t op, const struct sim_nvml
 {
     struct nvml_card *of = &cards[ask->card];
 
-    if (op < SIM_NVML_END && of->refusals[op - SIM_OP_NVML])
-        return of->refusals[op - SIM_OP_NVML];
+    if (op < SIM_NVML_END && of->refusals[op - SIM_NVML_CARD])
+        return of->refusals[op - SIM_NVML_CARD];
     switch (op) {
     case SIM_NVML_SET_MIG:
         return set_mig(daemon, ask->card, ask->number, made);
@@ -172,11 +172,11 @@ static const char *link_to(const struct daemon *daemon, int card, const char *wh
 static const char *refuse(int card, const char *what, const char *with)
 {
     static const char *const changes[SIM_NVML_OPS] = {
-        [SIM_NVML_SET_MIG - SIM_OP_NVML] = "set-mig",
-        [SIM_NVML_CREATE_INSTANCE - SIM_OP_NVML] = "create-instance",
-        [SIM_NVML_DESTROY_INSTANCE - SIM_OP_NVML] = "destroy-instance",
-        [SIM_NVML_CREATE_COMPUTE - SIM_OP_NVML] = "create-compute",
-        [SIM_NVML_DESTROY_COMPUTE - SIM_OP_NVML] = "destroy-compute",
+        [SIM_NVML_SET_MIG - SIM_NVML_CARD] = "set-mig",
+        [SIM_NVML_CREATE_INSTANCE - SIM_NVML_CARD] = "create-instance",
+        [SIM_NVML_DESTROY_INSTANCE - SIM_NVML_CARD] = "destroy-instance",
+        [SIM_NVML_CREATE_COMPUTE - SIM_NVML_CARD] = "create-compute",
+        [SIM_NVML_DESTROY_COMPUTE - SIM_NVML_CARD] = "destroy-compute",
     };
     long status;
 
