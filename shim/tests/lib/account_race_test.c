@@ -13,10 +13,12 @@
 #define LATE_NS 20000000
 
 /* The card, which knows nothing of slots and charges. What a process holds goes a little after it
- * is dead: that is when the kernel lets go of its file, so life is a lock on a byte of its own. */
+ * is dead: that is when the kernel lets go of its file, so life is a lock on a byte of its own. When
+ * it died is dated by when it was killed, not by who noticed first: on a busy machine that may be the
+ * one that was given its memory since. */
 static struct card {
     pthread_mutex_t lock;
-    uint64_t held[RACERS];
+    uint64_t held[RACERS], killed[RACERS];
     struct {
         uint64_t bytes, until;
     } leftover[RACERS]; /* of the dead */
@@ -64,15 +66,16 @@ static void bury(int racer)
     if (card->held[racer] == 0)
         return;
     card->leftover[racer].bytes = card->held[racer];
-    card->leftover[racer].until = now_ns() + LATE_NS;
+    card->leftover[racer].until = card->killed[racer] + LATE_NS;
     card->held[racer] = 0;
 }
 
 static void card_change(int fd, int self, uint64_t now)
 {
-    uint64_t sum = 0, time = now_ns();
+    uint64_t sum = 0, time;
 
     card_lock();
+    time = now_ns();
     card->held[self] = now;
     for (int i = 0; i < RACERS; i++) {
         if (i != self && is_dead(fd, i))
@@ -168,6 +171,7 @@ static void never_above_the_limit_whoever_dies(void)
         int victim = (int)(next(&seed) % RACERS), status;
 
         nanosleep(&pause, NULL);
+        card->killed[victim] = now_ns();
         kill(racers[victim], SIGKILL);
         need(waitpid(racers[victim], &status, 0) == racers[victim], "waitpid");
         EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
