@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.rows import Row
-from tests.service.world import a_world
-from tests.service.world_process import Forge
-from tests.service.world_reclaim import ReclaimStorm, Size, Written, budget
+from tests.service.world.process import Forge
+from tests.service.world.reclaim import ReclaimStorm, Size, Written, budget
+from tests.service.world.world import a_world
 
 SIZE = Size(teams=20, each=250)
 

@@ -6,8 +6,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from .world import a_world
-from .world_process import Forge
+from .world.process import Forge
+from .world.world import a_world
 
 
 @pytest.fixture

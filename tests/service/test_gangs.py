@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from .test_faults_locks import LOCK, lock_of, refused
+from .faults.test_faults_locks import LOCK, lock_of, refused
 from .test_watch_waking import add_priority, asleep, bound, waiting, woken
-from .world_process import until
+from .world.process import until
 
 GROUP = "scheduling.x-k8s.io/pod-group"
 

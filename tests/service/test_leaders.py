@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from .world_process import until
-from .world_recount import Amount
+from .world.process import until
+from .world.recount import Amount
 
 FAST = {
     "leader_mode": "own",

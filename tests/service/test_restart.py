@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from .world_process import until
-from .world_recount import Amount
+from .world.process import until
+from .world.recount import Amount
 
 BOUND = ("create", "pods", "binding", 201)
 

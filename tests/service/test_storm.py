@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .world import a_world
-from .world_storm import Storm
+from .world.storm import Storm
+from .world.world import a_world
 
 GROUP = 10
 FLAGS = {"bind_timeout": "500ms", "log_level": "warning"}

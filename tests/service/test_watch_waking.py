@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from .world_objects import a_container, a_quota
-from .world_process import until
+from .world.objects import a_container, a_quota
+from .world.process import until
 
 SOON = 0.5
 """Seconds to wait for what should not come."""

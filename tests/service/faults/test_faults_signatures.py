@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from .world_process import until
-from .world_recount import ALLOCATED, Amount
+from ..world.process import until
+from ..world.recount import ALLOCATED, Amount
 
 SIGNATURE = "hami.io/allocation-signature"
 

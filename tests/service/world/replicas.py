@@ -9,9 +9,9 @@ import asyncio
 from collections import Counter, deque
 from typing import Any
 
+from .objects import Json
+from .process import Service
 from .world import World
-from .world_objects import Json
-from .world_process import Service
 
 WAKE_UP = "hami.io/wake-up"
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from hami.cli.app import app
 
+from ..world.process import until
 from .test_elastic import CARD, cluster, nos_example, place, wants
-from .world_process import until
 
 __all__ = ["cluster"]
 """The fixture."""

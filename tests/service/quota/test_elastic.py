@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .world_process import until
+from ..world.process import until
 
-CRDS = Path(__file__).parents[2] / "charts/hami/crds"
+CRDS = Path(__file__).parents[3] / "charts/hami/crds"
 GROUP = "nos.nebuly.com"
 MEMORY = "nos.nebuly.com/gpu-memory"
 GB = 1024

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..kubernetes.recount import (
+from ...kubernetes.recount import (
     ALLOCATED,
     NODE,
     Amount,

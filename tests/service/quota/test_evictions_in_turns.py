@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from ..world.process import until
+from ..world.replicas import Replicas
 from .test_elastic import define
-from .world_process import until
-from .world_replicas import Replicas
 
 GB = 1024
 COUNT, MEMORY = "nvidia.com/gpu", "nos.nebuly.com/gpu-memory"

@@ -18,10 +18,10 @@ from typing import Any
 import aiohttp
 from hami_lab.api.objects.refusals import Refusal
 
+from .objects import Json, a_container, a_node, a_pod, a_quota
+from .process import Service, until
+from .recount import Amount, against_quota, beyond, holds, limits, used_in, used_of_devices
 from .world import World, quotas_of
-from .world_objects import Json, a_container, a_node, a_pod, a_quota
-from .world_process import Service, until
-from .world_recount import Amount, against_quota, beyond, holds, limits, used_in, used_of_devices
 
 NODES = ("n1", "n2")
 DEVICES, MEMORY, SLOTS = 2, 16000, 4

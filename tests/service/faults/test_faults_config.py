@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from .world_objects import a_quota
-from .world_process import until
-from .world_recount import Amount
+from ..world.objects import a_quota
+from ..world.process import until
+from ..world.recount import Amount
 
 
 @pytest.fixture

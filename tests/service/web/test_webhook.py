@@ -24,7 +24,7 @@ from hami.vendors.registry import Vendors, load_vendors
 from hami.wire.admission import AdmissionReview
 from hami.wire.bodies import BadBody
 
-from ..builders import a_plugin, answering
+from ...builders import a_plugin, answering
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SLICE = {GPU: "1", MEMORY: "1000"}

@@ -27,9 +27,9 @@ from hami.scheduler.bookings.decision import annotations_of
 from hami.scheduler.publish.publication import LABELS, STATUSES
 from hami.vendors.registry import load_vendors
 
+from .objects import Json, a_node, a_pod
+from .process import Service, until
 from .world import OURS, World
-from .world_objects import Json, a_node, a_pod
-from .world_process import Service, until
 
 MEMORY, LABEL, WAKE_UP = "nos.nebuly.com/gpu-memory", "nos.nebuly.com/capacity", "hami.io/wake-up"
 GB = 10

@@ -16,10 +16,10 @@ from typing import Any
 import aiohttp
 from hami_lab.api.http.faults import Fault, Faults
 
-from .world_api import GatedServer
-from .world_objects import Json, a_node, a_pod
-from .world_process import Forge, Service, until
-from .world_recount import Books, holds, limits, used_in, used_of_devices
+from .api import GatedServer
+from .objects import Json, a_node, a_pod
+from .process import Forge, Service, until
+from .recount import Books, holds, limits, used_in, used_of_devices
 
 OURS = "hami/"
 """The beginning of the service's user agent."""

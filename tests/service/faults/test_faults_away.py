@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from .world_process import until
-from .world_recount import Amount
+from ..world.process import until
+from ..world.recount import Amount
 
 ALL = (
     "nodes, pods, quotas, elastic quotas, composite quotas, quota trees, disruption budgets, agents"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .world_reclaim import ReclaimStorm, Size, budget
+from ..world.reclaim import ReclaimStorm, Size, budget
 
 SIZE = Size(teams=10, each=10)
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from .world_objects import REGISTER
-from .world_process import until
-from .world_recount import Amount
+from ..world.objects import REGISTER
+from ..world.process import until
+from ..world.recount import Amount
 
 LOCK = "hami.io/mutex.lock"
 

@@ -16,8 +16,8 @@ from hami.policy.pods.accounting import account_of
 from hami.signing import Signer, Verified
 from hami.vendors.registry import load_vendors
 
-from .world_objects import a_container, a_quota
-from .world_recount import ALLOCATED, Amount
+from ..world.objects import a_container, a_quota
+from ..world.recount import ALLOCATED, Amount
 
 DEVICE = ("n1", "GPU-n1-0")
 ASKED = Amount(1, 3000, 20)

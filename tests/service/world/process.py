@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from ..kubernetes.recount import Amount, Key
+from ...kubernetes.recount import Amount, Key
 
 PATIENCE = 60.0
 """Seconds that anything may take on a busy machine."""
@@ -30,7 +30,7 @@ class Forge:
     def __init__(self) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
         self._process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("world_forge.py")],
+            [sys.executable, Path(__file__).with_name("forge.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from ..test_leaders import FAST, takes_over
+from ..world.process import until
 from .test_elastic import (
     CARD,
     GROUP,
@@ -17,8 +19,6 @@ from .test_elastic import (
     shows,
     wants,
 )
-from .test_leaders import FAST, takes_over
-from .world_process import until
 
 
 async def refused(world, service, pod, rule):

@@ -18,8 +18,8 @@ from hami.vendors.registry import load_vendors
 from hami.wire.admission import AdmissionReview
 from hami.wire.bodies import BadBody
 
-from .http_builders import a_public_app, calling
-from .test_webhook import Counted, a_review
+from ..web.http_builders import a_public_app, calling
+from ..web.test_webhook import Counted, a_review
 
 VENDORS = load_vendors()
 TYPES = {t.__name__: t for t in (ElasticQuota, CompositeElasticQuota, QuotaTree)}

@@ -8,8 +8,8 @@ import asyncio
 
 import pytest
 
-from .world_process import until
-from .world_recount import Amount
+from ..world.process import until
+from ..world.recount import Amount
 
 BINDING = {"verb": "create", "resource": "pods", "subresource": "binding"}
 SOON = {"bind_timeout": "500ms"}
