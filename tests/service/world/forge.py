@@ -1,6 +1,6 @@
 """Runs ``hami`` repeatedly without paying for its imports each time.
 
-``python world_forge.py`` imports what the scheduler service needs, and then forks a process for
+``python forge.py`` imports what the scheduler service needs, and then forks a process for
 every line on standard input: ``{"arguments": [...], "log": FILE, "exit": FILE}``. It answers with
 the process's id, and writes the exit code to the file when that process ends (-9: SIGKILL). All
 processes end with it.
