@@ -66,6 +66,7 @@ from hami.scheduler.publish.elastic_status import ElasticStatus
 from hami.scheduler.publish.publication import PacedPatches
 from hami.scheduler.publish.quota_status import QuotaStatus
 from hami.scheduler.publish.telling import Telling
+from hami.scheduler.readiness import Readiness
 from hami.scheduler.readonly.api import api_router
 from hami.scheduler.reclaim.backing import Backing
 from hami.scheduler.reclaim.budgets import BudgetIndex
@@ -119,7 +120,7 @@ class Service:
         self._metrics = metrics
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
-        self._complete = False
+        self._readiness = Readiness(self._awaited)
         self._keys = SigningKeys(key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
@@ -171,7 +172,7 @@ class Service:
         )
         self._backing = Backing(
             self._state,
-            known=lambda: self._complete and self._leads(),
+            known=lambda: self._readiness.complete and self._leads(),
             changed=lambda: self._elastic_status.touch_all(),  # noqa: PLW0108 -- it is made below
         )
         self._elastic_status = ElasticStatus(
@@ -280,8 +281,8 @@ class Service:
     # Health, as the listeners ask for it.
 
     def missing(self) -> Sequence[str]:
-        """What a start still waits for; once it has been there, it stays."""
-        return () if self._complete else self._awaited()
+        """What a start still waits for."""
+        return self._readiness.missing()
 
     def _awaited(self) -> list[str]:
         waiting = [following.what for following in self._followings if not following.ready]
@@ -291,12 +292,11 @@ class Service:
 
     async def _begin(self) -> None:
         """Say that the start is over, once nothing is awaited any more, and what it has found."""
-        while self._awaited():
+        while self.missing():
             await asyncio.sleep(0.02)
         # What was read stays: the collector need not walk through a million objects again.
         gc.freeze()
         gc.set_threshold(20_000, 20, 100)  # So many young objects take 2 ms.
-        self._complete = True
         await self._telling.started()
 
     def failed(self) -> Sequence[str]:
