@@ -22,7 +22,7 @@ FLOORS = (
     {"slice"},
     {"program", "code"},
     {"memory", "compute"},
-    {"hooks/allocations", "hooks/contexts", "hooks/work", "nvml"},
+    {"hooks/allocations", "hooks/contexts", "hooks/execution", "nvml"},
     {"resolve"},
 )
 """From the ground up. A room calls what is below it, never a neighbour on its own floor."""
@@ -159,4 +159,4 @@ def declares(text: str, name: str) -> bool:
 
 def test_hooks_are_exported_by_the_rooms_that_are_for_them(objects: Objects) -> None:
     rooms = {room_of(file) for file, names in objects.defined.items() for name in names & EXPORTED}
-    assert rooms == {"hooks/allocations", "hooks/contexts", "hooks/work", "nvml", "resolve"}
+    assert rooms == {"hooks/allocations", "hooks/contexts", "hooks/execution", "nvml", "resolve"}

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "hooks/work/captures.c"
+#include "hooks/execution/captures.c"
 #include "program/capture.c" /* for its lock */
 
 #include "expect.h"

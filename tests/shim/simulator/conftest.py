@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from ..builds import SHIM, Build
+from ..builds import SHIM, Build, flavoured, make
 from ..simulated import SimulatedGpus
 from .clients import Clients
 
@@ -18,27 +16,15 @@ GpusWith = Callable[..., SimulatedGpus]
 ClientsOf = Callable[[SimulatedGpus], AbstractContextManager[Clients]]
 
 
-def make(*goals: Path) -> None:
-    """Build only what is tested here, so that nothing else needs to compile."""
-    wanted = [str(goal.relative_to(SHIM)) for goal in goals]
-    (SHIM / "build").mkdir(exist_ok=True)
-    with (SHIM / "build" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            done = subprocess.run(
-                ["make", "-C", str(SHIM), *wanted], check=False, capture_output=True, text=True
-            )
-        except FileNotFoundError:
-            pytest.skip("there is no make to build the simulator with")
-    if done.returncode != 0 and "cannot find -l" in done.stderr:
-        pytest.skip(f"cc cannot link the sanitizer: {done.stderr[-200:]}")
-    assert done.returncode == 0, done.stderr[-4000:]
-
-
 def made(flavour: str) -> Build:
-    folder = SHIM / "build" / flavour if flavour else SHIM / "build"
-    make(folder / "simgpu" / "simgpud", folder / "units" / "sim_client")
-    return Build(folder=folder, flavour=flavour)
+    """Only what is tested here, so that nothing else needs to compile."""
+    build = flavoured(flavour)
+    make(*(goal_of(build.folder / part) for part in ("simgpu/simgpud", "units/sim_client")))
+    return build
+
+
+def goal_of(path: Path) -> str:
+    return str(path.relative_to(SHIM))
 
 
 @pytest.fixture(scope="session", params=["", "asan"], ids=["plain", "asan"])
@@ -61,7 +47,7 @@ def threaded() -> Build:
 @pytest.fixture(scope="session")
 def nvml(plain) -> str:
     """The folder with the simulated libnvidia-ml.so.1."""
-    make(plain.folder / "simgpu" / "libnvidia-ml.so.1")
+    make(goal_of(plain.folder / "simgpu" / "libnvidia-ml.so.1"))
     return str(plain.simulator)
 
 
