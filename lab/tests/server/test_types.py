@@ -89,6 +89,19 @@ OPERATIONS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "/a/0"},
+        {"op": "move", "from": "/a/0", "path": "/b"},
+        {"op": "copy", "from": 7, "path": "/b"},
+    ],
+)
+def test_a_path_into_a_text_does_not_apply(operation):
+    with pytest.raises(DoesNotApply):
+        json_patch({"a": "text"}, [operation])
+
+
 @given(JSON, OPERATIONS | JSON)
 def test_whatever_patch_comes_applies_or_is_refused(body, operations):
     if not isinstance(body, dict):

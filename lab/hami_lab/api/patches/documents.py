@@ -40,7 +40,8 @@ def json_patch(body: Json, operations: Any) -> Any:
         )
     try:
         return jsonpatch.apply_patch(body, operations, in_place=True)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError) as error:
+        # TypeError: a path goes on into a text, or is no text itself.
         raise DoesNotApply(str(error)) from error
 
 
