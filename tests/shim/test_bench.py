@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import subprocess
 
 from benchmarks import shim as bench
-from tests.shim.builds import SHIM, Build
+from tests.shim.builds import Build, make
 
 BRIEF = bench.Effort(batches=3, batch_ns=20_000, live=50, idle=5, active=2, starts=3)
 
 
 def test_every_figure_is_there(shim: Build) -> None:
-    subprocess.run(["make", "-C", SHIM, "bench"], check=True, capture_output=True)
+    make("bench")
     rows = bench.measured(shim, BRIEF)
     assert len({row.what for row in rows}) == len(rows)
     assert all(math.isfinite(row.value) for row in rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .builds import SHIM, Build
+from .builds import SHIM, Build, make
 
 ROOT = SHIM.parent
 
@@ -17,9 +17,7 @@ ROOT = SHIM.parent
 @pytest.fixture(scope="module")
 def programs(shim: Build) -> Build:
     """With what gpu-check runs beside the library."""
-    subprocess.run(
-        ["make", "-C", str(SHIM), "gpu-programs"], check=True, capture_output=True, text=True
-    )
+    make("gpu-programs")
     return shim
 
 

@@ -47,11 +47,6 @@ def floor_of(file: str) -> int:
     return next(floor for floor, rooms in enumerate(FLOORS) if room_of(file) in rooms)
 
 
-def source_of(file: str) -> Path:
-    """Of "memory/map"."""
-    return next(path for path in LIB.glob(f"{file}.*") if path.suffix in {".c", ".S"})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objects:
     """What each file of the library defines for the others, and the files it needs."""

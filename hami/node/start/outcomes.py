@@ -100,7 +100,7 @@ class PodWriter:
 
     def _failed(self, uid: PodUid, wish: _Wish, error: ApiError) -> None:
         """Try again later; give up if the pod is gone or another one has its name."""
-        wish.conflicts += error.status == CONFLICT
+        wish.conflicts = wish.conflicts + 1 if error.status == CONFLICT else 0
         if error.status == NOT_FOUND or wish.conflicts >= CONFLICTS:
             del self._wanted[uid]
             return

@@ -65,6 +65,7 @@ async def writing(client, problems):
         ([NO_ANSWER, 500], True, 2),
         ([CONFLICT, CONFLICT], True, 0),
         ([CONFLICT] * CONFLICTS, False, 0),
+        ([CONFLICT] * (CONFLICTS - 1) + [500, CONFLICT], True, 1),
         ([NOT_FOUND], False, 0),
     ],
 )

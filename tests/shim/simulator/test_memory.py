@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import signal
 import subprocess
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ..builds import SHIM, Build
+from ..builds import SHIM, Build, make
 from ..simulated import MIB, SimulatedGpus
+from .conftest import goal_of
 
 PROMISES = ("memory", "pools", "vmm", "arrays", "sharing", "threads")
 SECONDS = 120
@@ -22,13 +22,7 @@ TWO_CARDS = "gpu memory=8192\ngpu memory=8192\n"
 
 def made(build: Build, program: str) -> str:
     """``conformance/memory`` or ``programs/sim_memory``, in the flavour of ``build``."""
-    goal = (build.folder / program).relative_to(SHIM)
-    with (SHIM / "build" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            ["make", "-C", str(SHIM), str(goal)], check=False, capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stderr[-4000:]
+    make(goal_of(build.folder / program))
     return str(build.folder / program)
 
 

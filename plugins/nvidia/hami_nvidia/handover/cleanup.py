@@ -96,4 +96,6 @@ def _attempted(step: Callable[[], object]) -> str:
         step()
     except HamiError as error:
         return str(error)
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}; the agent must be able to write there"
     return ""
