@@ -23,7 +23,7 @@ from hami.kube.pace import TokenBucket
 JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
 CONNECTIONS = 200
-"""The most connections at once; each watch holds one. HTTP/1.1 carries one call per connection."""
+"""The most connections at once, and as many more for what is sent once; each watch holds one."""
 
 _UNTIL_DEADLINE = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
 
@@ -274,7 +274,7 @@ class Transport:
                     HttpAnswer(
                         status,
                         response.reason or "",
-                        {name.lower().encode(): v.encode() for name, v in response.headers.items()},
+                        {name.lower(): value for name, value in response.raw_headers},
                         await response.read(),
                     ),
                 )

@@ -111,6 +111,8 @@ class FastPath(HttpToolsProtocol):
             begun = request.head + request.part.whole()
             request.forget()
             self.slow_data_received(begun + data)
+            if self._last:
+                super().shutdown()  # uvicorn was not told while this was plain.
         elif len(request.part) == request.length:
             self._start(request)
 
