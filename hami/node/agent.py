@@ -16,6 +16,7 @@ from typing import TypedDict
 
 import structlog
 
+from hami.blocking.threads import Threads
 from hami.domain.errors import HamiError, PluginRejected
 from hami.domain.slices import Identity
 from hami.hookspecs import PluginConfig
@@ -27,7 +28,6 @@ from hami.logs import set_level
 from hami.node.compat.lock_mode import ByLock
 from hami.node.device.advertise import Advertiser
 from hami.node.device.inventory import HookConfig, Inventory
-from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.lock_file import alone
 from hami.node.disk.store import SliceStore
