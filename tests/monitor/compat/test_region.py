@@ -117,6 +117,10 @@ def test_a_file_that_shrinks_meanwhile_is_refused():
     data = region_bytes(BY_NAME["1.2"])
     for left in (100, 1856, 1900, 2008896):
         assert "cut short" in str(read(data[:left], size=len(data)))
+    without_processes = read_region(
+        len(data), lambda length, at: b"" if at == 1856 else data[at : at + length]
+    )
+    assert "cut short" in str(without_processes)
 
 
 @pytest.mark.parametrize(

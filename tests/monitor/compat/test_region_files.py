@@ -50,8 +50,8 @@ def test_a_node_without_hami_has_no_places(tmp_path):
 
 def test_the_first_cache_is_the_region(container, regions):
     (container / "libvgpu.so.cache").write_bytes(b"no region")
-    (container / "b.cache").write_bytes(b"no region either")
-    (container / "a.cache").write_bytes(region_bytes(BY_NAME["1.2"]))
+    (container / "n.cache").write_bytes(b"no region either")
+    (container / "m.cache").write_bytes(region_bytes(BY_NAME["1.2"]))
     assert isinstance(only(regions), Region)
 
 
@@ -68,18 +68,20 @@ def a_link(container):
 
 
 @pytest.mark.parametrize(
-    "hostile",
+    ("hostile", "problem"),
     [
-        pytest.param(a_link, id="a symbolic link"),
-        pytest.param(lambda folder: os.mkfifo(folder / "a.cache"), id="a fifo"),
-        pytest.param(lambda folder: (folder / "a.cache").mkdir(), id="a directory"),
-        pytest.param(lambda folder: (folder / "a.cache").touch(), id="an empty file"),
-        pytest.param(lambda folder: [(folder / f"{i}.cache").touch() for i in range(MOST_FILES + 1)], id="many files"),
+        pytest.param(a_link, "symbolic links", id="a symbolic link"),
+        pytest.param(lambda folder: os.mkfifo(folder / "a.cache"), "no regular file", id="a fifo"),
+        pytest.param(lambda folder: (folder / "a.cache").mkdir(), "no regular file", id="a directory"),
+        pytest.param(lambda folder: (folder / "a.cache").touch(), "magic", id="an empty file"),
+        pytest.param(lambda folder: [(folder / f"{i}.cache").touch() for i in range(MOST_FILES + 1)], "more than 64 files", id="many files"),
     ],
 )  # fmt: skip
-def test_a_hostile_folder_is_refused(container, regions, hostile):
+def test_a_hostile_folder_is_refused(container, regions, hostile, problem):
     hostile(container)
-    assert isinstance(only(regions), MalformedFile)
+    refusal = only(regions)
+    assert isinstance(refusal, MalformedFile)
+    assert problem in str(refusal)
 
 
 def test_a_huge_file_is_refused_unread(container, regions):
