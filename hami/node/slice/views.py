@@ -15,10 +15,10 @@ from hami.domain.devices import Grant
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec, Resources
 from hami.domain.slices import SEEN_AT, ContainerEdits, Identity, Mount, PageSettings, Slice
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
-from hami.node.disk.limits_page import DeviceLimit, PageLimits
-from hami.node.disk.record import RecordedGrant, SliceRecord
 from hami.node.pod.pods import Granted
 from hami.node.slice.live_slices import LiveSlice
+from hami.slices.limits_page import DeviceLimit, PageLimits
+from hami.slices.record import RecordedGrant, SliceRecord
 
 SLICE_ID = "HAMI_SLICE_ID"
 """Tells the preloaded library that there must be a limits page: without one it fails closed."""

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.errors import Malformed
-from hami.node.disk import c_layout as layout
-from hami.node.disk import limits_page as page
-from hami.node.disk.limits_page import (
+from hami.slices import c_layout as layout
+from hami.slices import limits_page as page
+from hami.slices.limits_page import (
     DeviceLimit,
     LimitsUnfit,
     PageLimits,

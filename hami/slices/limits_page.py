@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from hami.domain.errors import HamiError
-from hami.node.disk.c_layout import (
+from hami.slices.c_layout import (
     LIMITS_ABI,
     LIMITS_MAGIC,
     LIMITS_SUM_WORD,
@@ -30,7 +30,7 @@ from hami.node.disk.c_layout import (
     LimitsC,
     LimitsPageC,
 )
-from hami.node.disk.files import MalformedFile
+from hami.slices.files import MalformedFile
 
 Policy = Literal["default", "force", "disable"]
 
