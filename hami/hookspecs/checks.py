@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
-from hami.domain.measurements import Measurement
+from hami.domain.measurements import MeasuredProcess, MeasuredSlice, Measurement
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, Invalid, Placement
@@ -103,7 +103,8 @@ def wrong_measurement(
             (found.utilisation, found.memory_utilisation),
         ):
             return f"measured figures that are none: {found}"
-    for part in (*answer.processes, *answer.slices):
+    parts: Sequence[MeasuredProcess | MeasuredSlice] = (*answer.processes, *answer.slices)
+    for part in parts:
         if part.device_id not in known:
             return f"measured something on device {part.device_id!r}, which was not discovered"
         if not _are_figures((part.memory_bytes,), (part.utilisation,)):
@@ -115,7 +116,7 @@ def wrong_measurement(
     return ""
 
 
-def _are_figures(sizes: Sequence[object], percents: Sequence[float | None]) -> bool:
+def _are_figures(sizes: Sequence[object], percents: Sequence[object]) -> bool:
     return all(
         size is None or (type(size) is int and 0 <= size <= _MOST_BYTES) for size in sizes
     ) and all(

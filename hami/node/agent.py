@@ -29,7 +29,6 @@ from hami.node.compat.lock_mode import ByLock
 from hami.node.device.advertise import Advertiser
 from hami.node.device.inventory import HookConfig, Inventory
 from hami.node.disk.cdi import CdiFolders
-from hami.node.disk.lock_file import alone
 from hami.node.disk.store import SliceStore
 from hami.node.disk.tmpfs import why_not_mount
 from hami.node.kubelet.checkpoint import read_checkpoint
@@ -58,6 +57,7 @@ from hami.node.start.outcomes import Outcomes, PodWriter
 from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
 from hami.slices.cgroups import PodCgroups
+from hami.slices.lock_file import alone
 from hami.vendors.registry import Vendors, load_vendors
 from hami.wire import keys
 from hami.wire.node_identity import lease_name
@@ -96,7 +96,7 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
     async with AsyncExitStack() as stack:
         for folder in (config.kubelet_dir / LOCKS, config.slices):
             lock = folder / f"{config.vendor.lower()}.lock"
-            await stack.enter_async_context(alone(lock, config.vendor))
+            await stack.enter_async_context(alone(lock, f"agent serves {config.vendor}"))
         client = await KubeClient.connect(config.kube)
         stack.push_async_callback(client.close)
         keys = SigningKeys(_key_file(config))

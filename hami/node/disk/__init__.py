@@ -2,7 +2,6 @@
 
 ``store`` has one directory for each slice, with the files that ``hami.slices`` describes; its usage
 region lies on a ``tmpfs`` where that can be. ``cdi`` writes CDI specs beside
-those of others. ``lock_file`` keeps a second agent away. What is here blocks, and
-imports nothing else of the agent.
+those of others. What is here blocks, and imports nothing else of the agent.
 When a slice is made, changed or removed is decided in ``slice``.
 """
