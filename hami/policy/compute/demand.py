@@ -70,7 +70,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class ComputeDemand:
     """How much a slice wants, 0 if it is idle; its limit if nobody knows how much more.
 
     ``computes``: the driver's figures saw it, now or one tick ago. ``use``: the last figure.
@@ -83,10 +83,12 @@ class Demand:
     late: int = 0
 
 
-IDLE = Demand()
+IDLE = ComputeDemand()
 
 
-def demand(seen: Seen, entitlement: Entitlement, guarantee: int, before: Demand) -> Demand:
+def demand(
+    seen: Seen, entitlement: Entitlement, guarantee: int, before: ComputeDemand
+) -> ComputeDemand:
     """What a slice wants now; ``guarantee`` is what it has been given in place of one of 0.
 
     One that begins is taken to want its guarantee at once. One that leaves some of it is believed
@@ -95,10 +97,10 @@ def demand(seen: Seen, entitlement: Entitlement, guarantee: int, before: Demand)
     use = min(max(seen.use, 0), WHOLE)
     computes = use > 0 or before.use > 0
     if seen.waited >= WAITED:
-        return Demand(wants=entitlement.limit, computes=computes, use=use, late=LATE)
+        return ComputeDemand(wants=entitlement.limit, computes=computes, use=use, late=LATE)
     if seen.launched is False or (seen.launched is None and use == 0):
         # What runs still was launched before.
-        return Demand(wants=min(use, before.wants), computes=computes, use=use, late=LATE)
+        return ComputeDemand(wants=min(use, before.wants), computes=computes, use=use, late=LATE)
     enough = use + 2 * NOISE
     wants, late = before.wants, before.late - 1
     if wants <= 0 or use > wants - NOISE:
@@ -107,4 +109,4 @@ def demand(seen: Seen, entitlement: Entitlement, guarantee: int, before: Demand)
         wants, late = enough + max(0, wants - enough) // 2, 0
     else:
         wants = max(wants, enough)
-    return Demand(wants=min(wants, entitlement.limit), computes=computes, use=use, late=late)
+    return ComputeDemand(wants=min(wants, entitlement.limit), computes=computes, use=use, late=late)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hami.policy.compute.demand import IDLE, WHOLE, Demand, Entitlement, Seen, demand
+from hami.policy.compute.demand import IDLE, WHOLE, ComputeDemand, Entitlement, Seen, demand
 
 FLOOR = 500
 """What a slice keeps while it waits for one of higher priority."""
@@ -33,11 +33,11 @@ class Division:
     """
 
     shares: Mapping[str, int]
-    demands: Mapping[str, Demand]
+    demands: Mapping[str, ComputeDemand]
 
 
 def divide(
-    slices: Mapping[str, Contender], before: Mapping[str, Demand], *, floor: int = FLOOR
+    slices: Mapping[str, Contender], before: Mapping[str, ComputeDemand], *, floor: int = FLOOR
 ) -> Division:
     """The share of each slice of one device.
 
@@ -94,7 +94,7 @@ def _is_held(name: str, entitled: Mapping[str, Entitlement]) -> bool:
 def _yielding(
     held: Collection[str],
     entitled: Mapping[str, Entitlement],
-    demands: Mapping[str, Demand],
+    demands: Mapping[str, ComputeDemand],
     guarantees: Mapping[str, int],
     floor: int,
 ) -> dict[str, int]:

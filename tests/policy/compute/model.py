@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hami.policy.compute.demand import WHOLE, Demand, Entitlement, Seen
+from hami.policy.compute.demand import WHOLE, ComputeDemand, Entitlement, Seen
 from hami.policy.compute.shares import FLOOR, Contender, divide
 
 STEP = 0.01
@@ -110,7 +110,7 @@ def run(
     tenants: Mapping[str, Tenant], seconds: float, *, delay: float = 0.2, floor: int = FLOOR
 ) -> None:
     """Run them; the monitor's figures are ``delay`` seconds late."""
-    demands: Mapping[str, Demand] = {}
+    demands: Mapping[str, ComputeDemand] = {}
     for step in range(round(seconds / STEP)):
         now = step * STEP
         if step and step % round(TICK / STEP) == 0:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.policy.compute.demand import NOISE, WAITED, WHOLE, Demand, Entitlement, Seen, demand
+from hami.policy.compute.demand import (
+    NOISE,
+    WAITED,
+    WHOLE,
+    ComputeDemand,
+    Entitlement,
+    Seen,
+    demand,
+)
 from hami.policy.compute.shares import FLOOR, Contender, divide
 
 from .model import BACKLOG, Tenant, between, in_bursts, run, steadily
@@ -111,7 +119,7 @@ sightings = st.one_of(
     st.builds(Seen, use=figures, waited=figures, launched=st.sampled_from([None, False, True])),
 )
 demands = st.builds(
-    Demand,
+    ComputeDemand,
     wants=st.integers(0, WHOLE),
     computes=st.booleans(),
     use=st.integers(0, WHOLE),
