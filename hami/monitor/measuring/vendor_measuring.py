@@ -21,6 +21,7 @@ from hami.vendors.boundary import Vendor
 
 DISCOVER_SECONDS = 10.0
 DISCOVER_EVERY = 30.0
+NOTHING = Measurement()
 
 
 def boot_time() -> float:
@@ -33,12 +34,12 @@ class VendorAnswer:
     """What the vendor last measured.
 
     ``asked_at`` is the moment it was asked, in seconds since the machine started, ``measured_at``
-    the same in Unix time; 0: it has never answered. ``fresh``: it is an answer to the last question.
+    the same in Unix time; 0: it has never answered. ``fresh``: it answers the last question.
     """
 
     vendor: VendorKey
     devices: tuple[Device, ...] = ()
-    measurement: Measurement = Measurement()
+    measurement: Measurement = NOTHING
     asked_at: float = 0.0
     measured_at: float = 0.0
     fresh: bool = False
@@ -50,9 +51,7 @@ class VendorMeasuring:
     ``config`` says what the hooks are told of the node now.
     """
 
-    def __init__(
-        self, vendor: Vendor, hooks: Threads, config: Callable[[], PluginConfig]
-    ) -> None:
+    def __init__(self, vendor: Vendor, hooks: Threads, config: Callable[[], PluginConfig]) -> None:
         self._vendor = vendor
         self._hooks = hooks
         self._config = config
@@ -124,4 +123,3 @@ class VendorMeasuring:
             self._log.warning("the vendor does not answer", hook=hook, error=problem)
         elif before and not problem:
             self._log.info("the vendor answers again", hook=hook)
-
