@@ -1,7 +1,7 @@
 """Commands that are loaded only when somebody calls them, so that the node agent stays small.
 
-``scheduler``, ``device-plugin`` and ``monitor`` declare dozens of settings each. ``demo`` and ``up``
-belong to another distribution, hami-lab, which registers them under the entry point group
+``scheduler``, ``device-plugin`` and ``monitor`` declare dozens of settings each. ``demo`` and
+``up`` belong to another distribution, hami-lab, which registers them under the entry point group
 ``hami.commands``.
 """
 
