@@ -257,8 +257,12 @@ def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
 
 async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Prepared | NotGranted:
     """Start a slice that was verified and made before, while the API server cannot be asked."""
+    who = f"container {known.record.container}"
     if known.record.state == "enforced":
-        written = await around.disk.run(around.folders.written)
+        try:
+            written = await around.disk.run(around.folders.written)
+        except StoreFailed as error:
+            return NotGranted(f"{who}: {error}")
         if known.id in written:
             return Prepared(known.granted, None, last=is_last(known.granted, around))
-    return NotGranted(f"container {known.record.container}: {found.problem}")
+    return NotGranted(f"{who}: {found.problem}")
