@@ -27,7 +27,6 @@ from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice, Outcome, Overfull, Prepared
-from hami.node.slice.other_agents import start_foreign
 from hami.node.slice.reconciling import RECONCILE
 from hami.node.slice.views import (
     enforced_record,
@@ -51,20 +50,6 @@ class _Renewed:
 
 MakeRoom = Callable[[Collection[PodUid]], Awaitable[None]]
 """Releases what these pods no longer use, and returns when it has tried."""
-
-
-class SliceMaker:
-    """Prepares slices in the mode ``kubelet``."""
-
-    def __init__(self, around: AgentContext, make_room: MakeRoom) -> None:
-        self._around = around
-        self._make_room = make_room
-
-    async def prepare(self, entry: CheckpointEntry) -> Outcome:
-        return await prepare(entry, self._around, self._make_room)
-
-    async def foreign(self, entry: CheckpointEntry) -> Outcome:
-        return await start_foreign(entry, self._around)
 
 
 async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom) -> Outcome:
