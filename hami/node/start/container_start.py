@@ -26,7 +26,6 @@ import structlog
 from hami.domain.errors import Malformed
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
-from hami.node.disk.files import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry, read_checkpoint
 from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import CallRefused
@@ -34,6 +33,7 @@ from hami.node.pod.pods import NotGranted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Outcome, Prepared
 from hami.node.slice.other_agents import start_foreign
+from hami.slices.files import StoreFailed
 
 SLICE_ID_BYTES = 12
 ANSWER_WITHIN = 25.0
