@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -195,11 +196,7 @@ class Transport:
 
     async def _post(self, request: Request, leaves: Callable[[], None]) -> bytes:
         """Send it once; again only to a server that did not accept our credentials."""
-
-        async def once(pool: _Pool, request: Request) -> bytes:
-            return await self._posted(pool, request, leaves)
-
-        pool, body = await self._ask(request, once)
+        pool, body = await self._ask(request, partial(self._posted, leaves=leaves))
         await self._leave(pool)
         return body
 
