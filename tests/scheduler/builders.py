@@ -223,7 +223,7 @@ class Cluster:
         """Set all elastic quotas at once."""
         for quota in quotas:
             self.state.elastic.put(quota)
-        self.state.arrange_quotas()
+        self.state.quota_objects.arrange()
 
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())

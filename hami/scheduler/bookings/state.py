@@ -149,9 +149,6 @@ class ClusterState:
     def quota_gone(self, quota: ResourceQuota) -> None:
         self.quota_objects.gone(quota)
 
-    def arrange_quotas(self) -> None:
-        self.quota_objects.arrange()
-
     @property
     def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:
         """Every pod that holds devices, promised or bound."""
