@@ -117,10 +117,10 @@ class ClusterState:
         self._books.use(table, QuotaLedger(vendors, self.ledger.elastic.options, table.model_of))
         self._read(vendors)
         self.bookings.holds.forget()
-        self.quota_objects.reread()
         for name in self.nodes:
             self.inventory.look_at_locks(name)
             self.inventory.reread(name)
+        self.quota_objects.reread()  # The nodes' devices may be what all quotas share.
         self.bookings.reread()
         self.pending.use(vendors)
         self.bound.reread()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hami.domain.allocations import PodAllocation
+from hami.policy.quota.elastic import Options
 from hami.scheduler.cluster.feeds import ElasticFeed
 
-from ..builders import Cluster, a_node, a_quota, an_elastic_quota
+from ..builders import Cluster, a_node, a_pod, a_quota, acme, an_elastic_quota
 
 MALFORMED = ["MalformedQuota"]
 
@@ -49,3 +51,13 @@ async def test_a_guarantee_made_anew_without_backing_is_told_again():
         quotas.tell_unbacked({"acme.com/mem": "too little"})
         assert told(cluster) == ["GuaranteeNotBacked"]
         feed.gone(quota)
+
+
+def test_a_reload_leaves_the_pool_what_the_cluster_has():
+    cluster = Cluster(a_node(memory=8000), options=Options(pool="capacity"))
+    cluster.limits(an_elastic_quota("team", 1000))
+    assert isinstance(cluster.reserve(a_pod("before", mem=5000, namespace="team")), PodAllocation)
+    before = dict(cluster.state.ledger.elastic.pool)
+    cluster.state.use(acme())
+    assert cluster.state.ledger.elastic.pool == before
+    assert isinstance(cluster.reserve(a_pod("after", mem=3000, namespace="team")), PodAllocation)
