@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hami_lab.demo import tenant
 
-from hami.node.disk.c_layout import MAX_SLOTS, LimitsPageC, UsageC
+from hami.slices.c_layout import MAX_SLOTS, LimitsPageC, UsageC
 
 from .shim.builds import build
 from .shim.simulated import SimulatedGpus

@@ -82,7 +82,7 @@ def a_node(name: str = "n1", *, devices: int = 1, memory: int = 8000, models: Se
 def a_pod(name: str = "p", *, mem: int | None = 1000, gpu: int = 1, namespace: str = "default",
           init_mem: int | None = None, priority: int | None = None, created: str = "",
           node: str = "", annotations: Mapping[str, str] | None = None, uid: str = "",
-          phase: str = "Pending", init_ended: bool = False) -> Pod:  # fmt: skip
+          phase: str = "Pending", init_ended: bool = False, cores: int = 0) -> Pod:  # fmt: skip
     """A pod that asks ACME for ``gpu`` slices of ``mem`` MiB; with None it asks for nothing."""
     statuses = None
     if init_ended:
@@ -95,15 +95,17 @@ def a_pod(name: str = "p", *, mem: int | None = 1000, gpu: int = 1, namespace: s
             creation_timestamp=created or None, annotations=dict(annotations or {}),
         ),
         spec=PodSpec(
-            containers=[_container("main", mem, gpu)], init_containers=init,
+            containers=[_container("main", mem, gpu, cores)], init_containers=init,
             scheduler_name="hami-scheduler", node_name=node, priority=priority,
         ),
         status=PodStatus(phase=phase, init_container_statuses=statuses),
     )  # fmt: skip
 
 
-def _container(name: str, mem: int | None, gpu: int) -> Container:
+def _container(name: str, mem: int | None, gpu: int, cores: int = 0) -> Container:
     limits = {} if mem is None else {"acme.com/gpu": str(gpu), "acme.com/mem": str(mem)}
+    if cores:
+        limits["acme.com/cores"] = str(cores)
     return Container(name=name, resources=Resources(limits=limits))
 
 

@@ -21,7 +21,6 @@ from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
 from hami.node.disk.cdi import NoSpec
-from hami.node.disk.files import StoreFailed
 from hami.node.disk.store import OthersSlice
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
@@ -36,6 +35,7 @@ from hami.node.slice.views import (
     to_enforce,
     with_page,
 )
+from hami.slices.files import StoreFailed
 
 ENFORCE = "hami_enforce"
 ENFORCE_SECONDS = 20.0

@@ -26,13 +26,13 @@ import structlog
 from hami.domain.errors import Malformed
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
-from hami.node.disk.files import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry, read_checkpoint
 from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import NotGranted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Outcome, Prepared
+from hami.slices.files import StoreFailed
 
 SLICE_ID_BYTES = 12
 ANSWER_WITHIN = 25.0
