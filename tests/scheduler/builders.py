@@ -38,7 +38,7 @@ from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.lock_book import needs_lock
 from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.events import UsageChanged, on
+from hami.scheduler.events import RoomInQuota, UsageChanged, on
 from hami.signing import Signer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
@@ -182,6 +182,8 @@ class Cluster:
         self.signer = signer or Signer.none()
         self.locked = False
         """Nodes need the locks that their vendors' profiles say."""
+        self.room_in: list[str] = []
+        """Namespaces whose quotas came to admit more, one after the other."""
         self._told: list[Callable[[str], None]] = []
         deps = SchedulerDeps(
             clock=self.clock,
@@ -193,8 +195,9 @@ class Cluster:
             needs_lock=lambda node, profile: needs_lock(node, profile) if self.locked else "",
         )
         self.state = ClusterState(
-            vendors or acme(), deps, options, [on(self._usage_changed, UsageChanged)]
-        )
+            vendors or acme(), deps, options,
+            [on(self._usage_changed, UsageChanged), on(self._room_in_quota, RoomInQuota)],
+        )  # fmt: skip
         self.state.pending.following = False
         for node in nodes:
             self.state.node_changed(node)
@@ -202,6 +205,9 @@ class Cluster:
     def _usage_changed(self, event: UsageChanged) -> None:
         for tell in self._told:
             tell(event.namespace)
+
+    def _room_in_quota(self, event: RoomInQuota) -> None:
+        self.room_in.append(event.namespace)
 
     def on_usage(self, tell: Callable[[str], None]) -> None:
         """``tell`` is told the namespace whose usage has changed, as the service does it."""
@@ -219,7 +225,7 @@ class Cluster:
         """Set all elastic quotas at once."""
         for quota in quotas:
             self.state.elastic.put(quota)
-        self.state.arrange_quotas()
+        self.state.quota_objects.arrange()
 
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())
