@@ -109,7 +109,7 @@ class _Scrape:
             held: list[T] = []
             for key, row in rows.items():
                 values = group.values(key, row)
-                if values is not None and values not in shown:
+                if values is not None:
                     shown[values] = former.get(values) or _block(group.labels, values)
                     held.append(row)
             self.kept[group.labels] = shown

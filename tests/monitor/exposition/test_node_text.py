@@ -252,7 +252,7 @@ OLD = a_slice(
 )  # fmt: skip
 NEW = a_slice(
     "train-0",
-    held(used_bytes=50, charged_bytes=40, waited_seconds=1.0, memory_limit_bytes=8, guarantee=20),
+    held(used_bytes=50, charged_bytes=40, internal_bytes=2, waited_seconds=1.0, memory_limit_bytes=8, guarantee=20),
     id="new", created_at=NOW - 1, processes=(a_process(2),), generation=1,
 )  # fmt: skip
 
@@ -263,7 +263,7 @@ NEW = a_slice(
     [
         ("hami_vgpu_memory_used_bytes", 55),
         ("hami_slice_memory_charged_bytes", 44),
-        ("hami_slice_memory_internal_bytes", 1),
+        ("hami_slice_memory_internal_bytes", 3),
         ("hami_container_device_utilization_ratio", 2),
         ("hami_container_last_kernel_elapsed_seconds", 1),
         ("hami_slice_processes", 2),
