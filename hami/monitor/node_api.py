@@ -149,8 +149,8 @@ class NodeShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
 
 
 SHAPES = (
-    NodeShape, VendorShape, DeviceShape, SliceShape, SliceDeviceShape, MigShape, HourShape, ProcessShape,
-    StrangerShape,
+    NodeShape, VendorShape, DeviceShape, SliceShape, SliceDeviceShape, MigShape, HourShape,
+    ProcessShape, StrangerShape,
 )  # fmt: skip
 
 
