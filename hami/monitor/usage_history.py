@@ -73,7 +73,10 @@ class _Hour:
 
 
 class UsageHistory:
-    """Belongs to the loop; 10 000 slices take some 15 MB."""
+    """Belongs to the loop; 10 000 slices take some 15 MB.
+
+    ``last_hour`` may be asked in a thread: it then may see a part of the tick that comes in.
+    """
 
     def __init__(self) -> None:
         self._hours: dict[_Key, _Hour] = {}

@@ -71,9 +71,10 @@ class NodeText:
         yield from scrape.lines(VENDOR_GROUPS, shown_vendors(table))
         self._kept = scrape.kept
 
-    def body(self, table: NodeTable) -> bytes:
-        """The text in one; it is never in memory twice."""
+    def body(self, table: NodeTable, *, before: bytes = b"") -> bytes:
+        """The text in one, behind ``before``; it is never in memory twice."""
         text = io.BytesIO()
+        text.write(before)
         text.writelines(self.pieces(table))
         return text.getvalue()
 
