@@ -40,6 +40,7 @@ class ByLock:
         self._folder = folder
         profile = around.vendor.profile
         starts = Starts(around, folder, LockedSlices(around), reports, devices, locked=True)
+        self.counts = starts.counts
         self.calls = LockedCalls(
             client,
             node,

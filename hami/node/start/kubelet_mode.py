@@ -37,6 +37,7 @@ class ByKubelet:
         self._log = structlog.get_logger("hami.kubelet")
         starts = Starts(around, folder, SliceMaker(around, make_room), reports, devices)
         self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
+        self.counts = starts.counts
 
     async def tokens(self) -> Sequence[Token]:
         """The ids that kubelet may give away.

@@ -14,6 +14,7 @@ from hami.node.kubelet.checkpoint import CHECKPOINT
 from hami.node.kubelet.responses import encode
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.live_slices import LiveSlice, Prepared
 from hami.node.start.container_start import Starts
 from hami.node.start.kubelet_mode import ByKubelet
@@ -97,7 +98,8 @@ async def refusal(starts, ids=IDS) -> str:
     return str(caught.value)
 
 
-NO, OVER = NotGranted("no"), NotGranted("it has ended", ended=True)
+NO = NotGranted("no", RefusalCause.NO_ROOM)
+OVER = NotGranted("it has ended", RefusalCause.POD_ENDED, ended=True)
 FOREIGN = {"env": {"X": "y"}}
 
 
