@@ -52,19 +52,23 @@ def page_limits(granted: Granted, settings: PageSettings) -> PageLimits:
     held: dict[DeviceId, list[Grant]] = {}
     for grant in granted.grants:
         held.setdefault(grant.device_id, []).append(grant)
+    devices = []
+    for device, grants in held.items():
+        cores = min(WHOLE_DEVICE, sum(grant.cores for grant in grants))
+        devices.append(
+            DeviceLimit(
+                uuid=device,
+                memory_bytes=sum(grant.memory_mib for grant in grants) * MIB,
+                cores=cores,
+                cores_limit=granted.cores_limit and max(cores, granted.cores_limit),
+                context_reserve_bytes=settings.context_reserve_mib.get(device, 0) * MIB,
+            )
+        )
     return PageLimits(
         generation=granted.generation,
         priority=settings.priority,
         policy=settings.policy,
-        devices=tuple(
-            DeviceLimit(
-                uuid=device,
-                memory_bytes=sum(grant.memory_mib for grant in grants) * MIB,
-                cores=min(WHOLE_DEVICE, sum(grant.cores for grant in grants)),
-                context_reserve_bytes=settings.context_reserve_mib.get(device, 0) * MIB,
-            )
-            for device, grants in held.items()
-        ),
+        devices=tuple(devices),
     )
 
 
