@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
+import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -181,8 +181,9 @@ async def test_it_listens_nowhere_when_told_so_and_ends_with_the_agent():
 async def test_an_address_that_is_taken_ends_the_agent():
     async with World() as world:
         address = f"unix:{world.folder}/taken.sock"
-        server = await asyncio.start_unix_server(lambda *_: None, world.folder / "taken.sock")
-        async with server:
+        with socket.socket(socket.AF_UNIX) as taken:
+            taken.bind(f"{world.folder}/taken.sock")
+            taken.listen()
             await world.stop_agent()
             world._flags["health_address"] = address
             with pytest.raises(ConfigError, match=rf"^cannot listen on {address}: .*; choose"):
