@@ -18,7 +18,7 @@ import asyncio
 import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from hami.node.pod.pods import NotGranted
 from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Outcome, Prepared
+from hami.node.slice.other_agents import start_foreign
 from hami.slices.files import StoreFailed
 
 SLICE_ID_BYTES = 12
@@ -52,14 +53,8 @@ PREPARE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 """In seconds. A start takes some 3 ms; kubelet is answered within 25 s."""
 
 
-class SlicePreparer(Protocol):
-    """Makes the slices ready that kubelet's checkpoint names; each mode of identity has its own."""
-
-    async def prepare(self, entry: CheckpointEntry) -> Outcome:
-        """Make the slice ready that our answer for this container named."""
-
-    async def foreign(self, entry: CheckpointEntry) -> Outcome:
-        """Judge a container for which another agent answered."""
+Prepare = Callable[[CheckpointEntry], Awaitable[Outcome]]
+"""Makes the slice ready that our answer named; each mode of identity has its own."""
 
 
 class StartReports(Protocol):
@@ -105,7 +100,7 @@ class Starts:
         self,
         around: AgentContext,
         folder: Path,
-        preparer: SlicePreparer,
+        prepare: Prepare,
         reports: StartReports,
         devices: DeviceList,
         *,
@@ -117,7 +112,7 @@ class Starts:
         self._resource = around.vendor.profile.resources.count
         self._kind = around.kind
         self._folder = folder
-        self._preparer = preparer
+        self._prepare = prepare
         self._reports = reports
         self._devices = devices
         self._locked = locked
@@ -270,8 +265,8 @@ class Starts:
     async def _work(self, entry: CheckpointEntry) -> Outcome:
         try:
             if self._slice_id(entry):
-                return await self._preparer.prepare(entry)
-            return await self._preparer.foreign(entry)
+                return await self._prepare(entry)
+            return await start_foreign(entry, self._around)
         except Exception:
             self._log.exception("a preparation failed", container=entry.container)
             raise
