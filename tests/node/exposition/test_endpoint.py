@@ -12,10 +12,12 @@ import pytest
 from hami_lab.api import Fault
 
 from hami.domain.errors import ConfigError
+from hami.domain.kubernetes.objects import Metadata, Pod
+from hami.kube.compat.node_lock import Locked, take_node_lock
 
 from ..test_agent import all_started, nothing_left, refusal
 from ..test_agent_faults import configure, failing
-from ..world import RESOURCE, Wish, World
+from ..world import NODE, RESOURCE, Wish, World
 from .asking import ask, metrics, ready, unready_with
 
 DOCS = (Path(__file__).parents[3] / "docs" / "node-agent.md").read_text()
@@ -110,6 +112,14 @@ async def test_starts_are_counted_by_what_they_came_to():
         await world.delete(name)
         await nothing_left(world)
         assert (await metrics(world))["hami_node_slices", "enforced"] == 0
+
+
+async def test_starts_in_the_mode_lock_are_counted():
+    async with World(flags={"identity": "lock"}) as world:
+        pod = Pod(metadata=Metadata(name="p", namespace="default"))
+        assert isinstance(await take_node_lock(world.client, NODE, pod), Locked)
+        await all_started(world, await world.pod(Wish("a"), name="p"))
+        assert (await metrics(world))[STARTS, "prepared"] == 1
 
 
 async def test_a_disk_that_fails_is_counted():
