@@ -106,7 +106,7 @@ class RegionFolder:
 
 def _place(name: str) -> RegionPlace | None:
     uid, _, container = name.partition("_")
-    if not uid or not container:
+    if not uid or not container or not name.isascii():
         return None
     return RegionPlace(folder=name, pod_uid=PodUid(uid), container=container)
 

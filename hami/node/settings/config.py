@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from hami.http.addresses import Bind, parse_bind
 from hami.settings.model import LIVE, Positive, Setting
 from hami.settings.node_process import AbsolutePath, Directory, NodeProcessSettings
+
+NOWHERE = "off"
 
 
 def _as_paths(value: Any) -> Any:
@@ -30,6 +33,12 @@ def _as_decision(value: Any) -> Any:
 
 def _as_switch(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _is_address(text: str) -> str:
+    if text != NOWHERE:
+        parse_bind(text)
+    return text
 
 
 class AgentConfig(NodeProcessSettings):
@@ -83,6 +92,14 @@ class AgentConfig(NodeProcessSettings):
         "verification-keys.",
     )
 
+    # What it says of itself.
+    health_address: Annotated[
+        str, BeforeValidator(_as_switch), AfterValidator(_is_address), Setting(metavar="ADDRESS")
+    ] = Field(
+        ":9396",
+        description="Where /healthz, /readyz and /metrics are answered, without TLS; off: nowhere.",
+    )
+
     # Times.
     advertise_interval: Positive = Field(
         30.0,
@@ -120,6 +137,11 @@ class AgentConfig(NodeProcessSettings):
     def socket(self) -> Path:
         """kubelet's, where plugins register."""
         return self.kubelet_socket or self.kubelet_dir / "kubelet.sock"
+
+    @property
+    def health_bind(self) -> Bind | None:
+        """None: nowhere."""
+        return None if self.health_address == NOWHERE else parse_bind(self.health_address)
 
     @property
     def stops_unmounted(self) -> bool:

@@ -34,7 +34,7 @@ def only(regions: RegionFolder):
 
 
 def test_places_are_named_after_pod_and_container(tmp_path, regions):
-    for name in ("uid-1_main", "uid-2_side_car", "_main", "uid-3_", "uid-4"):
+    for name in ("uid-1_main", "uid-2_side_car", "_main", "uid-3_", "uid-4", "uid-5_\udcff"):
         (tmp_path / "containers" / name).mkdir(parents=True)
     (tmp_path / "containers" / "uid-5_file").touch()
     (tmp_path / "containers" / "uid-6_link").symlink_to(tmp_path)

@@ -6,17 +6,15 @@ carry the label ``zone="vGPU"``.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
-from hami import __version__
 from hami.domain.devices import Device, Usage
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MIB
-from hami.http.metrics import escaped, header
+from hami.http.metrics import escaped
 
 _ZONE = ',zone="vGPU"'
 
@@ -263,17 +261,3 @@ def legacy_quota_labels(namespace: str, resource: str, limit: int) -> str:
         f'quotanamespace="{escaped(namespace)}",quotaName="{escaped(resource)}",limit="{limit}"'
         f"{_ZONE}"
     )
-
-
-def build_info() -> str:
-    labels = {
-        "version": __version__,
-        "revision": "",
-        "build_date": "",
-        "go_version": "",
-        "compiler": f"{platform.python_implementation()} {platform.python_version()}",
-        "platform": f"{platform.system().lower()}/{platform.machine()}",
-    }
-    held = ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
-    text = "hami build metadata exposed as labels with a constant value of 1."
-    return f"{header('hami_build_info', text)}hami_build_info{{{held}}} 1\n"

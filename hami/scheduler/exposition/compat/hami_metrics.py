@@ -14,6 +14,7 @@ from hami.domain.devices import Device, Usage
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
+from hami.http.build_info import build_info
 from hami.http.metrics import header
 from hami.policy.usage import quota_charge
 from hami.scheduler.bookings.charges import Charge
@@ -116,7 +117,7 @@ class HamiText:
         yield from _in_pieces(self._quota_lines(snapshot, pods))
         yield from _in_pieces(elastic_lines(snapshot.elastic))
         yield from _in_pieces(unbacked_lines(snapshot.unbacked))
-        yield families.build_info().encode()
+        yield build_info().encode()
 
     # Devices.
 
