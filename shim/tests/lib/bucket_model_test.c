@@ -8,6 +8,7 @@
  * somebody writes over the bucket: case, delay, window, cap, share. */
 #include <string.h>
 
+#include "compute/settle.h"
 #include "expect.h"
 #include "model_scenes.h"
 
@@ -273,6 +274,26 @@ static void a_change_holds_soon(void)
     EXPECT(busy(0) - from > 70 * MS && busy(0) - from < 130 * MS);
 }
 
+/* A share that becomes smaller is kept at once: nothing that was saved of the larger one is spent. */
+static void what_was_saved_of_more_is_not_spent(void)
+{
+    struct hami_sight sight = {.heartbeat = 1, .rate = HAMI_WHOLE};
+    struct hami_bucket bucket = {0};
+    struct host *host = &hosts[0];
+
+    begin(&(struct scene){.name = "saved"});
+    hami_bucket_refill(&bucket, S, HAMI_WHOLE);
+    hami_bucket_refill(&host->compute.shares[0].own, S, HAMI_WHOLE);
+    hami_share_observe(&host->compute, &host->compute.shares[0], &bucket, S, &sight);
+    sight.rate = HAMI_WHOLE * 9 / 10; /* by a little */
+    hami_share_observe(&host->compute, &host->compute.shares[0], &bucket, S, &sight);
+    EXPECT(hami_bucket_level(&bucket) == HAMI_BUCKET_FULL);
+    sight.rate = HAMI_WHOLE / 10;
+    hami_share_observe(&host->compute, &host->compute.shares[0], &bucket, S, &sight);
+    EXPECT(hami_bucket_level(&bucket) == HAMI_BUCKET_OPEN);
+    EXPECT(hami_bucket_level(&host->compute.shares[0].own) == HAMI_BUCKET_OPEN);
+}
+
 /* A program that begins by queueing long kernels is held back before anything is known of them. */
 static void the_unknown_is_not_free(void)
 {
@@ -303,6 +324,7 @@ int main(int argc, char **argv)
     delay = 2;
     streams_are_not_serialised();
     a_change_holds_soon();
+    what_was_saved_of_more_is_not_spent();
     the_unknown_is_not_free();
     begin(&(struct scene){.name = "end"});
     return failures != 0;
