@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,16 +27,21 @@ from hami.http.listening import listening
 from hami.http.probes import probe_routes
 from hami.kube.client import KubeClient
 from hami.kube.events import EventRecorder
+from hami.monitor.compat.region_files import RegionFolder
 from hami.monitor.files.recorded_slice import recorded_slice
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
 from hami.monitor.measuring.vendor_measuring import VendorMeasuring
+from hami.monitor.metrics import MonitorMetrics
 from hami.monitor.pods import KnownPods
+from hami.monitor.routes import node_routes
 from hami.monitor.settings.config import MonitorConfig
 from hami.monitor.settings.source import MonitorSource, plugin_config
 from hami.monitor.table import NodeTable
+from hami.monitor.tick.foreign import VENDOR, ForeignSlices
 from hami.monitor.tick.round import Round
 from hami.monitor.tick.telling import Telling
 from hami.monitor.tick.ticking import SLOW, Ticking
+from hami.monitor.usage_history import UsageHistory
 from hami.settings.watch import ConfigWatcher
 from hami.slices.lock_file import alone
 from hami.vendors.boundary import Vendor
@@ -93,6 +99,8 @@ class Monitor:
             VendorMeasuring(vendor, self._hooks, partial(self._plugin_config, vendor.profile.key))
             for vendor in measured
         ]
+        self._history = UsageHistory()
+        self._metrics = MonitorMetrics(one.key for one in self._measuring)
         self._round = self._node_round(vendors)
         self.ticking = Ticking(
             self._measuring,
@@ -107,6 +115,9 @@ class Monitor:
         config, keys = self._config, [one.key for one in self._measuring]
         as_slice = partial(recorded_slice, vendors=vendors)
         disk = SlicesOnDisk(config.slices, dict.fromkeys(keys, as_slice), self._log.warning)
+        foreign = ForeignSlices(
+            RegionFolder(config.hook_path), self._pods.full_name_of, self._log.warning
+        )
         return Round(
             config.node_name,
             keys,
@@ -114,6 +125,7 @@ class Monitor:
             config.proc_root,
             self._pods.name_of,
             self._log.warning,
+            foreign if VENDOR in keys else None,
         )
 
     def _recorder(self) -> EventRecorder | None:
@@ -127,13 +139,29 @@ class Monitor:
         )
 
     def _listeners(self) -> list[Callable[[NodeTable], None]]:
-        if self._events is None:
-            return []
-        return [Telling(self._pods.get, partial(_warn, self._events))]
+        telling = (
+            [] if self._events is None else [Telling(self._pods.get, partial(_warn, self._events))]
+        )
+        return [self._remember, *telling]
+
+    def _remember(self, table: NodeTable) -> None:
+        self._history.observe(table, time.monotonic())
+        self._metrics.ticked(table.tick_seconds)
+        for vendor in table.vendors:
+            if vendor.stale:
+                self._metrics.measure_failed(vendor.vendor)
 
     def routes(self) -> Routes:
         """What is answered over HTTP."""
-        return probe_routes(failed=self._failed, missing=self._missing)
+        return {
+            **probe_routes(failed=self._failed, missing=self._missing),
+            **node_routes(
+                lambda: self.ticking.table,
+                self._metrics,
+                self._history,
+                legacy_metrics=self._config.legacy_metrics,
+            ),
+        }
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Run every part until cancelled; ``ready`` is called after the first tick."""

@@ -31,6 +31,11 @@ class KnownPods:
         """The container's name; empty while it is not known."""
         return self._containers.get(place.pod_uid, _NONE).get(place.container_id, "")
 
+    def full_name_of(self, uid: PodUid) -> tuple[str, str] | None:
+        """Its namespace and name; None while they are not known."""
+        pod = self._pods.get(uid)
+        return None if pod is None else (pod.namespace, pod.name)
+
     async def run(self, client: KubeClient, node: str, on_problem: Callable[[str], None]) -> None:
         """Follow the node's pods until cancelled."""
         await Informer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -43,11 +42,11 @@ class Node:
     def monitor(self, *flags: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "hami", "monitor", "--vendors", "nvidia", "--tick", "100ms",
                    "--slices", str(self.folder / "slices"), "--proc-root", str(self.folder / "proc"),
-                   "--http-bind-address", "", "--log-format", "console", *flags]  # fmt: skip
+                   "--metrics-bind-address", "off", "--log-format", "console", *flags]  # fmt: skip
         started = subprocess.Popen(
             command,
             stderr=subprocess.PIPE,
-            env={**self.gpus.env(), "HOME": str(self.folder), "PYTHONPATH": os.getcwd()},
+            env={**self.gpus.env(), "HOME": str(self.folder), "PYTHONPATH": str(Path.cwd())},
             text=True,
         )
         self.running.append(started)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from hami.http.addresses import Bind, parse_bind
 from hami.settings.model import Duration, Setting
-from hami.settings.node_process import NodeProcessSettings
+from hami.settings.node_process import Directory, NodeProcessSettings
+
+NOWHERE = "off"
 
 
 def _is_address(text: str) -> str:
-    if text:
+    if text != NOWHERE:
         parse_bind(text)
     return text
+
+
+def _as_text(value: Any) -> Any:
+    """YAML reads off as a boolean."""
+    return NOWHERE if value is False else value
 
 
 def _as_names(value: Any) -> Any:
@@ -30,12 +38,23 @@ class MonitorConfig(NodeProcessSettings):
     tick: Annotated[Duration, Field(ge=0.1, le=2.0)] = Field(
         0.5, description="How often everything is measured and every container told; 100ms to 2s."
     )
-    http_bind_address: Annotated[
-        str, AfterValidator(_is_address), Setting(flags=("metrics-bind-address",))
+    metrics_bind_address: Annotated[
+        str, BeforeValidator(_as_text), AfterValidator(_is_address), Setting(metavar="ADDRESS")
     ] = Field(
-        ":9394", description="Where health, metrics and the node's API are served; empty: nowhere."
+        ":9394",
+        description="Where /metrics, /api/v1/node, /healthz and /readyz are answered, without TLS; "
+        "off: nowhere.",
+    )
+    legacy_metrics: bool = Field(
+        default=False, description="Serve the metrics' names before HAMi 2.9 as well."
+    )
+    hook_path: Annotated[Directory, Setting(environment=("HOOK_PATH",))] = Field(
+        Path("/usr/local/vgpu"),
+        description="Where HAMi's device plugin keeps the folder containers, for slices of its own "
+        "library.",
     )
 
     @property
     def http_bind(self) -> Bind | None:
-        return parse_bind(self.http_bind_address) if self.http_bind_address else None
+        where = self.metrics_bind_address
+        return None if where == NOWHERE else parse_bind(where)

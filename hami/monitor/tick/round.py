@@ -15,9 +15,10 @@ from hami.monitor.files.observed_words import Observation, SlotBytes
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
 from hami.monitor.measuring.vendor_measuring import VendorAnswer, boot_time
 from hami.monitor.processes.owners import NameOf
-from hami.monitor.table import NodeTable, SliceFigures, Stranger, VendorFigures
+from hami.monitor.table import DeviceFigures, NodeTable, SliceFigures, Stranger, VendorFigures
 from hami.monitor.tick.attribution import Attributed, Attribution, SliceUse, StrangeProcess
 from hami.monitor.tick.dividing import Dividing, Handed
+from hami.monitor.tick.foreign import ForeignSlices
 from hami.monitor.tick.showing import device_figures, slice_figures
 from hami.slices.usage_region import SlotUsage
 
@@ -53,8 +54,10 @@ class Round:
         proc: Path,
         name_of: NameOf,
         on_problem: Callable[[str], None],
+        foreign: ForeignSlices | None = None,
     ) -> None:
         self._node = node
+        self._foreign = foreign
         self._disk = disk
         self._vendors = {key: _OfVendor(Attribution(key, disk, proc, name_of)) for key in vendors}
         self._on_problem = on_problem
@@ -71,7 +74,9 @@ class Round:
         ``began``: when the tick did, in seconds of ``time.monotonic``.
         """
         now, at = time.monotonic(), time.time()
-        devices, slices, strangers = [], [], []
+        devices: list[DeviceFigures] = []
+        slices: list[SliceFigures] = []
+        strangers: list[Stranger] = []
         problems: set[str] = set()
         for answer in answers:
             mine = self._vendors[answer.vendor]
@@ -79,6 +84,8 @@ class Round:
             devices += device_figures(answer, mine.figures)
             slices += self._slices(answer.vendor, mine, now, at, problems)
             strangers += [_shown(one, answer.vendor) for one in mine.attributed.strangers]
+        if self._foreign is not None:
+            slices += self._foreign.look(devices, slices, now)
         for problem in sorted(problems - self._told):
             self._on_problem(problem)
         self._told = problems
