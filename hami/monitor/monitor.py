@@ -38,8 +38,8 @@ from hami.monitor.settings.config import MonitorConfig
 from hami.monitor.settings.source import MonitorSource, plugin_config
 from hami.monitor.table import NodeTable
 from hami.monitor.tick.foreign import VENDOR, ForeignSlices
-from hami.monitor.tick.round import Round
-from hami.monitor.tick.telling import Telling
+from hami.monitor.tick.node_round import NodeRound
+from hami.monitor.tick.pod_warnings import PodWarnings
 from hami.monitor.tick.ticking import SLOW, Ticking
 from hami.monitor.usage_history import UsageHistory
 from hami.settings.watch import ConfigWatcher
@@ -111,14 +111,14 @@ class Monitor:
             listeners=self._listeners(),
         )
 
-    def _node_round(self, vendors: Vendors) -> Round:
+    def _node_round(self, vendors: Vendors) -> NodeRound:
         config, keys = self._config, [one.key for one in self._measuring]
         as_slice = partial(recorded_slice, vendors=vendors)
         disk = SlicesOnDisk(config.slices, dict.fromkeys(keys, as_slice), self._log.warning)
         foreign = ForeignSlices(
             RegionFolder(config.hook_path), self._pods.full_name_of, self._log.warning
         )
-        return Round(
+        return NodeRound(
             config.node_name,
             keys,
             disk,
@@ -140,7 +140,9 @@ class Monitor:
 
     def _listeners(self) -> list[Callable[[NodeTable], None]]:
         telling = (
-            [] if self._events is None else [Telling(self._pods.get, partial(_warn, self._events))]
+            []
+            if self._events is None
+            else [PodWarnings(self._pods.get, partial(_warn, self._events))]
         )
         return [self._remember, *telling]
 

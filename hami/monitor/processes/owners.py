@@ -22,7 +22,7 @@ from hami.slices.cgroups import CgroupPlace
 from hami.slices.mounts import Missing, Mounted, slice_mount
 
 LOOK_EVERY = 10.0
-"""Seconds between looks at the mounts of one container."""
+"""Seconds between looks at the mounts of one container, at most."""
 
 NameOf = Callable[[CgroupPlace], str]
 """The name of a container as the API server has it; empty while it is not known."""
@@ -86,7 +86,9 @@ class Owners:
         now: float,
         before: _Seen | None,
     ) -> _Seen:
-        due = now + LOOK_EVERY
+        assert process.place is not None
+        # Not all containers at one tick.
+        due = now + LOOK_EVERY * (1 + hash(process.place) % 100 / 100) / 2
         if before is not None and not any(held.id == before.slice_id for held in of_pod):
             before = None
         target = PurePosixPath(f"{SEEN_AT}/{vendor.lower()}/limits")

@@ -11,7 +11,7 @@ import structlog
 from hami.blocking.threads import Threads
 from hami.monitor.measuring.vendor_measuring import VendorMeasuring
 from hami.monitor.table import NodeTable
-from hami.monitor.tick.round import Round
+from hami.monitor.tick.node_round import NodeRound
 
 MEASURE_PART = 0.8
 """Of a tick: so long it waits for the vendors; a later answer is the next tick's."""
@@ -28,7 +28,7 @@ class Ticking:
     def __init__(
         self,
         vendors: Sequence[VendorMeasuring],
-        node_round: Round,
+        node_round: NodeRound,
         pages: Threads,
         *,
         node: str,

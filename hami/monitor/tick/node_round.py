@@ -43,7 +43,7 @@ class _OfVendor:
     charged: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
-class Round:
+class NodeRound:
     """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`."""
 
     def __init__(

@@ -24,7 +24,7 @@ class _News(NamedTuple):
     text: str
 
 
-class Telling:
+class PodWarnings:
     """Remembers what it told for as long as it is so; of a pod that is not known yet it waits."""
 
     def __init__(self, pod_of: Callable[[PodUid], Pod | None], record: Record) -> None:
