@@ -23,7 +23,6 @@ from hami.slices.c_layout import (
     SLOT_BYPASS,
     USAGE_ABI,
     USAGE_MAGIC,
-    BucketC,
     SlotC,
     UsageC,
 )
@@ -40,13 +39,13 @@ _LONGEST = 1 << 60
 _SLOTS, _CHARGED, _BUCKETS = UsageC.slots.offset, UsageC.charged.offset, UsageC.buckets.offset
 _SLOT = struct.Struct("<IIQQQ")
 """``struct hami_slot`` up to its generation; :mod:`hami.slices.c_layout` has all of it."""
-_BUCKET = struct.Struct("<16x Q 24x Q")
-"""``charged`` and ``waited`` of ``struct hami_bucket``."""
-_SLOT_SIZE, _BUCKET_SIZE = ctypes.sizeof(SlotC), ctypes.sizeof(BucketC)
+_EVERY_BUCKET = struct.Struct("<" + "16x Q 24x Q 8x" * MAX_DEVICES)
+"""``charged`` and ``waited`` of every ``struct hami_bucket``, in turn."""
+_SLOT_SIZE = ctypes.sizeof(SlotC)
 _ROW_SIZE = 8 * MAX_SLOTS
 _NO_ROW = bytes(_ROW_SIZE)
 _NOTHING = (0,) * MAX_DEVICES
-_NO_BUCKETS = bytes(_BUCKET_SIZE * MAX_DEVICES)
+_NO_BUCKETS = bytes(_EVERY_BUCKET.size)
 _HEADER = (
     ("magic", USAGE_MAGIC),
     ("abi", USAGE_ABI),
@@ -85,7 +84,8 @@ class BucketUsage(NamedTuple):
     waited_ns: int = 0
 
 
-UNUSED_BUCKETS = (BucketUsage(),) * MAX_DEVICES
+_UNUSED = BucketUsage()
+UNUSED_BUCKETS = (_UNUSED,) * MAX_DEVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +223,15 @@ def _row(data: bytes, device: int) -> Sequence[int]:
 def _parsed_buckets(data: bytes) -> tuple[BucketUsage, ...]:
     if data.startswith(_NO_BUCKETS, _BUCKETS):
         return UNUSED_BUCKETS
-    found = []
-    for position in range(_BUCKETS, _BUCKETS + len(_NO_BUCKETS), _BUCKET_SIZE):
-        bucket = BucketUsage._make(_BUCKET.unpack_from(data, position))
-        found.append(bucket if max(bucket) <= _LONGEST else UNUSED_BUCKETS[0])
-    return tuple(found)
+    times = _EVERY_BUCKET.unpack_from(data, _BUCKETS)
+    return tuple(
+        [
+            BucketUsage(charged, waited)
+            if 0 < charged + waited and charged <= _LONGEST and waited <= _LONGEST
+            else _UNUSED
+            for charged, waited in zip(times[::2], times[1::2], strict=True)
+        ]
+    )
 
 
 def _malformed(position: str, problem: str) -> MalformedFile:
