@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from hami.domain.devices import Grant
-from hami.domain.units import DeviceId
+from hami.domain.units import CorePercent, DeviceId
 
 
 class ContainerKind(Enum):
@@ -24,11 +24,16 @@ class ContainerKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerAllocation:
-    """The grants of one container; ``grants`` is empty for a container that asks for no device."""
+    """The grants of one container; ``grants`` is empty for a container that asks for no device.
+
+    ``cores_limit``: how much of each of its devices it may have where others leave some idle; its
+    grants say what it is guaranteed. 0: no more than that.
+    """
 
     name: str
     kind: ContainerKind
     grants: tuple[Grant, ...] = ()
+    cores_limit: CorePercent = CorePercent(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,11 +44,15 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRequest:
-    """Everything one container asks for: at most one request per vendor, sorted by vendor key."""
+    """Everything one container asks for: at most one request per vendor, sorted by vendor key.
+
+    ``cores_limit`` as in :class:`~hami.domain.allocations.ContainerAllocation`.
+    """
 
     container: Container
     kind: ContainerKind
     requests: tuple[DeviceRequest, ...] = ()
+    cores_limit: CorePercent = CorePercent(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

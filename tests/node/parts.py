@@ -201,7 +201,7 @@ class Parts:
 
     def pod(
         self, name: str = "p", *, generation: int = 1, sign: bool = True, phase: str = "Running",
-        node: str = NODE, uid: str = "", init: Sequence[str] = (), **grants: Sequence[Grant],
+        node: str = NODE, uid: str = "", init: Sequence[str] = (), cores_limit: int = 0, **grants: Sequence[Grant],
     ) -> NodePod:  # fmt: skip
         """A bound pod that the mirror knows: ``pod("p", main=[a_grant("A")])``."""
         grants = grants or {"main": [a_grant("A")]}
@@ -212,6 +212,7 @@ class Parts:
                     name=container,
                     kind=ContainerKind.INIT if container in init else ContainerKind.APP,
                     grants=tuple(held),
+                    cores_limit=cores_limit,
                 )
                 for container, held in sorted(grants.items(), key=lambda item: item[0] not in init)
             ),
