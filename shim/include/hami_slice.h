@@ -85,7 +85,9 @@ enum hami_contention {
 };
 
 struct hami_observed_device {
-    _Atomic uint64_t utilisation; /* of the device by this slice, 1/100 percent: 10000 is all of it */
+    /* Of the device by this slice in the last second, or since the last heartbeat if that was longer
+     * ago; 1/100 percent: 10000 is all of it. */
+    _Atomic uint64_t utilisation;
     _Atomic uint64_t contention;  /* bits of enum hami_contention */
 };
 
@@ -159,7 +161,7 @@ struct hami_bucket {
     _Atomic uint64_t charged;     /* all device time ever charged */
     _Atomic uint64_t observed;    /* `charged` when the monitor's heartbeat was last used */
     _Atomic uint64_t correction;  /* observed share / charged share, 1/65536; 0: not known yet */
-    _Atomic uint64_t settled;     /* the monitor's heartbeat that `level` was last put right by */
+    _Atomic uint64_t settled;     /* when `level` was last put right by the monitor's figures */
     _Atomic uint64_t waited;      /* for how long threads have waited for their turn, summed */
     uint64_t reserved[1];
 };

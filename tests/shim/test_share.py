@@ -184,7 +184,7 @@ def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
         assert abs(alone[forced].time - 20) <= POINTS
         assert alone[disabled].time > FULL
 
-        neighbours = [card.add(Load(cap=50, ns=2 * MS)) for card in hall.cards]
+        neighbours = [card.add(Load(cap=80, ns=2 * MS)) for card in hall.cards]
         for neighbour in neighbours:
             neighbour.starts()
         hall.wait(3)
@@ -201,9 +201,13 @@ def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
         assert abs(again[forced].time - 20) <= 2 * POINTS
 
 
-def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim: Build) -> None:
+@pytest.mark.parametrize("floor", [0, 500])
+def test_the_lower_priority_waits_while_the_higher_computes(
+    tmp_path: Path, shim: Build, floor: int
+) -> None:
     with cards(tmp_path, shim) as hall:
         (card,) = hall.cards
+        card.floor = floor
         low = card.add(Load(cap=50, ns=2 * MS, priority=1))
         high = card.add(Load(cap=50, ns=2 * MS, priority=0))
         low.starts()
@@ -212,7 +216,8 @@ def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim
         high.starts()
         hall.wait(2.5)
         both = hall.watch(2)
-        assert both[low].time < 1
+        assert both[low].time < 1 + floor / 100
+        assert both[low].time >= floor / 200
         assert abs(both[high].time - 50) <= POINTS
         high.kill()
         hall.wait(2.5)
@@ -243,6 +248,7 @@ def test_a_silent_monitor_is_not_believed_for_long(tmp_path: Path, shim: Build) 
     """What it said last is that one is alone, and that another has to wait."""
     with cards(tmp_path, shim, 2) as hall:
         lonely, crowded = hall.cards
+        crowded.floor = 0
         alone = lonely.add(Load(cap=30, ns=2 * MS, policy="default"))
         low = crowded.add(Load(cap=30, ns=2 * MS, priority=1))
         crowded.add(Load(cap=50, ns=2 * MS, priority=0))

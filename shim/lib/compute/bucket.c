@@ -5,6 +5,8 @@
 #define LONGEST_REFILL (400 * HAMI_SECOND)
 /* Refills of less are left for later: at one percent they would round to nothing. */
 #define SHORTEST_REFILL (20 * HAMI_MICROSECOND)
+/* Each process reads the figures of about a second, one a little earlier than another. */
+#define SOONEST_CLAIM (700 * HAMI_MILLISECOND)
 
 static int64_t clamp(int64_t level)
 {
@@ -97,12 +99,14 @@ void hami_bucket_correct(struct hami_bucket *bucket, uint64_t correction)
         add(bucket, level * effective(correction) / effective(found) - level);
 }
 
-bool hami_bucket_claim(struct hami_bucket *bucket, uint64_t heartbeat)
+bool hami_bucket_claim(struct hami_bucket *bucket, int64_t now)
 {
     uint64_t found = atomic_load_explicit(&bucket->settled, memory_order_relaxed);
+    int64_t elapsed = (int64_t)((uint64_t)now - found);
 
-    return found != heartbeat &&
-           atomic_compare_exchange_strong_explicit(&bucket->settled, &found, heartbeat,
+    if (found != 0 && elapsed > -SOONEST_CLAIM && elapsed < SOONEST_CLAIM)
+        return false;
+    return atomic_compare_exchange_strong_explicit(&bucket->settled, &found, (uint64_t)now,
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 

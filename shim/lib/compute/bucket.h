@@ -51,9 +51,9 @@ int64_t hami_bucket_corrected(const struct hami_bucket *bucket, int64_t time);
 
 /* Replace the correction, 0 for none. Debt was made by the old one and is restated. */
 void hami_bucket_correct(struct hami_bucket *bucket, uint64_t correction);
-/* Of the container's processes that see a heartbeat, one puts the level right by it: true for that
- * one. */
-bool hami_bucket_claim(struct hami_bucket *bucket, uint64_t heartbeat);
+/* Of the container's processes, one at a time puts the level right, and then none for a while: true
+ * for that one. */
+bool hami_bucket_claim(struct hami_bucket *bucket, int64_t now);
 /* Replace the correction where it is nearly right: restate what was charged for work that is `ahead`
  * still, and give back (or take) `time` for what is done. */
 void hami_bucket_settle(struct hami_bucket *bucket, uint64_t correction, int64_t ahead,

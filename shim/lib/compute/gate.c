@@ -90,13 +90,14 @@ bool hami_gate_absent_now(uint64_t *rows)
 
 /* ---- What holds now -------------------------------------------------------------------------- */
 
-/* Who has a gate only while the monitor holds it may have launched uncharged while it was not here. */
+/* Who has a gate only while the monitor holds it may have launched uncharged while it was not here: for
+ * longer than from one heartbeat to the next. */
 static void note_absence(const struct hami_limits *limits, const struct hami_share *share,
                          unsigned int row, uint64_t heartbeat)
 {
     uint64_t next = atomic_load_explicit(&share->seen, memory_order_relaxed);
 
-    if (next != 0 && heartbeat > next && !hami_is_limited(limits, row))
+    if (next != 0 && heartbeat > next + 1 && !hami_is_limited(limits, row))
         atomic_fetch_add_explicit(&uncharged[row], 1, memory_order_relaxed);
 }
 

@@ -299,6 +299,15 @@ static void use_for_own(struct hami_share *share, const struct hami_bucket *cont
     use(&share->of_own, &share->own, &reading, same);
 }
 
+/* Each figure is about a second. A monitor may beat more often, for the sake of what it hands out. */
+#define SHORTEST_READING (900 * HAMI_MILLISECOND)
+
+static bool is_new(const struct hami_share *share, int64_t now, const struct hami_sight *sight)
+{
+    return sight->heartbeat == 0 || share->judged_at == 0 ||
+           now - share->judged_at >= SHORTEST_READING;
+}
+
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight)
 {
@@ -314,12 +323,14 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     }
     if (!hami_lock_try(&share->correcting))
         return;
-    judge(share, now, sight);
-    reading = reading_of(compute, share, now, sight);
-    use(&share->correction, bucket, &reading, same);
-    use_for_own(share, bucket, reading, same);
+    if (!same || is_new(share, now, sight)) {
+        judge(share, now, sight);
+        reading = reading_of(compute, share, now, sight);
+        use(&share->correction, bucket, &reading, same);
+        use_for_own(share, bucket, reading, same);
+        atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
+    }
     atomic_store_explicit(&share->seen, sight->heartbeat + 1, memory_order_relaxed);
-    atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
     hami_unlock(&share->correcting);
 }
 

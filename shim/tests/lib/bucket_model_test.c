@@ -12,9 +12,11 @@
 #include "expect.h"
 #include "model_scenes.h"
 
-/* The monitor writes each second what it saw in a second that ended a little earlier, in ticks. */
+/* The monitor writes each second, or more often, what it saw in a second that ended a little earlier,
+ * in ticks. */
 #define TICK (100 * MS)
-#define TICKS 10 /* in a period */
+#define TICKS 10 /* in a second */
+#define OFTEN 5
 #define HISTORY 64
 /* Sanitizers look at what the code does and not at shares, and are slow: some cases will do. */
 #if defined(__SANITIZE_THREAD__)
@@ -32,6 +34,7 @@ static int host_count, container_of[MODEL_PROCESSES];
 static struct model_card card;
 static int64_t ticks;
 static int delay = 1; /* of the monitor's figures, in ticks */
+static int period = TICKS;
 static bool verbose;
 
 /* ---- The world ------------------------------------------------------------------------------- */
@@ -93,7 +96,7 @@ static void monitor(int64_t tick, bool writes)
         memset(past, 0, sizeof(past));
     for (int i = 0; i < host_count; i++)
         past[tick % HISTORY][i] = hosts[i].device.busy;
-    if (!writes || tick % TICKS)
+    if (!writes || tick % period)
         return;
     for (int i = 0; i < host_count; i++)
         percent[container_of[i]] += seen_of(i, tick);
@@ -103,7 +106,7 @@ static void monitor(int64_t tick, bool writes)
         for (int other = 0; other < 4; other++)
             if (other != i && percent[other] > 0)
                 containers[i].contention = HAMI_CONTENTION_OTHERS;
-        containers[i].heartbeat = (uint64_t)(100 + tick / TICKS);
+        containers[i].heartbeat = (uint64_t)(100 + tick / period);
     }
 }
 
@@ -316,6 +319,12 @@ int main(int argc, char **argv)
         for (delay = 1; (argc < 2 || strstr(scenes[i].name, argv[1])) && delay <= 7;
              delay += DELAY_STEP)
             run(&scenes[i]);
+    delay = 4;
+    period = OFTEN;
+    for (size_t i = 0; i < count; i += CASE_STEP)
+        if (argc < 2 || strstr(scenes[i].name, argv[1]))
+            run(&scenes[i]);
+    period = TICKS;
     count = sizeof(scribbled) / sizeof(scribbled[0]);
     for (size_t i = 0; i < count; i += CASE_STEP)
         for (delay = 1; (argc < 2 || strstr(scribbled[i].name, argv[1])) && delay <= 7;

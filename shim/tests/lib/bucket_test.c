@@ -95,8 +95,21 @@ static void a_correction_restates_debt(void)
     EXPECT(hami_bucket_level(&bucket) == -HAMI_BUCKET_DEBT);
 }
 
+/* Several processes read the same figures at about the same time: one of them settles. */
+static void one_settles_at_a_time(void)
+{
+    struct hami_bucket bucket = {0};
+
+    EXPECT(hami_bucket_claim(&bucket, 5 * S) && !hami_bucket_claim(&bucket, 5 * S + 500 * MS));
+    EXPECT(!hami_bucket_claim(&bucket, 5 * S - 100 * MS)); /* it asked for the time before */
+    EXPECT(hami_bucket_claim(&bucket, 6 * S) && hami_bucket_claim(&bucket, 60 * S));
+    bucket.settled = UINT64_MAX / 2; /* some program wrote that */
+    EXPECT(hami_bucket_claim(&bucket, 61 * S) && !hami_bucket_claim(&bucket, 61 * S));
+}
+
 int main(void)
 {
+    one_settles_at_a_time();
     it_fills_at_its_share_of_the_time();
     small_refills_lose_nothing();
     debt_has_an_end();

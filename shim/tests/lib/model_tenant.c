@@ -252,7 +252,7 @@ static void scribble(struct host *host, enum scribble what)
         atomic_store(&bucket->correction, 1);
     if (what == COUNTS || what == ALL) {
         atomic_fetch_add(&bucket->charged, UINT64_C(1) << 40);
-        atomic_store(&bucket->settled, host->container->heartbeat);
+        atomic_store(&bucket->settled, (uint64_t)clock_now);
     }
     if (what == ALL)
         atomic_store(&bucket->refilled_at, 1);
