@@ -80,9 +80,12 @@ class NodeRound:
         problems: set[str] = set()
         for answer in answers:
             mine = self._vendors[answer.vendor]
+            held = self._disk.of(answer.vendor)
+            for one in held:
+                one.read()
             self._take_in(mine, answer, now)
             devices += device_figures(answer, mine.figures)
-            slices += self._slices(answer.vendor, mine, now, at, problems)
+            slices += self._slices(held, mine, now, at, problems)
             strangers += [_shown(one, answer.vendor) for one in mine.attributed.strangers]
         if self._foreign is not None:
             slices += self._foreign.look(devices, slices, now)
@@ -119,11 +122,13 @@ class NodeRound:
         mine.attributed = mine.attribution.attributed(answer, now)
 
     def _slices(
-        self, vendor: VendorKey, mine: _OfVendor, now: float, at: float, problems: set[str]
+        self,
+        held: Sequence[HeldSlice],
+        mine: _OfVendor,
+        now: float,
+        at: float,
+        problems: set[str],
     ) -> list[SliceFigures]:
-        held = self._disk.of(vendor)
-        for one in held:
-            one.read()
         uses = mine.attributed.uses
         handed = mine.dividing.divided(held, uses, mine.attributed.counted, now)
         fresh = boot_time() - STALE_SECONDS
