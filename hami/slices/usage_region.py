@@ -227,7 +227,7 @@ def _parsed_buckets(data: bytes) -> tuple[BucketUsage, ...]:
     return tuple(
         [
             BucketUsage(charged, waited)
-            if 0 < charged + waited and charged <= _LONGEST and waited <= _LONGEST
+            if charged + waited > 0 and charged <= _LONGEST and waited <= _LONGEST
             else _UNUSED
             for charged, waited in zip(times[::2], times[1::2], strict=True)
         ]
