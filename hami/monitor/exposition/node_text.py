@@ -6,7 +6,6 @@ next, the labels of each row, is kept ready.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -70,13 +69,6 @@ class NodeText:
         yield from scrape.lines(SLICE_GROUPS, slices)
         yield from scrape.lines(VENDOR_GROUPS, shown_vendors(table))
         self._kept = scrape.kept
-
-    def body(self, table: NodeTable, *, before: bytes = b"") -> bytes:
-        """The text in one, behind ``before``; it is never in memory twice."""
-        text = io.BytesIO()
-        text.write(before)
-        text.writelines(self.pieces(table))
-        return text.getvalue()
 
 
 def device_groups(*, legacy: bool) -> tuple[FamilyGroup[ShownDevice], ...]:

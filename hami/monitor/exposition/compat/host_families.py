@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from hami.monitor.exposition.families import (
@@ -27,13 +28,13 @@ HOST_FAMILIES: tuple[NodeFamily[ShownDevice], ...] = (
     NodeFamily(
         "hami_host_gpu_memory_used_bytes",
         "Memory in use on a device, whoever uses it",
-        lambda device: device.figures.memory_used_bytes,
+        attrgetter("figures.memory_used_bytes"),
         legacy="HostGPUMemoryUsage",
     ),
     NodeFamily(
         "hami_host_gpu_utilization_ratio",
         "Utilisation of a device in percent",
-        lambda device: device.figures.utilisation,
+        attrgetter("figures.utilisation"),
         legacy="HostCoreUtilization",
     ),
 )
@@ -44,16 +45,12 @@ CONTROLLER: FamilyGroup[ShownDevice] = FamilyGroup(
         NodeFamily(
             "hami_host_gpu_memory_controller_utilization_ratio",
             "Utilisation of a device's memory controller in percent",
-            lambda device: device.figures.memory_utilisation,
+            attrgetter("figures.memory_utilisation"),
         ),
     ),
     lambda values, _: values[1:],
 )
 """HAMi leaves the node out here."""
-
-
-def _used(device: SliceDevice) -> int:
-    return device.used_bytes
 
 
 def _context(device: SliceDevice) -> int:
@@ -64,22 +61,24 @@ USED_FAMILIES: tuple[NodeFamily[SliceDevice], ...] = (
     NodeFamily(
         "hami_vgpu_memory_used_bytes",
         "Device memory that a container uses",
-        _used,
+        attrgetter("used_bytes"),
         legacy="vGPU_device_memory_usage_in_bytes",
     ),
     NodeFamily(
         "hami_vgpu_memory_limit_bytes",
         "Device memory that a container may use; 0 without a limit",
-        lambda device: device.memory_limit_bytes,
+        attrgetter("memory_limit_bytes"),
         legacy="vGPU_device_memory_limit_in_bytes",
     ),
     NodeFamily(
-        "hami_container_device_memory_bytes", "The same as hami_vgpu_memory_used_bytes", _used
+        "hami_container_device_memory_bytes",
+        "The same as hami_vgpu_memory_used_bytes",
+        attrgetter("used_bytes"),
     ),
     NodeFamily(
         "hami_container_device_utilization_ratio",
         "Utilisation of a device by a container in percent",
-        lambda device: device.utilisation,
+        attrgetter("utilisation"),
         legacy="Device_utilization_desc_of_container",
     ),
     NodeFamily(
@@ -90,12 +89,12 @@ USED_FAMILIES: tuple[NodeFamily[SliceDevice], ...] = (
     NodeFamily(
         "hami_vgpu_memory_module_bytes",
         "Of what a container uses, loaded code, where the library counts it apart",
-        lambda device: device.module_bytes,
+        attrgetter("module_bytes"),
     ),
     NodeFamily(
         "hami_vgpu_memory_buffer_bytes",
         "Of what a container uses, what its programs allocated",
-        lambda device: device.buffer_bytes,
+        attrgetter("buffer_bytes"),
     ),
 )
 
@@ -151,7 +150,7 @@ def legacy_containers(now: float) -> tuple[FamilyGroup[SliceDevice], ...]:
                 NodeFamily(
                     "Device_memory_desc_of_container",
                     "Device memory that a container uses; its parts in bytes are labels",
-                    _used,
+                    attrgetter("used_bytes"),
                 ),
             ),
             lambda values, device: (*values, *_parts(device)),
