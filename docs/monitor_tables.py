@@ -32,7 +32,7 @@ HAMIS = frozenset(family.name for family in _FAMILIES)
 def tables() -> dict[str, str]:
     """Each generated table, by the name of its place in the page."""
     groups: Iterable[FamilyGroup[Any]] = (
-        *device_groups(legacy=False), *container_groups(0, legacy=False), *SLICE_GROUPS,
+        *device_groups(legacy=False), *container_groups(0, legacy=False), compat.MIG, *SLICE_GROUPS,
         *VENDOR_GROUPS,
     )  # fmt: skip
     rows = [(family, group.labels) for group in groups for family in group.families]

@@ -275,7 +275,7 @@ async def read_all(address, data: bytes) -> bytes:
 
 
 CLOSING = a_request("GET /", "connection: close")
-OLD = CLOSING.replace(b"1.1", b"1.0")
+OLD = a_request("GET /", "connection: keep-alive").replace(b"1.1", b"1.0")
 
 
 async def test_pieces_are_chunks():

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 
 from docs.monitor_tables import PAGE, page, tables
-from hami.monitor.exposition.compat.host_families import LEGACY_DEVICES, legacy_containers
+from hami.monitor.exposition.compat.host_families import (
+    LEGACY_DEVICES,
+    LEGACY_MIG,
+    legacy_containers,
+)
 from hami.monitor.metrics import MonitorMetrics
 from hami.monitor.node_api import FORMAT, NodeShape
 from tests.monitor.exposition.test_node_text import AT_WORK, scraped
@@ -26,7 +30,11 @@ def test_a_table_names_every_metric_that_a_scrape_has():
 
 
 def test_every_earlier_name_is_there():
-    former = {f.name for group in (*LEGACY_DEVICES, *legacy_containers(0)) for f in group.families}
+    former = {
+        f.name
+        for group in (*LEGACY_DEVICES, *legacy_containers(0), LEGACY_MIG)
+        for f in group.families
+    }
     assert len(former) == 8
     assert [name for name in former if f"`{name}`" not in TEXT] == []
 

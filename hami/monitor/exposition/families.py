@@ -46,13 +46,12 @@ def as_they_are(values: Values, _: object) -> Values:
 class FamilyGroup(Generic[T]):
     """Metrics of the same rows with the same labels.
 
-    ``values`` makes the labels' values of what every row of this kind is known by; with None the
-    row has no line.
+    ``values`` makes the labels' values of what every row of this kind is known by.
     """
 
     labels: Names
     families: Sequence[NodeFamily[T]]
-    values: Callable[[Values, T], Values | None] = as_they_are
+    values: Callable[[Values, T], Values] = as_they_are
 
 
 CONTAINER_FAMILIES: tuple[NodeFamily[SliceDevice], ...] = (

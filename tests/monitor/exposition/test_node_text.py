@@ -87,7 +87,14 @@ FORMER_DEVICE = labels(nodeid="n1", deviceidx="0", deviceuuid="GPU-0", devicetyp
 FORMER_CONTAINER = labels(
     podnamespace="team", podname="train-0", ctrname="main", vdeviceid="0", deviceuuid="GPU-0"
 )
-MIG = MigIdentity(uuid="MIG-1", profile="1g.10gb", gpu_instance_id=7, compute_instance_id=0)
+MIG = MigIdentity(
+    index=0,
+    device_id="GPU-0",
+    uuid="MIG-1",
+    profile="1g.10gb",
+    gpu_instance_id=7,
+    compute_instance_id=0,
+)
 
 AT_WORK = a_node(
     a_slice(
@@ -95,10 +102,10 @@ AT_WORK = a_node(
         held(
             used_bytes=3 * GIB, charged_bytes=2 * GIB, context_bytes=300 * MIB, module_bytes=20 * MIB,
             buffer_bytes=1500 * MIB, internal_bytes=1 * GIB, guarantee=30, limit=80, share=45.5,
-            utilisation=44.25, waited_seconds=12.5, last_active_at=NOW - 2, mig=MIG,
+            utilisation=44.25, waited_seconds=12.5, last_active_at=NOW - 2,
         ),
         processes=(a_process(1), a_process(2, bypass=True)),
-        policy="force",
+        policy="force", mig=(MIG,),
     ),
     strangers=(a_stranger(pid=1, used_bytes=GIB), a_stranger(pid=2)),
 )  # fmt: skip
@@ -214,6 +221,13 @@ def test_old_figures_say_so():
         1,
     )
     assert only(lines, "hami_host_gpu_memory_used_bytes") == 10 * GIB
+
+
+def test_two_instances_of_one_device_are_two_series():
+    mig = (MIG, replace(MIG, index=1, uuid="MIG-2", gpu_instance_id=8))
+    lines = scraped(a_node(a_slice(mig=mig)), legacy=True)
+    for name, label in (("hami_mig_device_info", "gpu_instance_id"), ("MigInfo", "instanceid")):
+        assert sorted(dict(labels)[label] for labels in shown(lines, name)) == ["7", "8"]
 
 
 def test_what_is_wrong_with_a_slice_shows_while_it_is():

@@ -16,8 +16,8 @@ from hami.monitor.exposition.families import (
     FamilyGroup,
     NodeFamily,
 )
-from hami.monitor.exposition.shown import ShownDevice, Values
-from hami.monitor.table import SliceDevice
+from hami.monitor.exposition.shown import ShownDevice
+from hami.monitor.table import MigIdentity, SliceDevice
 
 T = TypeVar("T")
 
@@ -109,23 +109,15 @@ def last_kernel(now: float) -> NodeFamily[SliceDevice]:
     )
 
 
-def _mig_values(values: Values, device: SliceDevice) -> Values | None:
-    own = device.mig
-    if own is None:
-        return None
-    return (*values, own.uuid, own.profile, own.gpu_instance_id, own.compute_instance_id)
-
-
-MIG: FamilyGroup[SliceDevice] = FamilyGroup(
+MIG: FamilyGroup[MigIdentity] = FamilyGroup(
     (*CONTAINER_LABELS, "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id"),
     (
         NodeFamily(
             "hami_mig_device_info",
-            "Always 1; the MIG instance that a container has of a device",
+            "Always 1; a MIG instance that a container has of a device",
             lambda _: 1,
         ),
     ),
-    _mig_values,
 )
 
 
@@ -137,6 +129,11 @@ def former(families: Iterable[NodeFamily[T]]) -> list[NodeFamily[T]]:
     return [replace(family, name=family.legacy) for family in families if family.legacy]
 
 
+LEGACY_MIG: FamilyGroup[MigIdentity] = FamilyGroup(
+    (*LEGACY_CONTAINER_LABELS, "instanceid"),
+    (NodeFamily("MigInfo", "As hami_mig_device_info", lambda _: 1),),
+    lambda values, own: (*values[: len(CONTAINER_LABELS)], own.gpu_instance_id),
+)
 LEGACY_DEVICES = (FamilyGroup(LEGACY_DEVICE_LABELS, former(HOST_FAMILIES)),)
 
 
@@ -154,11 +151,6 @@ def legacy_containers(now: float) -> tuple[FamilyGroup[SliceDevice], ...]:
                 ),
             ),
             lambda values, device: (*values, *_parts(device)),
-        ),
-        FamilyGroup(
-            (*LEGACY_CONTAINER_LABELS, "instanceid"),
-            (NodeFamily("MigInfo", "As hami_mig_device_info", lambda _: 1),),
-            lambda values, device: (device.mig and (*values, device.mig.gpu_instance_id)) or None,
         ),
     )
 
