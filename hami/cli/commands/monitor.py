@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 import typer
 
+from hami.cli.flags.go_flags import GoFlags
 from hami.cli.flags.setting_options import (
     ConfigFile,
     PrintConfig,
@@ -41,7 +42,7 @@ def declare(function: Callable[..., None]) -> Callable[..., None]:
 app = typer.Typer(add_completion=False)
 
 
-@app.command("monitor")
+@app.command("monitor", cls=GoFlags)
 @declare
 def monitor_command(
     *,

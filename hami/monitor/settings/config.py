@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from hami.http.addresses import Bind, parse_bind
 from hami.settings.model import Duration, Setting
-from hami.settings.node_process import Directory, NodeProcessSettings
+from hami.settings.node_process import AbsolutePath, NodeProcessSettings
 
 NOWHERE = "off"
 
@@ -48,10 +48,12 @@ class MonitorConfig(NodeProcessSettings):
     legacy_metrics: bool = Field(
         default=False, description="Serve the metrics' names before HAMi 2.9 as well."
     )
-    hook_path: Annotated[Directory, Setting(environment=("HOOK_PATH",))] = Field(
-        Path("/usr/local/vgpu"),
-        description="Where HAMi's device plugin keeps the folder containers, for slices of its own "
-        "library.",
+    hook_path: Annotated[AbsolutePath, Setting(environment=("HOOK_PATH",), metavar="DIRECTORY")] = (
+        Field(
+            Path("/usr/local/vgpu"),
+            description="Where HAMi's device plugin keeps the folder containers, for slices of its own "
+            "library.",
+        )
     )
 
     @property
