@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -135,3 +137,59 @@ def test_a_monitor_that_was_killed_is_followed_by_another(node: Node) -> None:
     reached = one.observed.heartbeat
     node.monitor()
     eventually(lambda: one.observed.heartbeat > reached)
+
+
+def test_a_program_that_pauses_is_seen_for_what_it_used(node: Node) -> None:
+    """Every tick spans several of the driver's samples; none of them alone would be right."""
+    one = node.slices.add(uuid_of(0), memory=8 * GIB)
+    node.monitor("--tick", "1s")
+    eventually(lambda: one.observed.heartbeat > 0)
+    node.tenant(one, ns=5_000_000, on=150, off=150)
+    eventually(lambda: one.observed.devices[0].utilisation > 0)
+    seen = []
+    for beat in range(one.observed.heartbeat + 1, one.observed.heartbeat + 5):
+        eventually(lambda beat=beat: one.observed.heartbeat >= beat)  # type: ignore[misc]
+        seen.append(one.observed.devices[0].utilisation)
+    assert all(2000 < each < 8500 for each in seen), seen
+
+
+def test_the_monitor_says_how_it_does_and_what_it_sees(node: Node) -> None:
+    one = node.slices.add(uuid_of(0), memory=8 * GIB, cores=40)
+    address = node.folder / "http"
+    monitor = node.monitor("--metrics-bind-address", f"unix:{address}", "--node-name", "n1")
+    eventually(lambda: ask(address, "/readyz").startswith("200"))
+    node.tenant(one, ns=1_000_000)
+    eventually(lambda: one.observed.devices[0].utilisation > 0)
+    assert ask(address, "/healthz") == "200 ok"
+    metrics = ask(address, "/metrics")
+    assert "hami_slice_compute_guarantee_percent{" in metrics
+    assert "hami_monitor_tick_duration_seconds_count" in metrics
+    [shown] = json.loads(ask(address, "/api/v1/node").partition(" ")[2])["slices"]
+    assert (shown["id"], shown["devices"][0]["guarantee"]) == (one.id, 40)
+    assert shown["devices"][0]["utilisation"] > 0
+    monitor.terminate()
+    assert monitor.wait(SECONDS) == 0
+
+
+def test_a_second_monitor_on_one_node_is_refused(node: Node) -> None:
+    one = node.slices.add(uuid_of(0))
+    node.monitor()
+    eventually(lambda: one.observed.heartbeat > 1)
+    second = node.monitor()
+    assert second.wait(2 * SECONDS) == 2
+    assert second.stderr is not None
+    assert "another monitor runs on this node" in second.stderr.read()
+
+
+def ask(socket_path: Path, target: str) -> str:
+    """The status and the body; empty while nobody answers."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(SECONDS)
+        try:
+            asking.connect(str(socket_path))
+        except OSError:
+            return ""
+        asking.sendall(f"GET {target} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: asking.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return f"{head.split()[1].decode()} {body.decode().strip()}"
