@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,13 @@ import pytest
 from hami_lab.api import Fault
 
 from hami.domain.errors import ConfigError
+from hami.domain.kubernetes.objects import Metadata, Pod
+from hami.kube.compat.node_lock import Locked, take_node_lock
+from hami.node import agent
 
 from ..test_agent import all_started, nothing_left, refusal
 from ..test_agent_faults import configure, failing
-from ..world import RESOURCE, Wish, World
+from ..world import NODE, RESOURCE, Wish, World
 from .asking import ask, metrics, ready, unready_with
 
 DOCS = (Path(__file__).parents[3] / "docs" / "node-agent.md").read_text()
@@ -66,6 +70,26 @@ async def test_it_answers_while_the_api_server_does_not():
         await world.until("ready", partial(ready, world))
 
 
+async def test_it_says_that_slices_are_still_being_taken_over(monkeypatch):
+    go, recover = threading.Event(), agent.recover
+
+    def slow_recover(*args):
+        go.wait(60)
+        return recover(*args)
+
+    async with World() as world:
+        await world.stop_agent()
+        monkeypatch.setattr(agent, "recover", slow_recover)
+        await begin(world)
+        try:
+            why = "the slices on disk are not taken over yet"
+            await world.until("unready", partial(unready_with, world, why))
+            assert (await metrics(world))[STARTS, "prepared"] == 0
+        finally:
+            go.set()
+        await world.until("ready", partial(ready, world))
+
+
 async def test_it_says_that_the_vendor_names_no_devices():
     async with World() as world:
         await world.stop_agent()
@@ -110,6 +134,14 @@ async def test_starts_are_counted_by_what_they_came_to():
         await world.delete(name)
         await nothing_left(world)
         assert (await metrics(world))["hami_node_slices", "enforced"] == 0
+
+
+async def test_starts_in_the_mode_lock_are_counted():
+    async with World(flags={"identity": "lock"}) as world:
+        pod = Pod(metadata=Metadata(name="p", namespace="default"))
+        assert isinstance(await take_node_lock(world.client, NODE, pod), Locked)
+        await all_started(world, await world.pod(Wish("a"), name="p"))
+        assert (await metrics(world))[STARTS, "prepared"] == 1
 
 
 async def test_a_disk_that_fails_is_counted():
