@@ -87,6 +87,24 @@ async def test_a_connection_that_ends_after_its_answer(data):
         assert await caller.closed()
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\0" * (REQUEST_BYTES + 1), id="much garbage"),
+        pytest.param(b"garbage\r\n\r\n" * 2000, id="garbage in lines"),
+        pytest.param(
+            GET.replace(b"/ ", b"/?" + b"a" * REQUEST_BYTES + b" ") * 2, id="two too long"
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_once(data, caplog):
+    async with a_listener() as address, a_caller(address) as caller:
+        caller.send(data)
+        assert (await caller.answer())[0] in (400, 431)
+        assert await caller.closed()
+    assert caplog.messages == []  # as of asyncio, when a second answer is written
+
+
 async def test_a_request_may_come_byte_by_byte():
     async with a_listener() as address, a_caller(address) as caller:
         for byte in GET:
