@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.devices import Grant
 from hami.domain.units import DeviceId
@@ -22,8 +25,7 @@ class ContainerKind(Enum):
     APP = "app"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerAllocation:
+class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The grants of one container; ``grants`` is empty for a container that asks for no device."""
 
     name: str
@@ -31,8 +33,7 @@ class ContainerAllocation:
     grants: tuple[Grant, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAllocation:
+class PodAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Every container of a pod in spec order, init containers first, on one node."""
 
     node: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
 from hami.domain.units import DeviceId, PodUid, VendorKey
@@ -158,7 +160,9 @@ class DeviceRecord:
     def shown(self) -> DeviceState:
         """The device with only the usage that could be read."""
         state = self.state()
-        return replace(state, usage=self.usage, known=False) if self.claims else state
+        return (
+            msgspec.structs.replace(state, usage=self.usage, known=False) if self.claims else state
+        )
 
     def state_without(self, gone: Mapping[PodUid, Charged]) -> DeviceState:
         """The device as it would be after these pods' release; releases nothing."""

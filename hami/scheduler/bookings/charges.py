@@ -6,7 +6,10 @@ only a newer signed allocation (a live resize) replaces it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
@@ -16,8 +19,7 @@ from hami.policy.pods.accounting import Account, may_have_started, may_use
 from hami.policy.ports import VendorRegistry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one bound pod is charged now.
 
     ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
