@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hami.domain.devices import Grant
-from hami.domain.units import DeviceId
+from hami.domain.units import CorePercent, DeviceId
 
 
 class ContainerKind(Enum):
@@ -26,11 +26,16 @@ class ContainerKind(Enum):
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The grants of one container; ``grants`` is empty for a container that asks for no device."""
+    """The grants of one container; ``grants`` is empty for a container that asks for no device.
+
+    ``cores_limit``: how much of each of its devices it may have where others leave some idle; its
+    grants say what it is guaranteed. 0: no more than that.
+    """
 
     name: str
     kind: ContainerKind
     grants: tuple[Grant, ...] = ()
+    cores_limit: CorePercent = CorePercent(0)
 
 
 class PodAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):

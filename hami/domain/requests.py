@@ -44,11 +44,15 @@ class Invalid:
 
 
 class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything one container asks for: at most one request per vendor, sorted by vendor key."""
+    """Everything one container asks for: at most one request per vendor, sorted by vendor key.
+
+    ``cores_limit`` as in :class:`~hami.domain.allocations.ContainerAllocation`.
+    """
 
     container: Container
     kind: ContainerKind
     requests: tuple[DeviceRequest, ...] = ()
+    cores_limit: CorePercent = CorePercent(0)
 
 
 class PodRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -35,11 +35,11 @@ from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.identity.settings import KubeSettings
 from hami.node import agent
-from hami.node.disk.limits_page import read_page
 from hami.node.settings.source import AgentSource
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
+from hami.slices.limits_page import read_page
 from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation

@@ -12,6 +12,8 @@ SPELLED = {
     "BIND_PHASE": "hami.io/bind-phase",
     "BIND_TIME": "hami.io/bind-time",
     "ALLOCATION_SIGNATURE": "hami.io/allocation-signature",
+    "ALLOCATED_CORES_LIMIT": "hami.io/allocated-gpucores-limit",
+    "CORES_LIMIT": "hami.io/gpucores-limit",
     "SCHEDULER_TERM": "hami.io/scheduler-term",
     "WAKE_UP": "hami.io/wake-up",
     "NODE_POLICY": "hami.io/node-scheduler-policy",

@@ -19,9 +19,9 @@ from hami.domain.devices import UNUSED, Device, Grant, Usage
 from hami.domain.profile import ModeRules
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId, PodUid, VendorKey
-from hami.node.disk.record import SliceRecord
 from hami.node.pod.pods import Granted, NotGranted
 from hami.policy.usage import device_usage
+from hami.slices.record import SliceRecord
 
 T = TypeVar("T")
 

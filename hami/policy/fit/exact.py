@@ -347,7 +347,9 @@ class _Attempt:
                 rules = frozenset(quota.refused.values())
                 return Rejected(outcome.counts, outcome.devices, details, rules)
             granted += outcome.grants
-        return ContainerAllocation(name=ask.container.name, kind=ask.kind, grants=granted)
+        return ContainerAllocation(
+            name=ask.container.name, kind=ask.kind, grants=granted, cores_limit=ask.cores_limit
+        )
 
     def _states(self, vendor: VendorKey) -> list[DeviceState]:
         """This vendor's devices, with the pod's own containers that run at the same time."""
