@@ -51,7 +51,7 @@ class MonitorConfig(NodeProcessSettings):
     hook_path: Annotated[AbsolutePath, Setting(environment=("HOOK_PATH",), metavar="DIRECTORY")] = (
         Field(
             Path("/usr/local/vgpu"),
-            description="Where HAMi's device plugin keeps the folder containers, for slices of its own "
+            description="Where HAMi's device plugin has its folder containers, for slices of its own "
             "library.",
         )
     )
