@@ -301,7 +301,7 @@ class Hall:
                 sample[row["tenant"]] = sample.get(row["tenant"], 0) + row["utilisation"]
             self._samples.append(sample)
         if self._samples and time.monotonic() - self._ticked >= TICK:
-            self._ticked = time.monotonic()
+            self._ticked = max(self._ticked + TICK, time.monotonic() - TICK)
             for card in self.cards:
                 card.tick(self._samples)
             self._samples.clear()

@@ -99,8 +99,10 @@ def demand(
     if seen.waited >= WAITED:
         return ComputeDemand(wants=entitlement.limit, computes=computes, use=use, late=LATE)
     if seen.launched is False or (seen.launched is None and use == 0):
-        # What runs still was launched before.
-        return ComputeDemand(wants=min(use, before.wants), computes=computes, use=use, late=LATE)
+        # A long kernel runs on; a figure that falls is of what has ended.
+        runs = use > 0 and use * 2 >= before.use
+        wants = min(guarantee, entitlement.limit) if runs else 0
+        return ComputeDemand(wants=wants, computes=computes, use=use, late=LATE)
     enough = use + 2 * NOISE
     wants, late = before.wants, before.late - 1
     if wants <= 0 or use > wants - NOISE:

@@ -55,26 +55,31 @@ def divide(
     yielding = _yielding(held, entitled, demands, guarantees, floor)
     wants = {name: demands[name].wants for name in held if name not in yielding}
     room = WHOLE - sum(least for name, least in yielding.items() if demands[name].wants > 0)
-    own = _within(room, {name: min(most, guarantees[name]) for name, most in wants.items()})
+    own = {name: min(most, guarantees[name]) for name, most in wants.items()}
     idle = room - sum(own.values())
     idle -= sum(demands[name].wants for name in entitled if name not in held)
-    lent = _lent(idle, {name: wants[name] - own[name] for name in own}, guarantees)
-    spare = max(0, idle - sum(lent.values()))
+    more = {name: wants[name] - own[name] for name in own}
+    lent = _lent(idle, more, guarantees)
+    spare = max(0, idle - sum(lent.values())) if lent == more else 0
     shares = dict.fromkeys(entitled, 0) | yielding
     for name, limit in ((name, entitled[name].limit) for name in wants):
-        share = own[name] + lent[name]
+        share = own[name] + lent[name] + (spare if wants[name] > 0 else 0)
         if wants[name] < limit:
-            share = max(share, guarantees[name]) + (spare if wants[name] > 0 else 0)
+            share = max(share, guarantees[name])
         shares[name] = max(1, min(share, limit))
     return Division(shares=shares, demands=demands)
 
 
 def _guarantees(entitled: Mapping[str, Entitlement]) -> Mapping[str, int]:
-    """Those that named none have equal parts of what the others were not guaranteed."""
+    """What each can count on: less than it was promised where more was promised than there is.
+
+    Those that named none have equal parts of what the others were not guaranteed.
+    """
     unnamed = sum(one.guarantee == 0 for one in entitled.values())
     left = WHOLE - sum(one.guarantee for one in entitled.values())
     part = max(LEAST, left // unnamed) if unnamed else 0
-    return {name: one.guarantee or min(part, one.limit) for name, one in entitled.items()}
+    named = {name: one.guarantee or min(part, one.limit) for name, one in entitled.items()}
+    return _within(WHOLE, named)
 
 
 def _is_held(name: str, entitled: Mapping[str, Entitlement]) -> bool:

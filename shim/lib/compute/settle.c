@@ -188,6 +188,8 @@ static struct hami_reading reading_of(struct hami_compute *compute, struct hami_
         .utilisation = sight->utilisation,
         .in_force = atomic_load_explicit(&share->in_force, memory_order_relaxed),
         .unpaid = atomic_exchange_explicit(&share->unpaid, false, memory_order_relaxed),
+        /* More than all of it nobody has: what was charged too little costs no one anything. */
+        .most = sight->rate < HAMI_WHOLE ? 0 : HAMI_CORRECTION_ONE,
         .ahead = ahead(share, now),
         .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
     };

@@ -64,7 +64,7 @@ def shares(*slices, floor=FLOOR, ticks=1):
         pytest.param([a_slice(), a_slice(IS_IDLE, cores=70)], [100, 70], id="the idle one keeps its guarantee as a cap"),
         pytest.param([a_slice(), a_slice(cores=0)], [30, 70], id="no guarantee: what was not booked"),
         pytest.param([a_slice(), a_slice(cores=0), a_slice(cores=0)], [30, 35, 35], id="two without: half of that each"),
-        pytest.param([a_slice(cores=100), a_slice(cores=0)], [0, 1], id="all is booked: one percent is left"),
+        pytest.param([a_slice(cores=100), a_slice(cores=0)], [0, 0.99], id="all is booked: about a percent is left"),
         pytest.param([a_slice(cores=80), a_slice(cores=80)], [50, 50], id="booked twice: in proportion"),
         pytest.param([a_slice(using(50), cores=60), a_slice(cores=40)], [60, 40], id="its guarantee at first sight"),
         pytest.param([a_slice(using(95), policy="disable"), a_slice()], [0, 30], id="beside one that nothing holds, its own"),
@@ -79,7 +79,7 @@ def test_who_may_use_how_much(slices, expected):
     [
         pytest.param([a_slice(using(20), cores=60), a_slice(cores=40)], [60, 76], id="what it leaves is lent, but for room to grow"),
         pytest.param([a_slice(using(58), cores=60), a_slice(cores=40)], [60, 40], id="who uses nearly all has all"),
-        pytest.param([a_slice(using(20)), a_slice(using(30))], [72, 76], id="where nobody wants more, each has room"),
+        pytest.param([a_slice(using(20)), a_slice(using(30))], [66, 76], id="where nobody wants more, each has room"),
     ],
 )  # fmt: skip
 def test_who_is_content_leaves_the_rest(slices, expected):
@@ -214,6 +214,22 @@ def test_a_steady_use_is_a_steady_demand(use, cores, before):
     assert later == sorted(later, reverse=True) or later[0] == WHOLE
     assert all(one <= first for one in later)
     assert later[-1] == min(WHOLE, use + 2 * NOISE)
+
+
+@pytest.mark.parametrize(
+    ("use", "before", "wants"),
+    [
+        pytest.param(90, 90, 30, id="a long kernel keeps the guarantee"),
+        pytest.param(20, 30, 30, id="others are in its way"),
+        pytest.param(20, 90, 0, id="it has ended meanwhile"),
+        pytest.param(0, 0, 0, id="nothing runs"),
+    ],
+)
+def test_what_runs_was_launched_before(use, before, wants):
+    seen = Seen(use=use * 100, waited=0, launched=False)
+    for wanted in (0, 2000, WHOLE):
+        then = ComputeDemand(wants=wanted, computes=True, use=before * 100)
+        assert demand(seen, a_slice().entitlement, 3000, then).wants == wants * 100
 
 
 @given(devices(priorities=(1,)), sightings)
