@@ -109,6 +109,18 @@ class Connection(asyncio.Protocol):
         if not self._bytes:
             self._again_within(self._limits.request_seconds)
         self._bytes += len(data)
+        refusal = self._fed(data)
+        if refusal is None and self._bytes > REQUEST_BYTES:
+            refusal = (
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                if self._has_body
+                else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            )
+        if refusal is not None:
+            self._refuse(refusal)
+
+    def _fed(self, data: bytes) -> HTTPStatus | None:
+        """What to answer to what cannot be read; None as long as it can."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -116,13 +128,8 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserCallbackError:
             raise
         except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST)
-        if self._bytes > REQUEST_BYTES:
-            self._refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                if self._has_body
-                else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            )
+            return HTTPStatus.BAD_REQUEST
+        return None
 
     def pause_writing(self) -> None:
         self._readable.clear()

@@ -8,6 +8,8 @@ import threading
 from contextlib import AsyncExitStack, suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hami.domain.errors import ConfigError
 from hami.http.addresses import parse_bind
@@ -85,6 +87,47 @@ async def test_a_connection_that_ends_after_its_answer(data):
         caller.send(data)
         assert (await caller.answer())[2] == b"ok\n"
         assert await caller.closed()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\0" * (REQUEST_BYTES + 1), id="much garbage"),
+        pytest.param(b"garbage\r\n\r\n" * 2000, id="garbage in lines"),
+        pytest.param(
+            GET.replace(b"/ ", b"/?" + b"a" * REQUEST_BYTES + b" ") * 2, id="two too long"
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_once(data, caplog):
+    async with a_listener() as address, a_caller(address) as caller:
+        caller.send(data)
+        assert (await caller.answer())[0] in (400, 431)
+        assert await caller.closed()
+    assert caplog.messages == []  # as of asyncio, when a second answer is written
+
+
+PIECES = [
+    GET, GET[:9], GET[9:], b"POST / HTTP/1.1\r\n", b"content-length: 9\r\n", b"\r\n\r\n", b"a" * 9000,
+    b"transfer-encoding: chunked\r\n", b"3\r\nabc\r\n", b"upgrade: x\r\nconnection: upgrade\r\n",
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), max_size=8))
+def test_whatever_is_sent_the_next_caller_is_answered(pieces):
+    async def sent() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: failures.append(about))
+        async with a_listener() as address:
+            async with a_caller(address) as caller:
+                for piece in pieces:
+                    caller.send(piece)
+                    await asyncio.sleep(0)
+            assert (await asked(address, GET))[0] == 200
+
+    failures: list[dict] = []
+    asyncio.run(sent())
+    assert failures == []
 
 
 async def test_a_request_may_come_byte_by_byte():
