@@ -162,8 +162,8 @@ class _Said:
         at = layout.used + place * layout.used_size
         context, module, buffer, used = (numbers.column(at + part) for part in (0, 8, 16, 32))
         percents: list[int] = []
-        if layout.has_util:
-            percents = numbers.column(layout.util + place * layout.util_size + 16)
+        if layout.has_utilisation:
+            percents = numbers.column(layout.utilisation + place * layout.utilisation_size + 16)
             if max(percents, default=0) > 100:
                 # NVML gives garbage now and then; nobody uses more than a whole device.
                 percents = [min(percent, 100) for percent in percents]
@@ -192,7 +192,7 @@ def _device(
         module=sum([said.module[slot] for slot in live]),
         buffer=sum([said.buffer[slot] for slot in live]),
         used=sum([said.used[slot] for slot in live]),
-        utilisation=sum([said.utilisation[slot] for slot in live]) if layout.has_util else 0,
+        utilisation=sum([said.utilisation[slot] for slot in live]) if layout.has_utilisation else 0,
     )
 
 

@@ -86,7 +86,7 @@ def _device(region: Region, index: int, id: DeviceId, device: RegionDevice) -> S
         buffer_bytes=device.buffer,
         guarantee=CorePercent(cores),
         limit=CorePercent(cores or _WHOLE),
-        utilisation=float(device.utilisation) if region.layout.has_util else None,
+        utilisation=float(device.utilisation) if region.layout.has_utilisation else None,
         last_active_at=float(region.last_kernel),
     )
 
