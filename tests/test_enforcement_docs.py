@@ -82,7 +82,7 @@ def test_places_are_those_where_it_looks(place):
 
 def test_the_agent_sets_what_the_table_says_it_sets():
     assert "`HAMI_SLICE_ID` | There must be a limits page. Set by the agent." in TEXT
-    assert 'SLICE_ID = "HAMI_SLICE_ID"' in (ROOT / "hami/node/slice/views.py").read_text()
+    assert 'SLICE_ID_VARIABLE = "HAMI_SLICE_ID"' in (ROOT / "hami/node/slice/views.py").read_text()
 
 
 TARGETS = re.findall(r"^    make (?:-C (shim)\b)? ?([a-z-]*)", TEXT, re.MULTILINE) + re.findall(

@@ -20,7 +20,7 @@ from hami.node.slice.live_slices import LiveSlice
 from hami.slices.limits_page import DeviceLimit, PageLimits
 from hami.slices.record import RecordedGrant, SliceRecord
 
-SLICE_ID = "HAMI_SLICE_ID"
+SLICE_ID_VARIABLE = "HAMI_SLICE_ID"
 """Tells the preloaded library that there must be a limits page: without one it fails closed."""
 
 
@@ -41,7 +41,7 @@ def with_page(
         ),
     )
     theirs = tuple(m for m in edits.mounts if m.host_path != pages[1].host_path)
-    return replace(edits, env={**edits.env, SLICE_ID: slice_id}, mounts=(*theirs, *pages))
+    return replace(edits, env={**edits.env, SLICE_ID_VARIABLE: slice_id}, mounts=(*theirs, *pages))
 
 
 def page_limits(granted: Granted, settings: PageSettings) -> PageLimits:

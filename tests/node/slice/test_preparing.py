@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.slices import PageSettings
 from hami.node.pod.pods import NotGranted
@@ -92,6 +92,18 @@ async def test_while_the_api_server_is_away_what_was_made_before_starts_again(pa
     assert isinstance(await prepared(parts, pod), Prepared)
     parts.folders.remove(ONE)
     assert isinstance(await prepared(parts, pod), NotGranted)
+
+
+async def test_while_the_api_server_is_away_specs_that_cannot_be_listed_are_named(parts):
+    pod = parts.pod()
+    await prepared(parts, pod)
+    parts.pods.away = True
+    parts.folders.remove(ONE)
+    path = broken(parts, "cdi")
+    outcome = await prepared(parts, pod)
+    assert isinstance(outcome, NotGranted)
+    assert f"container main: {path}: cannot list" in outcome.text
+    assert not outcome.ended
 
 
 async def test_a_slice_id_of_another_container_is_refused_with_both_named(parts):
