@@ -140,3 +140,34 @@ def test_threads_share_one_heap():
 
     assert heaps("keep_one_arena()") == 1
     assert heaps("") > 1
+
+
+START = """
+import asyncio
+from types import SimpleNamespace
+from hami.cli.commands import device_plugin
+from hami.cli.flags.vendor_flags import VendorFlags
+class Pages:
+    @classmethod
+    def loaded(cls):
+        return cls()
+    def release(self):
+        released.append(said[-1])
+said, released = ["imported"], []
+async def serve(config, *, source, ready):
+    said.append("ready")
+    ready()
+    said.append("kubelet called")
+    while len(released) < 3:
+        await asyncio.sleep(0.01)
+device_plugin.LibraryPages = Pages
+device_plugin.FIRST_CALLS = 0.0
+device_plugin.imported_for_good = lambda name: SimpleNamespace(serve=serve)
+options = {"vendor": "mock", "node_name": "n1"}
+device_plugin.run_device_plugin(None, options, VendorFlags(), print_config=False)
+print(released)
+"""
+
+
+def test_an_agent_lets_go_when_it_is_ready_and_again_after_kubelets_first_calls():
+    assert output_of(START) == "['imported', 'ready', 'kubelet called']\n"
