@@ -71,8 +71,8 @@ class _Mapping:
 def library_pages(smaps: str) -> Iterator[tuple[int, int]]:
     """Mappings of libraries' code and constants that are as in the file.
 
-    What the linker or a debugger changed is nowhere else, in memory or swapped out. A file of which
-    nothing is code is no library, and whoever mapped it may unmap it.
+    A mapping that the linker or a debugger has changed is left out, swapped out or not: the file
+    does not have the changes. So is a file without code: it is no library, and may be unmapped.
 
     ``smaps`` is the text of ``/proc/<pid>/smaps`` (proc(5)).
     """
