@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from hami_lab.kubelet.nodes import LIVE_NODES, NodeReports
 from hami_lab.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami_lab.kubelet.runtime.create import StartedContainer
 from hami_lab.live import LIVE_PODS, LivePod
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -87,6 +88,7 @@ class World:
         self.problems: list[str] = []
         self.hears: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0.05)
         """Returns when kubelet, started again, has heard from the API server."""
+        self.health = self.folder / "health.sock"
         self._vendor = vendor
         self._flags = dict(flags or {})
         self._unhealthy = self.folder / "unhealthy"
@@ -159,6 +161,7 @@ class World:
             "cdi_dir": str(self.node.cdi),
             "cdi_read_dirs": str(self.node.cdi),
             "usage_tmpfs": "off",
+            "health_address": f"unix:{self.health}",
             "verification_keys": str(self.folder / "keys.pem"),
             "cgroup_root": str(self.node.cgroups),
             "proc_root": str(self.node.proc),
