@@ -126,6 +126,7 @@ class Monitor:
             self._pods.name_of,
             self._log.warning,
             foreign if VENDOR in keys else None,
+            floor=config.priority_floor * 100,
         )
 
     def _recorder(self) -> EventRecorder | None:

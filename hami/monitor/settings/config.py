@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from hami.http.addresses import Bind, parse_bind
+from hami.policy.compute.shares import FLOOR
 from hami.settings.model import Duration, Setting
 from hami.settings.node_process import AbsolutePath, NodeProcessSettings
 
@@ -37,6 +38,10 @@ class MonitorConfig(NodeProcessSettings):
     )
     tick: Annotated[Duration, Field(ge=0.1, le=2.0)] = Field(
         0.5, description="How often everything is measured and every container told; 100ms to 2s."
+    )
+    priority_floor: Annotated[int, Field(ge=0, le=50)] = Field(
+        FLOOR // 100,
+        description="Percent of a device that a slice keeps while one of higher priority computes.",
     )
     metrics_bind_address: Annotated[
         str, BeforeValidator(_as_text), AfterValidator(_is_address), Setting(metavar="ADDRESS")

@@ -13,18 +13,22 @@ from hami.domain.units import DeviceId
 from hami.monitor.files.held_slice import HeldSlice
 from hami.monitor.tick.attribution import SliceUse
 from hami.policy.compute.demand import WHOLE, ComputeDemand, Entitlement, Seen
-from hami.policy.compute.shares import Contender, divide
+from hami.policy.compute.shares import FLOOR, Contender, divide
 from hami.slices.limits_page import DeviceLimit, PageLimits
 from hami.slices.usage_region import BucketUsage
 
 OTHERS, HIGHER = 1, 2
 """``enum hami_contention``."""
+_SECOND = 1.0
+"""What programs are told they used is of the last second, however often they are told: the library
+compares it with what it charged in as long (``hami_observed_device.utilisation``)."""
 
 
 @dataclass(slots=True)
 class Handed:
-    """What one slice is told, by its devices' places."""
+    """What one slice is told, by its devices' places; times in 1/100 percent."""
 
+    utilisation: list[int]
     shares: list[int]
     contention: list[int]
 
@@ -35,13 +39,19 @@ class _Before:
 
     at: float
     buckets: Sequence[BucketUsage]
+    used: list[tuple[float, SliceUse | None]]
+    """What was measured until when, in the last second."""
     demands: dict[DeviceId, ComputeDemand] = field(default_factory=dict)
 
 
 class Dividing:
-    """Of one vendor's devices. One caller at a time."""
+    """Of one vendor's devices. One caller at a time.
 
-    def __init__(self) -> None:
+    ``floor``: what a slice keeps while it waits for one of higher priority, in 1/100 percent.
+    """
+
+    def __init__(self, floor: int = FLOOR) -> None:
+        self._floor = floor
         self._before: dict[str, _Before] = {}
 
     def divided(
@@ -56,15 +66,21 @@ class Dividing:
         ``now`` in seconds of a clock that is never set.
         """
         handed: dict[str, Handed] = {}
+        later: dict[str, _Before] = {}
         on_device: dict[DeviceId, dict[str, tuple[int, HeldSlice]]] = {}
         for held in slices:
             if held.limits is None:
                 continue
             devices = held.limits.devices
-            handed[held.id] = Handed([0] * len(devices), [0] * len(devices))
+            used = self._used(held.id, uses.get(held.id), now)
+            later[held.id] = _Before(now, held.region.buckets, used)
+            handed[held.id] = Handed(
+                [_mean(used, place) for place in range(len(devices))],
+                [0] * len(devices),
+                [0] * len(devices),
+            )
             for place, limit in enumerate(devices):
                 on_device.setdefault(DeviceId(limit.uuid), {})[held.id] = (place, held)
-        later = {held.id: _Before(now, held.region.buckets) for held in slices if held.id in handed}
         for device, here in on_device.items():
             if device not in counted:
                 self._divide(device, here, uses, handed, later, now)
@@ -93,7 +109,7 @@ class Dividing:
             for id in here
             if (known := self._before.get(id)) is not None and device in known.demands
         }
-        division = divide(contenders, before)
+        division = divide(contenders, before, floor=self._floor)
         computing = [
             (contenders[id].entitlement.priority, id)
             for id, one in division.demands.items()
@@ -108,6 +124,13 @@ class Dividing:
                 if other != id:
                     bits |= OTHERS | (HIGHER if priority < own else 0)
             handed[id].contention[place] = bits
+
+    def _used(
+        self, id: str, use: SliceUse | None, now: float
+    ) -> list[tuple[float, SliceUse | None]]:
+        before = self._before.get(id)
+        lately = [] if before is None else [one for one in before.used if one[0] > now - _SECOND]
+        return [*lately, (now, use)]
 
     def _seen(self, id: str, place: int, held: HeldSlice, use: SliceUse | None, now: float) -> Seen:
         percent = use.percents.get(place, 0.0) if use is not None else 0.0
@@ -127,8 +150,16 @@ class Dividing:
 
 def _counts_launches(held: HeldSlice, place: int) -> bool | None:
     """False: there were none; None: nobody counts them, for there is no limit."""
-    assert held.limits is not None
-    return False if 0 < held.limits.devices[place].cores < 100 else None
+    limits = held.limits
+    assert limits is not None
+    counts = limits.policy != "disable" and 0 < limits.devices[place].cores < 100
+    return False if counts else None
+
+
+def _mean(used: Sequence[tuple[float, SliceUse | None]], place: int) -> int:
+    """In 1/100 percent."""
+    percents = [use.percents.get(place, 0.0) if use is not None else 0.0 for _, use in used]
+    return round(100 * sum(percents) / len(percents))
 
 
 def _entitlement(limits: PageLimits, limit: DeviceLimit) -> Entitlement:

@@ -20,6 +20,7 @@ from hami.monitor.tick.attribution import Attributed, Attribution, SliceUse, Str
 from hami.monitor.tick.dividing import Dividing, Handed
 from hami.monitor.tick.foreign import ForeignSlices
 from hami.monitor.tick.showing import device_figures, slice_figures
+from hami.policy.compute.shares import FLOOR
 from hami.slices.usage_region import SlotUsage
 
 STALE_SECONDS = 10.0
@@ -34,7 +35,7 @@ class _OfVendor:
     """What is remembered of one vendor from tick to tick."""
 
     attribution: Attribution
-    dividing: Dividing = field(default_factory=Dividing)
+    dividing: Dividing
     asked_at: float = 0.0
     attributed: Attributed = _NOTHING
     figures: dict[DeviceId, MeasuredDevice] = field(default_factory=dict)
@@ -44,7 +45,10 @@ class _OfVendor:
 
 
 class NodeRound:
-    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`."""
+    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`.
+
+    ``floor``: see :class:`~hami.monitor.tick.dividing.Dividing`.
+    """
 
     def __init__(
         self,
@@ -55,11 +59,16 @@ class NodeRound:
         name_of: NameOf,
         on_problem: Callable[[str], None],
         foreign: ForeignSlices | None = None,
+        *,
+        floor: int = FLOOR,
     ) -> None:
         self._node = node
         self._foreign = foreign
         self._disk = disk
-        self._vendors = {key: _OfVendor(Attribution(key, disk, proc, name_of)) for key in vendors}
+        self._vendors = {
+            key: _OfVendor(Attribution(key, disk, proc, name_of), Dividing(floor))
+            for key in vendors
+        }
         self._on_problem = on_problem
         self._told: set[str] = set()
 
@@ -168,9 +177,8 @@ class NodeRound:
         devices = [DeviceId(limit.uuid) for limit in held.limits.devices]
         if not all(mine.figures_at.get(id, -1.0) >= fresh for id in devices):
             return  # no heartbeat: its programs find for themselves that nobody measures
-        percents = use.percents if use is not None else {}
         seen = Observation(
-            utilisation=[round(100 * percents.get(n, 0.0)) for n in range(len(devices))],
+            utilisation=handed.utilisation,
             contention=handed.contention,
             shares=handed.shares,
             slots=_slot_bytes(use, slots, len(devices)) if use is not None else {},
