@@ -123,8 +123,8 @@ def _restarted(hall: Hall, restarts: int) -> float:
     before = hall.used()
     for _ in range(restarts):
         hall.wait(EVERY)
-        for card in hall.cards:
-            card.restart_monitor()
+        hall.kill_monitor()
+        hall.start_monitor()
     after = hall.used()
     shares = {tenant: after.since(before, tenant.name).time for tenant in hall.tenants}
     return max(_off(shares, crowd, lent=False), _off(shares, lenders, lent=True))
@@ -133,8 +133,7 @@ def _restarted(hall: Hall, restarts: int) -> float:
 def _silent(hall: Hall, seconds: float) -> tuple[float, float]:
     """Points above the cap, at most, and percent of the cap, at least, once nobody monitors."""
     _crowds(hall)
-    for card in hall.cards:
-        card.monitored = False
+    hall.kill_monitor()
     hall.wait(seconds - WARM_UP)
     shares = hall.watch(WARM_UP)
     return (

@@ -1,33 +1,31 @@
-"""Tenants that share one simulated card, a monitor that watches them, and each one's share.
+"""Tenants that share one simulated card, the monitor that watches them, and each one's share.
 
-The truth is the card's own count of how long each tenant had it. The monitor sees it only as NVML
-shows it: whole percents of samples, each a little late.
+The truth is the card's own count of how long each tenant had it. The monitor is ``hami monitor``; it
+sees only what NVML shows: whole percents of samples, each a little late.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hami.policy.compute.demand import WHOLE, ComputeDemand, Entitlement, Seen
-from hami.policy.compute.shares import FLOOR, Contender, divide
-from hami.slices.c_layout import BucketC
-from hami.slices.limits_page import Policy
+from hami.policy.compute.shares import FLOOR
+from hami.slices.limits_page import DeviceLimit, Policy
 
+from ..monitor.world import NodeSlices, ProcTree
 from .builds import Build
 from .simulated import SimulatedGpus
-from .slices import OTHERS, Slice
+from .slices import uuid_of
 
+ROOT = Path(__file__).parents[2]
 MEMORY = 8 << 30
 """Bytes of each slice; no tenant asks for more than a context takes."""
-TICK = 0.5
-"""Seconds between two rounds of the monitor."""
 SAMPLE = 0.1
 """Seconds between two samples of the card."""
 POINTS = 3.0
@@ -92,41 +90,16 @@ class Tenant:
 
     def __init__(self, name: str, load: Load, card: Card) -> None:
         self.name, self.load, self._card = name, load, card
-        self.slice = Slice(
-            card.hall.folder / name,
-            MEMORY,
+        self.slice = card.hall.slices.add(
+            uuid_of(card.unit),
+            memory=MEMORY,
             cores=load.cap,
             cores_limit=load.limit,
             policy=load.policy,
             priority=load.priority,
-            first=card.unit,
         )
         self.programs: list[subprocess.Popen[str]] = []
-        self.told: BucketC | None = None
-        """What its processes had written at the last tick."""
-        self._share = 0
-
-    @property
-    def entitlement(self) -> Entitlement:
-        return Entitlement.of_page(
-            cores=self.slice.cores,
-            cores_limit=self.load.limit,
-            policy=self.load.policy,
-            priority=self.load.priority,
-        )
-
-    def seen(self, use: int) -> Seen:
-        """What a monitor sees of it in a tick."""
-        before, self.told = self.told, self.slice.bucket()
-        if before is None or not self.load.library:
-            return Seen(use=use)
-        waited = (self.told.waited - before.waited) * WHOLE / (TICK * 1e9)
-        launched = self.told.charged != before.charged if self._share else None
-        return Seen(use=use, waited=round(waited), launched=launched)
-
-    def tell(self, share: int, use: int, *, others: bool) -> None:
-        self._share = share
-        self.slice.observe_time(use, OTHERS * others, share)
+        self._started = 0
 
     def prepare(self) -> None:
         """Start its programs, and wait until they are ready."""
@@ -134,6 +107,13 @@ class Tenant:
         for program in self.programs:
             assert program.stdout is not None
             assert program.stdout.readline() == "ready\n", f"{self.name}: {program.wait(STARTS)}"
+            self._started += 1
+            self._card.hall.proc.lend(
+                program.pid,
+                pod_uid=self.slice.pod_uid,
+                container_id=f"{self.slice.id}{self._started}",
+                page=self.slice.limits,
+            )
 
     def _starts(self) -> subprocess.Popen[str]:
         hall = self._card.hall
@@ -144,7 +124,7 @@ class Tenant:
             stdout=subprocess.PIPE,
             env={
                 **hall.gpus.env(self.name, VISIBLE=self._card.unit),
-                **self.slice.env(),
+                "HAMI_SLICE_DIR": str(self.slice.path),
                 **preload,
             },
             text=True,
@@ -163,7 +143,11 @@ class Tenant:
 
     def caps_at(self, cores: int) -> None:
         """Change the cap from now on."""
-        self.slice.share(cores, MEMORY)
+        limit = DeviceLimit(uuid=uuid_of(self._card.unit), memory_bytes=MEMORY, cores=cores)
+        load = self.load
+        self._card.hall.slices.limit(
+            self.slice, [limit], policy=load.policy, priority=load.priority
+        )
 
     @property
     def works(self) -> bool:
@@ -176,6 +160,7 @@ class Tenant:
             program.kill()
         for program in self.programs:
             program.wait(STARTS)
+            self._card.hall.proc.end(program.pid)
             for pipe in (program.stdin, program.stdout):
                 assert pipe is not None
                 pipe.close()
@@ -183,19 +168,11 @@ class Tenant:
 
 
 class Card:
-    """One card, its tenants, and what the monitor knows of them.
-
-    ``monitored``: whether a monitor looks at it. ``floor``: what a slice keeps, in 1/100 percent,
-    that waits for one of higher priority.
-    """
+    """One card and its tenants."""
 
     def __init__(self, hall: Hall, unit: int) -> None:
         self.hall, self.unit = hall, unit
         self.tenants: list[Tenant] = []
-        self.monitored = True
-        self.floor = FLOOR
-        self._samples: deque[Sample] = deque(maxlen=round(1 / SAMPLE))
-        self._demands: Mapping[str, ComputeDemand] = {}
 
     def add(self, load: Load) -> Tenant:
         """Add a tenant that does nothing yet."""
@@ -203,69 +180,56 @@ class Card:
         self.tenants.append(tenant)
         return tenant
 
-    def restart_monitor(self) -> None:
-        """Forget what it saw, as one that is killed and started again."""
-        self._samples.clear()
-        self._demands = {}
-        for tenant in self.tenants:
-            tenant.told = None
-
-    def tick(self, samples: Sequence[Sample]) -> None:
-        """Divide the card, and tell each slice its share and what was seen of it."""
-        if not self.monitored:
-            return
-        self._samples.extend(samples)
-        contenders = {
-            tenant.name: Contender(
-                entitlement=tenant.entitlement, seen=tenant.seen(_mean(samples, tenant.name))
-            )
-            for tenant in self.tenants
-        }
-        division = divide(contenders, self._demands, floor=self.floor)
-        self._demands = division.demands
-        for tenant in self.tenants:
-            tenant.tell(
-                division.shares[tenant.name],
-                _mean(self._samples, tenant.name),
-                others=any(
-                    division.demands[other.name].computes
-                    for other in self.tenants
-                    if other is not tenant
-                ),
-            )
-
-
-Sample = Mapping[str, int]
-"""Percent of its card that each tenant used for a moment."""
-
-
-def _mean(samples: Collection[Sample], name: str) -> int:
-    """In 1/100 percent."""
-    return round(100 * sum(sample.get(name, 0) for sample in samples) / len(samples))
-
 
 class Hall:
-    """Simulated cards side by side, each with its own tenants, and one monitor for all."""
+    """Simulated cards side by side, each with its own tenants, and ``hami monitor`` for all."""
 
     def __init__(self, folder: Path, build: Build, gpus: SimulatedGpus, cards: int) -> None:
         self.folder, self.build, self.gpus = folder, build, gpus
+        self.slices = NodeSlices(folder / "slices")
+        self.proc = ProcTree(folder / "proc")
         self.cards = [Card(self, unit) for unit in range(cards)]
         self.late = 0.0
         """Seconds by which this process slept too long at most: the machine had no processor."""
-        self._ticked = time.monotonic()
-        self._sampled = 0
-        self._samples: list[Sample] = []
+        self._monitor: subprocess.Popen[bytes] | None = None
 
     @property
     def tenants(self) -> list[Tenant]:
         return [tenant for card in self.cards for tenant in card.tenants]
 
+    def start_monitor(self, floor: int = FLOOR) -> None:
+        """``floor``: what a slice keeps that waits for one of higher priority, in 1/100 percent."""
+        with (self.folder / "monitor.log").open("ab") as log:
+            self._monitor = subprocess.Popen(
+                [sys.executable, "-m", "hami", "monitor", "--vendors", "nvidia",
+                 "--slices", self.slices.root, "--proc-root", self.proc.root,
+                 "--priority-floor", str(floor // 100), "--metrics-bind-address", "off"],
+                stdout=log,
+                stderr=log,
+                env={**self.gpus.env(), "HOME": str(self.folder), "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+
+    def kill_monitor(self) -> None:
+        if self._monitor is not None:
+            assert self._monitor.poll() is None, (self.folder / "monitor.log").read_text()
+            self._monitor.kill()
+            self._monitor.wait(STARTS)
+            self._monitor = None
+
     def start(self) -> None:
         """Start all tenants at the same moment."""
         for tenant in self.tenants:
             tenant.prepare()
+        self.wait_for_monitor()
         for tenant in self.tenants:
             tenant.go()
+
+    def wait_for_monitor(self) -> None:
+        """Until it has told every slice something, if there is one."""
+        until = time.monotonic() + STARTS
+        while self._monitor and any(t.slice.observed.heartbeat < 2 for t in self.tenants):
+            assert time.monotonic() < until, (self.folder / "monitor.log").read_text()
+            time.sleep(SAMPLE)
 
     def used(self) -> Used:
         found = json.loads(self.gpus.command("busy"))
@@ -275,14 +239,13 @@ class Hall:
         )
 
     def wait(self, seconds: float) -> None:
-        """Let time pass while the monitor works."""
+        """Let time pass, and see whether this machine had a processor all the time."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             asked = min(SAMPLE / 2, left)
             slept = time.monotonic()
             time.sleep(asked)
             self.late = max(self.late, time.monotonic() - slept - asked)
-            self._monitor()
 
     def watch(self, seconds: float) -> Mapping[Tenant, Share]:
         """Each tenant's shares within ``seconds``."""
@@ -291,33 +254,27 @@ class Hall:
         after = self.used()
         return {tenant: after.since(before, tenant.name) for tenant in self.tenants}
 
-    def _monitor(self) -> None:
-        """Look at each sample once, and tell the slices once a tick."""
-        board = self.gpus.board()
-        if board["sampled_ns"] != self._sampled:
-            self._sampled = board["sampled_ns"]
-            sample: dict[str, int] = {}
-            for row in board["rows"]:
-                sample[row["tenant"]] = sample.get(row["tenant"], 0) + row["utilisation"]
-            self._samples.append(sample)
-        if self._samples and time.monotonic() - self._ticked >= TICK:
-            self._ticked = max(self._ticked + TICK, time.monotonic() - TICK)
-            for card in self.cards:
-                card.tick(self._samples)
-            self._samples.clear()
+    def close(self) -> None:
+        for tenant in self.tenants:
+            tenant.kill()
+        self.kill_monitor()
+        self.slices.close()
 
 
 @contextmanager
-def a_hall(folder: Path, build: Build, cards: int = 1) -> Iterator[Hall]:
-    """A hall whose remaining tenants are killed at the end."""
+def a_hall(
+    folder: Path, build: Build, cards: int = 1, *, monitored: bool = True, floor: int = FLOOR
+) -> Iterator[Hall]:
+    """A hall whose tenants and monitor are killed at the end."""
     with SimulatedGpus(folder, build=build, gpus=cards) as gpus:
         gpus.command("set", "sample_ms", round(SAMPLE * 1000))
         hall = Hall(folder, build, gpus, cards)
         try:
+            if monitored:
+                hall.start_monitor(floor)
             yield hall
         finally:
-            for tenant in hall.tenants:
-                tenant.kill()
+            hall.close()
 
 
 def tolerance(load: Load, seconds: float) -> float:

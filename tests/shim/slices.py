@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from pathlib import Path
 
-from hami.slices.c_layout import BucketC, LimitsPageC, ObservedC, ObservedDeviceC, UsageC
+from hami.slices.c_layout import LimitsPageC
 from hami.slices.files import MalformedFile
 from hami.slices.limits_page import PAGE_SIZE, DeviceLimit, PageLimits, Policy, encode, update
 from hami.slices.usage_region import RegionUsage, empty_region, read_usage
@@ -15,10 +14,6 @@ from hami.slices.usage_region import RegionUsage, empty_region, read_usage
 def uuid_of(gpu: int) -> str:
     """The UUID of the simulator's n-th card, unless its configuration sets another."""
     return f"GPU-{(0x48414D49 + gpu * 0x01010101) & 0xFFFFFFFF:08x}-5349-4d00-a000-{gpu + 1:012x}"
-
-
-OTHERS = 1
-"""``HAMI_CONTENTION_OTHERS``."""
 
 
 class Slice:
@@ -99,30 +94,6 @@ class Slice:
                 seen.slot_generation[slot.slot] = slot.generation
             seen.heartbeat += 1
             os.pwrite(fd, bytes(seen), observed.offset)
-        finally:
-            os.close(fd)
-
-    def bucket(self) -> BucketC:
-        """What its processes write of their time on its first GPU."""
-        fd = os.open(self.folder / "usage", os.O_RDONLY)
-        try:
-            size = ctypes.sizeof(BucketC)
-            return BucketC.from_buffer_copy(os.pread(fd, size, UsageC.buckets.offset))
-        finally:
-            os.close(fd)
-
-    def observe_time(self, hundredths: int, contention: int, share: int = 0) -> None:
-        """Write, as the monitor once a tick, how busy this slice kept its first GPU, who else is on
-        that GPU, and what it may have of it; both times in 1/100 percent.
-        """
-        fd = os.open(self.folder / "limits", os.O_RDWR)
-        at = LimitsPageC.observed.offset
-        try:
-            seen = ObservedDeviceC(utilisation=hundredths, contention=contention)
-            os.pwrite(fd, bytes(seen), at + ObservedC.devices.offset)
-            os.pwrite(fd, share.to_bytes(2, "little"), at + ObservedC.share.offset)
-            beat = int.from_bytes(os.pread(fd, 8, at + ObservedC.heartbeat.offset), "little") + 1
-            os.pwrite(fd, beat.to_bytes(8, "little"), at + ObservedC.heartbeat.offset)
         finally:
             os.close(fd)
 

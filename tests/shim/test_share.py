@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from hami.policy.compute.shares import FLOOR
+
 from .builds import Build
 from .share import POINTS, Hall, Load, Tenant, a_hall, tolerance
 
@@ -66,11 +68,13 @@ WAYS: dict[str, Load] = {
 
 
 @contextmanager
-def cards(path: Path, shim: Build, count: int = 1) -> Iterator[Hall]:
+def cards(
+    path: Path, shim: Build, count: int = 1, *, monitored: bool = True, floor: int = FLOOR
+) -> Iterator[Hall]:
     """Where nobody gets a processor for longer than a container can save up work, a share says
     nothing of the library.
     """
-    with a_hall(path, shim, count) as hall:
+    with a_hall(path, shim, count, monitored=monitored, floor=floor) as hall:
         try:
             yield hall
         except AssertionError:
@@ -109,13 +113,11 @@ def test_each_has_its_share(tmp_path: Path, shim: Build) -> None:
 
 
 def test_no_way_of_launching_exceeds_its_cap(tmp_path: Path, shim: Build) -> None:
-    with cards(tmp_path, shim, len(WAYS)) as hall:
+    with cards(tmp_path, shim, len(WAYS), monitored=False) as hall:
         tenants = {
             name: card.add(load)
             for card, (name, load) in zip(hall.cards, WAYS.items(), strict=True)
         }
-        for card in hall.cards:
-            card.monitored = False
         hall.start()
         hall.wait(WARM_UP)
         shares = hall.watch(WINDOW)
@@ -137,10 +139,11 @@ def test_who_fills_the_bucket_in_the_file_gains_nothing(
     }
     if monitored:  # without one they know of each other by the file
         loads["2 processes"] = Load(cap=20, ns=2 * MS, processes=2)
-    with cards(tmp_path, shim, len(loads)) as hall, ExitStack() as fillers:
+    with (
+        cards(tmp_path, shim, len(loads), monitored=monitored) as hall,
+        ExitStack() as fillers,
+    ):
         tenants = [card.add(load) for card, load in zip(hall.cards, loads.values(), strict=True)]
-        for card in hall.cards:
-            card.monitored = monitored
         neighbour = hall.cards[0].add(Load(cap=70, ns=2 * MS))
         for tenant in tenants:
             fillers.enter_context(_filler(shim, tenant))
@@ -160,7 +163,7 @@ def _filler(shim: Build, tenant: Tenant) -> Iterator[None]:
     program = shim.program("scribbler")
     with subprocess.Popen([program], stdin=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
-        process.stdin.write(f"{tenant.slice.folder / 'usage'}\nfiller 1\n")
+        process.stdin.write(f"{tenant.slice.path / 'usage'}\nfiller 1\n")
         process.stdin.flush()
         yield
         assert process.poll() is None
@@ -210,6 +213,7 @@ def test_what_is_idle_is_lent_until_it_is_wanted(tmp_path: Path, shim: Build) ->
         large = limited.add(Load(cap=30, limit=90, ns=2 * MS, policy="default"))
         guaranteed = unnamed.add(Load(cap=60, ns=2 * MS, policy="default"))
         none = unnamed.add(Load(ns=2 * MS, policy="default"))
+        hall.wait_for_monitor()
         for tenant in (one, small, none):
             tenant.starts()
         hall.wait(3)
@@ -247,7 +251,8 @@ def test_a_monitor_that_starts_anew_disturbs_no_share(tmp_path: Path, shim: Buil
         before = hall.used()
         for _ in range(4):
             hall.wait(2.5)
-            card.restart_monitor()
+            hall.kill_monitor()
+            hall.start_monitor()
         after = hall.used()
         had = {tenant.name: after.since(before, tenant.name).time for tenant in tenants}
         for tenant, due in tenants.items():
@@ -258,9 +263,8 @@ def test_a_monitor_that_starts_anew_disturbs_no_share(tmp_path: Path, shim: Buil
 def test_the_lower_priority_waits_while_the_higher_computes(
     tmp_path: Path, shim: Build, floor: int
 ) -> None:
-    with cards(tmp_path, shim) as hall:
+    with cards(tmp_path, shim, floor=floor) as hall:
         (card,) = hall.cards
-        card.floor = floor
         low = card.add(Load(cap=50, ns=2 * MS, priority=1))
         high = card.add(Load(cap=50, ns=2 * MS, priority=0))
         low.starts()
@@ -299,16 +303,14 @@ def test_a_limit_changes_while_it_works(tmp_path: Path, shim: Build) -> None:
 
 def test_a_silent_monitor_is_not_believed_for_long(tmp_path: Path, shim: Build) -> None:
     """What it said last is that one is alone, and that another has to wait."""
-    with cards(tmp_path, shim, 2) as hall:
+    with cards(tmp_path, shim, 2, floor=0) as hall:
         lonely, crowded = hall.cards
-        crowded.floor = 0
         alone = lonely.add(Load(cap=30, ns=2 * MS, policy="default"))
         low = crowded.add(Load(cap=30, ns=2 * MS, priority=1))
         crowded.add(Load(cap=50, ns=2 * MS, priority=0))
         hall.start()
         hall.wait(3)
-        for card in hall.cards:
-            card.monitored = False
+        hall.kill_monitor()
         said = hall.watch(5)
         assert said[alone].time > FULL
         assert said[low].time < 1
