@@ -89,6 +89,23 @@ def test_a_share_is_handed_out(ticks):
     assert (device.guarantee, device.limit) == (30, 80)
 
 
+def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path):
+    one = ticks.slices.add(GPUS[0], cores=30)
+    ticks.slices.add(GPUS[0], cores=70)
+    ticks.process(one, 100)
+    for charged in range(6):
+        one.bucket(charged=charged * 10**9, waited=charged * 10**9)
+        ticks.tick(used(100, GIB, 30.0))
+    lent = one.observed.share[0]
+    assert lent > 3000
+    after = Ticks(tmp_path)
+    try:
+        after.tick(used(100, GIB, 30.0))
+        assert one.observed.share[0] == lent
+    finally:
+        after.round.close()
+
+
 def test_a_vendor_that_does_not_answer_is_held_for_a_while(ticks):
     one = ticks.slices.add(GPUS[0])
     ticks.process(one, 100)

@@ -235,7 +235,8 @@ def test_what_is_idle_is_lent_until_it_is_wanted(tmp_path: Path, shim: Build) ->
         hall.wait(3.5)
         again = hall.watch(2)
         assert again[one].time > FULL
-        assert abs(again[small].time - 40) <= 2 * POINTS
+        # It was lent more for a moment, and may have that to pay back.
+        assert 15 < again[small].time <= 40 + 2 * POINTS
         assert again[none].time > FULL
 
 
@@ -249,8 +250,8 @@ def test_a_monitor_that_starts_anew_disturbs_no_share(tmp_path: Path, shim: Buil
         hall.start()
         hall.wait(WARM_UP)
         before = hall.used()
-        for _ in range(4):
-            hall.wait(2.5)
+        for _ in range(3):
+            hall.wait(5)
             hall.kill_monitor()
             hall.start_monitor()
         after = hall.used()

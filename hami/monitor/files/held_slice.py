@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,14 @@ class HeldSlice:
         """
         for page in self._pages:
             page.words.write(seen)
+
+    def handed_before(self) -> list[int]:
+        """The shares on its page, by its devices' places; none where they cannot be read."""
+        count = len(self.limits.devices) if self.limits is not None else 0
+        try:
+            return self._pages[0].words.shares(count) if self._pages else [0] * count
+        except (OSError, struct.error):
+            return [0] * count
 
     def close(self) -> None:
         for page in self._pages:

@@ -63,6 +63,15 @@ class ObservedWords:
         self._words = b""
         self._slots: dict[int, SlotBytes] = {}
 
+    def shares(self, devices: int) -> list[int]:
+        """What was handed out last, by whichever monitor.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        words = struct.Struct(f"<{devices}H")
+        return list(words.unpack(os.pread(self._fd, words.size, _SHARES)))
+
     def write(self, seen: Observation) -> None:
         """Write all of it, and beat.
 

@@ -53,6 +53,7 @@ class Dividing:
     def __init__(self, floor: int = FLOOR) -> None:
         self._floor = floor
         self._before: dict[str, _Before] = {}
+        self._begun = False
 
     def divided(
         self,
@@ -84,6 +85,12 @@ class Dividing:
         for device, here in on_device.items():
             if device not in counted:
                 self._divide(device, here, uses, handed, later, now)
+        if not self._begun:
+            # Who wants what shows at the next tick: until then, what a former monitor handed out.
+            for held in slices:
+                if held.id in handed:
+                    handed[held.id].shares = held.handed_before()
+        self._begun = True
         self._before = later
         return handed
 
