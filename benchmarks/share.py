@@ -1,7 +1,7 @@
 """Who gets how much of a card: tenants of libvgpu.so on simulated ones, in real time.
 
-``python -m benchmarks share`` takes ten minutes; beside the rows of the table it writes each
-tenant's share into ``docs/benchmarks/share.csv`` and draws ``share.svg``.
+``python -m benchmarks share`` takes a quarter of an hour; beside the rows of the table it writes
+each tenant's share into ``docs/benchmarks/share.csv`` and draws ``share.svg``.
 """
 
 from __future__ import annotations
