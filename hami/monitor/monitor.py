@@ -125,7 +125,8 @@ class Monitor:
             config.proc_root,
             self._pods.name_of,
             self._log.warning,
-            foreign if VENDOR in keys else None,
+            pod_names=self._pods.full_name_of,
+            foreign=foreign if VENDOR in keys else None,
         )
 
     def _recorder(self) -> EventRecorder | None:

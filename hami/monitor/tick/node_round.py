@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hami.domain.measurements import MeasuredDevice
 from hami.domain.slices import Slice
-from hami.domain.units import DeviceId, VendorKey
+from hami.domain.units import DeviceId, PodUid, VendorKey
 from hami.monitor.files.held_slice import HeldSlice
 from hami.monitor.files.observed_words import Observation, SlotBytes
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
@@ -18,7 +18,7 @@ from hami.monitor.processes.owners import NameOf
 from hami.monitor.table import DeviceFigures, NodeTable, SliceFigures, Stranger, VendorFigures
 from hami.monitor.tick.attribution import Attributed, Attribution, SliceUse, StrangeProcess
 from hami.monitor.tick.dividing import Dividing, Handed
-from hami.monitor.tick.foreign import ForeignSlices
+from hami.monitor.tick.foreign import ForeignSlices, PodNames
 from hami.monitor.tick.showing import device_figures, slice_figures
 from hami.slices.usage_region import SlotUsage
 
@@ -27,6 +27,10 @@ STALE_SECONDS = 10.0
 trusts a heartbeat."""
 
 _NOTHING = Attributed()
+
+
+def _no_names(_: PodUid) -> None:
+    """Nobody knows any pod."""
 
 
 @dataclass(slots=True)
@@ -44,7 +48,9 @@ class _OfVendor:
 
 
 class NodeRound:
-    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`."""
+    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`;
+    ``pod_names``: see :mod:`hami.monitor.tick.foreign`.
+    """
 
     def __init__(
         self,
@@ -54,9 +60,11 @@ class NodeRound:
         proc: Path,
         name_of: NameOf,
         on_problem: Callable[[str], None],
+        pod_names: PodNames = _no_names,
         foreign: ForeignSlices | None = None,
     ) -> None:
         self._node = node
+        self._pod_names = pod_names
         self._foreign = foreign
         self._disk = disk
         self._vendors = {key: _OfVendor(Attribution(key, disk, proc, name_of)) for key in vendors}
@@ -86,7 +94,7 @@ class NodeRound:
             self._take_in(mine, answer, now)
             devices += device_figures(answer, mine.figures)
             slices += self._slices(held, mine, now, at, problems)
-            strangers += [_shown(one, answer.vendor) for one in mine.attributed.strangers]
+            strangers += [self._stranger(one, answer.vendor) for one in mine.attributed.strangers]
         if self._foreign is not None:
             slices += self._foreign.look(devices, slices, now)
         for problem in sorted(problems - self._told):
@@ -109,6 +117,19 @@ class NodeRound:
         self._disk.close()
         for mine in self._vendors.values():
             mine.attribution.close()
+
+    def _stranger(self, one: StrangeProcess, vendor: VendorKey) -> Stranger:
+        uid = PodUid("") if one.place is None else one.place.pod_uid
+        namespace, pod = (self._pod_names(uid) if uid else None) or ("", "")
+        return Stranger(
+            vendor=vendor,
+            device_id=one.device_id,
+            pid=one.pid,
+            used_bytes=one.memory_bytes,
+            pod_uid=uid,
+            namespace=namespace,
+            pod=pod,
+        )
 
     def _take_in(self, mine: _OfVendor, answer: VendorAnswer, now: float) -> None:
         known = {device.id for device in answer.devices}
@@ -222,14 +243,3 @@ def _slot_bytes(
         )
         for pid, slot in slots.items()
     }
-
-
-def _shown(one: StrangeProcess, vendor: VendorKey) -> Stranger:
-    place = one.place
-    return Stranger(
-        vendor=vendor,
-        device_id=one.device_id,
-        pid=one.pid,
-        used_bytes=one.memory_bytes,
-        **({} if place is None else {"pod_uid": place.pod_uid}),
-    )
