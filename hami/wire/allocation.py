@@ -141,6 +141,7 @@ def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
         keys.BIND_TIME,
         keys.ALLOCATION_SIGNATURE,
         keys.SCHEDULER_TERM,
+        keys.RESIZES,
     )
     vendors = (
         key

@@ -19,6 +19,8 @@ BIND_TIME: Final = "hami.io/bind-time"
 ALLOCATION_SIGNATURE: Final = "hami.io/allocation-signature"
 SCHEDULER_TERM: Final = "hami.io/scheduler-term"
 """The leader's term in which the node was chosen, for the record."""
+RESIZES: Final = "hami.io/resizes"
+"""Whose requests became the pod's last generations: ``ID:GENERATION:DIGEST``, with commas."""
 WAKE_UP: Final = "hami.io/wake-up"
 """A counter; kube-scheduler tries a waiting pod again when it changes."""
 
