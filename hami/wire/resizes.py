@@ -140,8 +140,11 @@ class RefusalBody(msgspec.Struct, frozen=True, rename=_json_name):
     free: int | None = None
 
 
-class NotResizedBody(msgspec.Struct, frozen=True, rename=_json_name):
-    """Why nothing was done, or (``Unknown``) why nobody can tell yet."""
+class NotResizedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_json_name):
+    """Why nothing was done, or (``Unknown``) why nobody can tell yet.
+
+    Other servers' errors have a reason and a message too, but never these fields alone.
+    """
 
     reason: str
     message: str
