@@ -69,13 +69,13 @@ from hami.scheduler.readonly.api import api_router
 from hami.scheduler.reclaim.backing import Backing
 from hami.scheduler.reclaim.budgets import BudgetIndex
 from hami.scheduler.reclaim.preemption import Preemption
-from hami.scheduler.resize.access import Access
+from hami.scheduler.resize.authorizer import Authorizer
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.settings.config_source import ConfigSource
 from hami.scheduler.web.listeners import Served, listeners_of
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import ListedQuotas, QuotaWebhook
-from hami.scheduler.web.resize_route import Resizing
+from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import serving
 from hami.scheduler.wiring import key_source, lease_of, public_keys, resizer_of, role_label
 from hami.settings.watch import ConfigWatcher
@@ -255,7 +255,7 @@ class Service:
                 units=lambda: Units.of(self._state.vendors),
                 metrics=self._metrics,
             ),
-            resizing=Resizing(self._resizer, Access(self._client), self._metrics),
+            resizing=ResizeParts(self._resizer, Authorizer(self._client), self._metrics),
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:

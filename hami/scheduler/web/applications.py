@@ -31,7 +31,7 @@ from hami.scheduler.web.bodies import (
 from hami.scheduler.web.filter_args import read_args
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import PATHS, QuotaWebhook
-from hami.scheduler.web.resize_route import BODY_BYTES, PATH, Resizing, resize_route
+from hami.scheduler.web.resize_route import BODY_BYTES, PATH, ResizeParts, resize_route
 from hami.wire.admission import AdmissionReview
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.extender import (
@@ -89,7 +89,7 @@ def public_app(
     limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
-    resizing: Resizing | None = None,
+    resizing: ResizeParts | None = None,
 ) -> App:
     """The webhooks, health, metrics, resizes and the read-only API, described by its OpenAPI.
 
@@ -121,7 +121,7 @@ def whole_app(
     limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
-    resizing: Resizing | None = None,
+    resizing: ResizeParts | None = None,
 ) -> App:
     """Everything on one listener, as HAMi has it."""
     app = public_app(

@@ -17,7 +17,7 @@ from hami.scheduler.web.applications import (
 )
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import QuotaWebhook
-from hami.scheduler.web.resize_route import Resizing
+from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import Listener
 from hami.scheduler.web.tls import TlsFiles
 
@@ -35,7 +35,7 @@ class Served:
     metrics: MetricsText
     api_router: APIRouter | None = None
     quota_webhook: QuotaWebhook | None = None
-    resizing: Resizing | None = None
+    resizing: ResizeParts | None = None
 
 
 def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:

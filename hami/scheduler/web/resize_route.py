@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from hami.kube.reviews import UserInfo
 from hami.scheduler.metrics import Metrics
-from hami.scheduler.resize.access import Denied
+from hami.scheduler.resize.authorizer import NotAllowed
 from hami.scheduler.resize.resizer import Done, NotDone, Outcome
 from hami.scheduler.web.bodies import JSON, Bodies, Handler
 from hami.wire.bodies import BadBody
@@ -54,23 +54,23 @@ class ResizerPort(Protocol):
     async def resize(self, namespace: str, name: str, body: ResizeBody) -> Outcome: ...
 
 
-class AccessPort(Protocol):
+class AuthorizerPort(Protocol):
     """Knows whose a token is, and what he may."""
 
-    async def may_resize(self, token: str, namespace: str, name: str) -> UserInfo | Denied: ...
+    async def may_resize(self, token: str, namespace: str, name: str) -> UserInfo | NotAllowed: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Resizing:
+class ResizeParts:
     """What stands behind the route."""
 
     resizer: ResizerPort
-    access: AccessPort
+    authorizer: AuthorizerPort
     metrics: Metrics
 
 
 def resize_route(
-    resizing: Resizing, bodies: Bodies, missing: Callable[[], Sequence[str]]
+    resizing: ResizeParts, bodies: Bodies, missing: Callable[[], Sequence[str]]
 ) -> Handler:
     """The route; ``missing`` is what the service still waits for."""
 
@@ -84,7 +84,7 @@ def resize_route(
 
 
 async def _answer(
-    resizing: Resizing, missing: Callable[[], Sequence[str]], request: Request, body: bytes
+    resizing: ResizeParts, missing: Callable[[], Sequence[str]], request: Request, body: bytes
 ) -> Response:
     if not _is_private(request):
         return _refusal(403, "NotEncrypted", "a token is taken over HTTPS, or on this machine")
@@ -98,8 +98,8 @@ async def _answer(
     if isinstance(read, BadBody):
         return _refusal(400, "BadRequest", str(read))
     namespace, name = request.path_params["namespace"], request.path_params["name"]
-    user = await resizing.access.may_resize(token, namespace, name)
-    if isinstance(user, Denied):
+    user = await resizing.authorizer.may_resize(token, namespace, name)
+    if isinstance(user, NotAllowed):
         resizing.metrics.resized("busy" if user.why == "busy" else "denied")
         return _denied(user)
     outcome = await resizing.resizer.resize(namespace, name, read)
@@ -128,7 +128,7 @@ def _word(outcome: Outcome) -> str:
     return "repeated" if outcome.again else "resized"
 
 
-def _denied(denied: Denied) -> Response:
+def _denied(denied: NotAllowed) -> Response:
     match denied.why:
         case "unauthenticated":
             return _unauthenticated(denied.text)

@@ -20,14 +20,14 @@ MOST_WAITING = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class NotAllowed:
     """``unauthenticated``: nobody knows the token. ``busy``: too many ask, or nobody answers."""
 
     why: Literal["unauthenticated", "forbidden", "busy"]
     text: str
 
 
-class Access:
+class Authorizer:
     """Asks the API server, for a few callers at a time."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -35,23 +35,25 @@ class Access:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
-    async def may_resize(self, token: str, namespace: str, name: str) -> UserInfo | Denied:
+    async def may_resize(self, token: str, namespace: str, name: str) -> UserInfo | NotAllowed:
         """The user of this token, if he may resize this pod; whether it exists is not said."""
         if self._waiting >= MOST_WAITING:
-            return Denied("busy", f"{self._waiting} others are being identified; try again")
+            return NotAllowed("busy", f"{self._waiting} others are being identified; try again")
         self._waiting += 1
         try:
             async with self._turns:
                 return await self._judged(token, namespace, name)
         except ApiError as error:
-            return Denied("busy", f"the API server does not say who you are: {error}")
+            return NotAllowed("busy", f"the API server does not say who you are: {error}")
         finally:
             self._waiting -= 1
 
-    async def _judged(self, token: str, namespace: str, name: str) -> UserInfo | Denied:
+    async def _judged(self, token: str, namespace: str, name: str) -> UserInfo | NotAllowed:
         user = await user_of(self._client, token)
         if user is None:
-            return Denied("unauthenticated", "the API server knows no such token, or it has ended")
+            return NotAllowed(
+                "unauthenticated", "the API server knows no such token, or it has ended"
+            )
         allowed = await may(
             self._client,
             user,
@@ -63,7 +65,7 @@ class Access:
         )
         if allowed:
             return user
-        return Denied(
+        return NotAllowed(
             "forbidden",
             f"user {user.username} may not update pods/resize of pod {name} in namespace "
             f"{namespace}; bind him to a role that may",
