@@ -29,8 +29,8 @@ from hami_simgpu import SimulatedDriver
 
 from hami.domain.devices import Device
 from hami.domain.units import MIB, DeviceId, MemoryMiB, VendorKey
-from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
-from hami.node.disk.usage_region import empty_region
+from hami.slices.limits_page import DeviceLimit, PageLimits, encode
+from hami.slices.usage_region import empty_region
 
 CONTEXT = 442 * MIB
 """What a CUDA context takes of an A100, and the simulated one takes as well."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hami_lab.demo import tenant
 
-from hami.node.disk.c_layout import MAX_SLOTS, LimitsPageC, UsageC
+from hami.slices.c_layout import MAX_SLOTS, LimitsPageC, UsageC
 
 from .shim.builds import build
 from .shim.simulated import SimulatedGpus
@@ -82,7 +82,7 @@ def test_places_are_those_where_it_looks(place):
 
 def test_the_agent_sets_what_the_table_says_it_sets():
     assert "`HAMI_SLICE_ID` | There must be a limits page. Set by the agent." in TEXT
-    assert 'SLICE_ID = "HAMI_SLICE_ID"' in (ROOT / "hami/node/slice/views.py").read_text()
+    assert 'SLICE_ID_VARIABLE = "HAMI_SLICE_ID"' in (ROOT / "hami/node/slice/views.py").read_text()
 
 
 TARGETS = re.findall(r"^    make (?:-C (shim)\b)? ?([a-z-]*)", TEXT, re.MULTILINE) + re.findall(

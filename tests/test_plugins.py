@@ -48,6 +48,11 @@ def test_an_entry_point_without_a_distribution_is_known_by_its_value(install):
     assert (plugin.distribution, plugin.version) == ("acme_module:plugin", "")
 
 
+def test_a_plugin_may_have_any_name(install):
+    install(defaults=a_plugin())
+    assert list(load_vendors()) == ["ACME"]
+
+
 def test_the_plugins_of_this_repository_load_together():
     vendors = load_vendors()
     assert {"NVIDIA", "DCU", "HCU"} <= set(vendors)
@@ -388,6 +393,16 @@ def test_the_others_are_loaded_without_it(install, broken):
     assert list(load_vendors(on_broken=problems.append)) == ["BOLT"]
     (problem,) = problems
     assert str(problem).startswith("plugin 'acme' of hami-acme")
+
+
+def test_one_object_under_two_names_is_loaded_under_the_first(install):
+    plugin = a_plugin()
+    install(acme=plugin, bolt=plugin)
+    problems: list[PluginRejected] = []
+    (vendor,) = load_vendors(on_broken=problems.append).values()
+    (problem,) = problems
+    assert vendor.distribution == "hami-acme"
+    assert str(problem).startswith("plugin 'bolt' of hami-bolt does not follow the contract: ")
 
 
 def test_two_plugins_of_one_name_stop_everybody(install):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+from msgspec.structs import replace
+
 from hami.domain.devices import Grant
-from hami.domain.units import DeviceId
+from hami.domain.units import CorePercent, DeviceId
 
 
 class ContainerKind(Enum):
@@ -22,17 +25,20 @@ class ContainerKind(Enum):
     APP = "app"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerAllocation:
-    """The grants of one container; ``grants`` is empty for a container that asks for no device."""
+class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The grants of one container; ``grants`` is empty for a container that asks for no device.
+
+    ``cores_limit``: how much of each of its devices it may have where others leave some idle; its
+    grants say what it is guaranteed. 0: no more than that.
+    """
 
     name: str
     kind: ContainerKind
     grants: tuple[Grant, ...] = ()
+    cores_limit: CorePercent = CorePercent(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAllocation:
+class PodAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Every container of a pod in spec order, init containers first, on one node."""
 
     node: str

@@ -30,7 +30,7 @@ class AnswerType:
     """
 
     classes: tuple[type, ...]
-    read: Callable[[Any], Any]
+    read: _Reader
 
     @classmethod
     def of(cls, kind: Any) -> AnswerType:

@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import httptools
@@ -68,12 +68,22 @@ class Connections:
         self._idle: list[_Connection] = []
         self._all: set[_Connection] = set()
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
+    async def post(
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        leaves: Callable[[], None] = lambda: None,
+    ) -> HttpAnswer:
         """One call on a connection, which ends with whoever is cancelled here.
+
+        ``leaves`` is called when its first byte is about to leave: nobody has seen it before.
 
         Raises:
             NotSent: no connection could be made; nobody has seen the call.
             BrokenOff: whether it was carried out is not known.
+            ValueError: the path or a header is not printable ASCII; nobody has seen the call.
         """
         length = {"Content-Length": str(len(body))}
         head = (
@@ -83,6 +93,7 @@ class Connections:
         async with self._places:
             connection = self._rested() or await self._made()
             try:
+                leaves()
                 answer = await connection.ask(message)
             except BaseException:
                 connection.abort()
@@ -111,8 +122,9 @@ class Connections:
         host, port = self._server.host, self._server.port
         if host is None or port is None:
             raise NotSent(f"{self._server} names no host")
+        patience = asyncio.timeout(self._patience)
         try:
-            async with asyncio.timeout(self._patience):
+            async with patience:
                 _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: _Connection(self._all),
                     host,
@@ -121,10 +133,10 @@ class Connections:
                     server_hostname=(self._server_name or host) if self._tls else None,
                     happy_eyeballs_delay=0.25,
                 )
-        except TimeoutError:
-            raise NotSent(f"no connection within {self._patience:g} s") from None
         except (OSError, ValueError) as error:
-            raise NotSent(str(error) or type(error).__name__) from error
+            # The system's own timeout is a TimeoutError too.
+            late = f"no connection within {self._patience:g} s" if patience.expired() else ""
+            raise NotSent(late or str(error) or type(error).__name__) from error
         return connection
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -31,7 +32,8 @@ _UNTIL_DEADLINE = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT
 class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call, for metrics.
 
-    ``status`` 0 means no answer; ``seconds`` last until the answer began.
+    ``status`` 0 means no answer. ``seconds`` last until the answer began; of a call that is sent
+    once at most, until its end.
     """
 
     verb: str
@@ -132,21 +134,27 @@ class Transport:
             ApiError: refused, or no answer in time.
         """
         limit = self._timeout if timeout is None else timeout
-        sent = False
+        awaited = "our own limit of calls per second"
+
+        def leaves() -> None:
+            nonlocal awaited
+            awaited = ""
+
         deadline = asyncio.get_running_loop().time() + limit
         try:
             async with asyncio.timeout_at(deadline):
                 if request.paced:
                     await self._pace.wait()
-                sent = True
                 if request.repeatable or self._pool.posts is None:
+                    leaves()
                     return await self._persist(request, deadline)
-                return await self._post(request)
+                awaited = "a connection"
+                return await self._post(request, leaves)
         except TimeoutError as error:
             text = f"no answer within {limit:g} s"
-            if not sent:
-                text += ", all of it spent waiting for our own limit of calls per second"
-            raise _failure(request, text, sent=sent) from error
+            if awaited:
+                text = f"not sent within {limit:g} s: at the end it waited for {awaited}"
+            raise _failure(request, text, sent=not awaited) from error
 
     async def lines(self, request: Request, *, idle: float) -> AsyncGenerator[bytes, None]:
         """The lines of an endless answer. Ends when the server ends it, or is silent too long.
@@ -186,9 +194,9 @@ class Transport:
                     raise
             await asyncio.sleep(wait)
 
-    async def _post(self, request: Request) -> bytes:
+    async def _post(self, request: Request, leaves: Callable[[], None]) -> bytes:
         """Send it once; again only to a server that did not accept our credentials."""
-        pool, body = await self._ask(request, self._posted)
+        pool, body = await self._ask(request, partial(self._posted, leaves=leaves))
         await self._leave(pool)
         return body
 
@@ -287,14 +295,17 @@ class Transport:
         finally:
             self._told(request, status, started)
 
-    async def _posted(self, pool: _Pool, request: Request) -> bytes:
+    async def _posted(self, pool: _Pool, request: Request, leaves: Callable[[], None]) -> bytes:
         """As :meth:`_once`, and the body of a 2xx answer."""
         assert pool.posts is not None
         started = time.perf_counter()
         status = NO_ANSWER
         try:
             answer = await pool.posts.post(
-                f"{self._prefix}{request.path}", request.body or b"", self._headers(request)
+                f"{self._prefix}{request.path}",
+                request.body or b"",
+                self._headers(request),
+                leaves=leaves,
             )
         except NotSent as error:
             raise _failure(request, f"cannot reach {self.server}: {error}", sent=False) from error

@@ -38,7 +38,6 @@ from hami.node.kubelet.displacement import Displacement
 from hami.node.kubelet.served_resources import ServedResources
 from hami.node.kubelet.server import DevicePluginServer
 from hami.node.kubelet.static_calls import StaticCalls
-from hami.node.pod.cgroups import PodCgroups
 from hami.node.pod.pods import Granting, NodePods
 from hami.node.running.mount_check import MountCheck
 from hami.node.running.slice_seen import slices_in_use
@@ -58,6 +57,7 @@ from hami.node.start.kubelet_mode import ByKubelet
 from hami.node.start.outcomes import Outcomes, PodWriter
 from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
+from hami.slices.cgroups import PodCgroups
 from hami.vendors.registry import Vendors, load_vendors
 from hami.wire import keys
 from hami.wire.node_identity import lease_name

@@ -16,12 +16,6 @@ from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 
 
-class NodeReread(msgspec.Struct, frozen=True, gc=False):
-    """The devices of this node are taken afresh: some may have come, gone or changed."""
-
-    node: str
-
-
 class RoomOnNode(msgspec.Struct, frozen=True, gc=False):
     """Devices of this node have room that they did not have before, or its lock is free."""
 
@@ -77,8 +71,7 @@ class PodPlaced(msgspec.Struct, frozen=True, gc=False):
 
 
 Event = (
-    NodeReread
-    | RoomOnNode
+    RoomOnNode
     | RoomInQuota
     | RoomInElasticQuotas
     | QuotaRulesChanged

@@ -73,6 +73,9 @@ class Metrics:
         self._define_levels()
         # What each filter and each bind counts.
         self._filtered = _Family(self._filters)
+        self._refused = _Family(self._refusals)
+        self._refused_quota = _Family(self._quota_refusals)
+        self._refused_rule = _Family(self._rules)
         self._bound = _Family(self._binds)
         self._fitted = _Family(self._fits)
         self._api_called = _Family(self._api_calls)
@@ -194,7 +197,7 @@ class Metrics:
         """
         self._filtered.labels(outcome).observe(seconds)
         for reason, nodes in reasons.items():
-            self._refusals.labels(reason).inc(nodes)
+            self._refused.labels(reason).inc(nodes)
 
     def preemption_judged(self, seconds: float, outcome: str, reasons: Mapping[str, int]) -> None:
         """A preemption was judged.
@@ -233,8 +236,8 @@ class Metrics:
         self._wakes.inc(pods)
 
     def quota_refused(self, namespace: str, rule: str) -> None:
-        self._quota_refusals.labels(namespace).inc()
-        self._rules.labels(rule).inc()
+        self._refused_quota.labels(namespace).inc()
+        self._refused_rule.labels(rule).inc()
 
     def preempted(self, kind: str) -> None:
         """A pod was evicted by a plan of this kind."""

@@ -75,20 +75,20 @@ def resolve(
     by_default: set[str] = set()
     functions: dict[str, Callable[..., Any]] = {}
     for hook in (*hook_names(SchedulerHooks), *hook_names(NodeHooks)):
-        implemented = any(impl.plugin is plugin for impl in _answering(getattr(manager.hook, hook)))
+        implemented = any(impl.plugin is plugin for impl in answering(getattr(manager.hook, hook)))
         # An answer of None must not fall through to the default: it means something.
         unwanted = [*foreign, default] if implemented else foreign
         caller = manager.subset_hook_caller(hook, remove_plugins=unwanted)
         if implemented:
             own.add(hook)
-        if _answering(caller):
+        if answering(caller):
             functions[hook] = _function(caller)
         if [impl.plugin for impl in caller.get_hookimpls()] == [default]:
             by_default.add(hook)
     return Implementations(frozenset(own), frozenset(by_default), functions)
 
 
-def _answering(caller: pluggy.HookCaller) -> list[pluggy.HookImpl]:
+def answering(caller: pluggy.HookCaller) -> list[pluggy.HookImpl]:
     """Those that answer, and do not wrap who does."""
     return [impl for impl in caller.get_hookimpls() if not (impl.wrapper or impl.hookwrapper)]
 

@@ -39,7 +39,7 @@ from hami.vendors.discovery import (
     refuse_broken,
     said,
 )
-from hami.vendors.implementations import Defaults, resolve
+from hami.vendors.implementations import Defaults, answering, resolve
 
 
 class Vendors(Mapping[VendorKey, Vendor]):
@@ -118,14 +118,13 @@ def _one_by_one(
     manager: pluggy.PluginManager, hook: str
 ) -> list[tuple[str, Callable[..., list[Any]]]]:
     """The plugins that answer, by name, each with a call of it alone and of the wrappers."""
-    impls = getattr(manager.hook, hook).get_hookimpls()
-    answering = sorted((i for i in impls if not _wraps(i)), key=lambda i: i.plugin_name)
+    impls = sorted(answering(getattr(manager.hook, hook)), key=lambda i: i.plugin_name)
     return [
         (
             impl.plugin_name,
-            manager.subset_hook_caller(hook, [o.plugin for o in answering if o is not impl]),
+            manager.subset_hook_caller(hook, [o.plugin for o in impls if o is not impl]),
         )
-        for impl in answering
+        for impl in impls
     ]
 
 
@@ -178,7 +177,7 @@ def build(
 
     vendors: dict[VendorKey, Vendor] = {}
     default = Defaults(vendors)
-    manager.register(default, name="defaults")
+    manager.register(default)
     for key, (plugin, profile) in found.items():
         foreign = [p.object for p in carriers if p is not plugin]
         vendors[key] = Vendor(
@@ -198,7 +197,8 @@ def _registered(manager: pluggy.PluginManager, plugin: Plugin, on_broken: OnBrok
         _register(manager, plugin)
     except PluginRejected as problem:
         on_broken(problem)
-        if manager.is_registered(plugin.object):
+        # One object may have two names; what stands under the first goes on.
+        if manager.get_plugin(plugin.name) is plugin.object:
             manager.unregister(plugin.object)
         return False
     return True
@@ -257,14 +257,9 @@ def _named(found: object) -> str:
     return f"the object of class {type(found).__name__}"
 
 
-def _wraps(impl: pluggy.HookImpl) -> bool:
-    return impl.wrapper or impl.hookwrapper
-
-
 def _answers(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> bool:
     """The plugin implements the hook, and not only as a wrapper around others."""
-    impls = getattr(manager.hook, hook).get_hookimpls()
-    return any(impl.plugin is plugin.object and not _wraps(impl) for impl in impls)
+    return any(i.plugin is plugin.object for i in answering(getattr(manager.hook, hook)))
 
 
 def _check_cross_cutting(manager: pluggy.PluginManager, plugin: Plugin) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
@@ -13,11 +14,15 @@ from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
 from hami.wire import keys
+from hami.wire.codecs.cores_limits import (
+    NO_LIMIT,
+    decode_cores_limits,
+    encode_cores_limits,
+)
 from hami.wire.codecs.pod_devices import containers_of, encode_pod_devices, read_pod_devices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedAllocation:
+class DecodedAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a pod's annotations say it was given. One vendor's fault hides no other vendor.
 
     ``allocation`` has every container of the pod, with the grants that could be read. ``unplaced``
@@ -70,11 +75,20 @@ def decode_allocation(
             unreadable.add(profile.key)
         elif not any(slots):
             missing.add(profile.key)
+    limits = decode_cores_limits(pod.annotations.get(keys.ALLOCATED_CORES_LIMIT, ""), containers)
+    if isinstance(limits, Malformed):
+        problems.append(limits)
+        limits = {}
     return DecodedAllocation(
         allocation=PodAllocation(
             node=node,
             containers=tuple(
-                ContainerAllocation(name=container.name, kind=kind, grants=tuple(held))
+                ContainerAllocation(
+                    name=container.name,
+                    kind=kind,
+                    grants=tuple(held),
+                    cores_limit=limits.get(container.name, NO_LIMIT),
+                )
                 for (container, kind), held in zip(containers, grants, strict=True)
             ),
         ),
@@ -97,7 +111,7 @@ def _beyond(annotation: str, grants: list[Grant]) -> Malformed:
 def encode_allocation(
     allocation: PodAllocation, profiles: Iterable[VendorProfile]
 ) -> dict[str, str]:
-    """Write the two device lists of each vendor that has a grant; one slot per container.
+    """Write the two device lists of each vendor that has a grant, and the limits of compute.
 
     Raises:
         ValueError: a grant whose vendor has no profile here, or that could not be read back.
@@ -116,6 +130,8 @@ def encode_allocation(
         if written.to_allocate:
             annotations[written.to_allocate] = text
         annotations[written.allocated] = text
+    if limits := encode_cores_limits(allocation.containers):
+        annotations[keys.ALLOCATED_CORES_LIMIT] = limits
     return annotations
 
 
@@ -140,6 +156,7 @@ def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
         keys.BIND_PHASE,
         keys.BIND_TIME,
         keys.ALLOCATION_SIGNATURE,
+        keys.ALLOCATED_CORES_LIMIT,
         keys.SCHEDULER_TERM,
         keys.RESIZES,
     )

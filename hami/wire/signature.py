@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hami.domain.allocations import PodAllocation
+from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.errors import Malformed, shortened
 from hami.domain.units import PodUid
@@ -51,24 +51,26 @@ def payload(uid: PodUid, allocation: PodAllocation, generation: int) -> bytes:
 
     ``mem`` is in MiB, ``cores`` in percent of a device. Containers stand in spec order. The grants
     of one container stand in order of their vendors' keys, as they are read from annotations.
+    ``cores_limit`` stands only where a container has one.
     """
     document = {
         "v": VERSION,
         "uid": uid,
         "node": allocation.node,
         "generation": generation,
-        "containers": [
-            {
-                "name": container.name,
-                "kind": container.kind.value,
-                "grants": [
-                    _grant(grant) for grant in sorted(container.grants, key=lambda g: g.vendor)
-                ],
-            }
-            for container in allocation.containers
-        ],
+        "containers": [_container(container) for container in allocation.containers],
     }
     return msgspec.json.encode(document, order="sorted")
+
+
+def _container(container: ContainerAllocation) -> dict[str, Any]:
+    document = {
+        "name": container.name,
+        "kind": container.kind.value,
+        "grants": [_grant(grant) for grant in sorted(container.grants, key=lambda g: g.vendor)],
+    }
+    # Left out where there is none, so that what was signed before there were limits holds.
+    return document | {"cores_limit": container.cores_limit} if container.cores_limit else document
 
 
 def _grant(grant: Grant) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hami_lab.live import LIVE_PODS
 
 from hami.domain.errors import ConfigError
 from hami.kube.resources import EVENTS
-from hami.node.disk.limits_page import read_page
+from hami.slices.limits_page import read_page
 from hami.wire import keys
 
 DEVICE, MEMORY = "mock.hami.io/device", "mock.hami.io/memory"

@@ -4,7 +4,7 @@
  * never moves within one HAMI_*_ABI; what is reserved is written as zero and not read.
  *
  * Every number is little-endian, every field naturally aligned, every size fixed. The same layout
- * stands in hami/node/disk/c_layout.py; a test compares the two field by field. */
+ * stands in hami/slices/c_layout.py; a test compares the two field by field. */
 #ifndef HAMI_SLICE_H
 #define HAMI_SLICE_H
 
@@ -15,7 +15,8 @@
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "hami_slice.h is written for little-endian machines"
 #endif
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_CHAR_LOCK_FREE == 2,
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2 &&
+                   ATOMIC_SHORT_LOCK_FREE == 2 && ATOMIC_CHAR_LOCK_FREE == 2,
                "words shared between processes must be lock-free");
 
 #define HAMI_LIMITS_MAGIC UINT64_C(0x494d494c494d4148) /* "HAMILIMI" */
@@ -47,8 +48,10 @@ struct hami_device_limit {
     char uuid[HAMI_UUID_SIZE];      /* as the driver prints it: GPU-..., MIG-... */
     uint64_t memory_bytes;          /* 0: no limit */
     uint64_t context_reserve_bytes; /* charged before a context is made; 0: none */
-    uint32_t cores;                 /* percent of the device's time; 0 and 100: no limit */
-    uint32_t reserved[3];
+    uint32_t cores; /* percent of the device's time that is guaranteed; 0 and 100: no limit */
+    /* Percent that the slice may have of what others leave idle; 0: no more than `cores`. */
+    uint32_t cores_limit;
+    uint32_t reserved[2];
 };
 
 struct hami_limits {
@@ -87,7 +90,10 @@ struct hami_observed_device {
 
 struct hami_observed {
     _Atomic uint64_t heartbeat; /* one more after each round of writes; 0: no monitor ever ran */
-    uint64_t reserved[7];
+    /* What this slice may have of each device's time until the next heartbeat, 1/100 percent: its
+     * guarantee, and what others leave idle. 0: none was handed out, `cores` holds. */
+    _Atomic uint16_t share[HAMI_MAX_DEVICES];
+    uint64_t reserved[3];
     struct hami_observed_device devices[HAMI_MAX_DEVICES];
     /* Bytes that the driver accounts to the process in a usage slot, and the `generation` of the
      * slot they were seen for: written as 0, then the bytes, then the generation. A process whose
@@ -152,7 +158,8 @@ struct hami_bucket {
     _Atomic uint64_t observed;    /* `charged` when the monitor's heartbeat was last used */
     _Atomic uint64_t correction;  /* observed share / charged share, 1/65536; 0: not known yet */
     _Atomic uint64_t settled;     /* the monitor's heartbeat that `level` was last put right by */
-    uint64_t reserved[2];
+    _Atomic uint64_t waited;      /* for how long threads have waited for their turn, summed */
+    uint64_t reserved[1];
 };
 
 struct hami_usage {
@@ -185,7 +192,8 @@ HAMI_AT(hami_device_limit, uuid, 0);
 HAMI_AT(hami_device_limit, memory_bytes, 64);
 HAMI_AT(hami_device_limit, context_reserve_bytes, 72);
 HAMI_AT(hami_device_limit, cores, 80);
-HAMI_AT(hami_device_limit, reserved, 84);
+HAMI_AT(hami_device_limit, cores_limit, 84);
+HAMI_AT(hami_device_limit, reserved, 88);
 HAMI_SIZE(hami_device_limit, 96);
 
 HAMI_AT(hami_limits, revision, 0);
@@ -203,7 +211,8 @@ HAMI_AT(hami_observed_device, contention, 8);
 HAMI_SIZE(hami_observed_device, 16);
 
 HAMI_AT(hami_observed, heartbeat, 0);
-HAMI_AT(hami_observed, reserved, 8);
+HAMI_AT(hami_observed, share, 8);
+HAMI_AT(hami_observed, reserved, 40);
 HAMI_AT(hami_observed, devices, 64);
 HAMI_AT(hami_observed, slot_generation, 320);
 HAMI_AT(hami_observed, bytes, 2368);
@@ -239,7 +248,8 @@ HAMI_AT(hami_bucket, charged, 16);
 HAMI_AT(hami_bucket, observed, 24);
 HAMI_AT(hami_bucket, correction, 32);
 HAMI_AT(hami_bucket, settled, 40);
-HAMI_AT(hami_bucket, reserved, 48);
+HAMI_AT(hami_bucket, waited, 48);
+HAMI_AT(hami_bucket, reserved, 56);
 HAMI_SIZE(hami_bucket, 64);
 
 HAMI_AT(hami_usage, magic, 0);

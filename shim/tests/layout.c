@@ -16,6 +16,7 @@ static void print_limits(void)
     FIELD(hami_device_limit, memory_bytes);
     FIELD(hami_device_limit, context_reserve_bytes);
     FIELD(hami_device_limit, cores);
+    FIELD(hami_device_limit, cores_limit);
     FIELD(hami_device_limit, reserved);
     SIZE(hami_device_limit);
     FIELD(hami_limits, revision);
@@ -31,6 +32,7 @@ static void print_limits(void)
     FIELD(hami_observed_device, contention);
     SIZE(hami_observed_device);
     FIELD(hami_observed, heartbeat);
+    FIELD(hami_observed, share);
     FIELD(hami_observed, reserved);
     FIELD(hami_observed, devices);
     FIELD(hami_observed, slot_generation);
@@ -68,6 +70,7 @@ static void print_usage(void)
     FIELD(hami_bucket, observed);
     FIELD(hami_bucket, correction);
     FIELD(hami_bucket, settled);
+    FIELD(hami_bucket, waited);
     FIELD(hami_bucket, reserved);
     SIZE(hami_bucket);
     FIELD(hami_usage, magic);

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
 from hami.domain.kubernetes.objects import Metadata
+from hami.kube import transport
 from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.identity.settings import KubeSettings
@@ -21,7 +23,7 @@ from hami.kube.resources import (
     LeaseSpec,
 )
 
-from .fake_api import connected, kubeconfig, until
+from .fake_api import connected, kubeconfig, running, until
 
 
 async def failure(call) -> ApiError:
@@ -204,6 +206,29 @@ async def test_a_bind_that_waited_for_our_own_limit_did_not_happen(api, tmp_path
         error = await failure(client.bind(a_binding(), timeout=0.05))
     assert (error.outcome_unknown, api.calls("POST")) == (False, [])
     assert "our own limit of calls per second" in str(error)
+
+
+async def test_a_bind_that_waited_for_a_connection_did_not_happen(tmp_path):
+    """The system accepts it, and nobody says anything of TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        settings = KubeSettings(kubeconfig=kubeconfig(tmp_path, url))
+        async with await KubeClient.connect(settings) as client:
+            error = await failure(client.bind(a_binding(), timeout=0.05))
+    assert (error.status, error.sent, error.outcome_unknown) == (0, False, False)
+    assert "not sent within 0.05 s: at the end it waited for a connection" in str(error)
+
+
+async def test_a_bind_behind_others_did_not_happen(api, tmp_path, monkeypatch):
+    monkeypatch.setattr(transport, "CONNECTIONS", 1)
+    api.hang("binding")
+    async with (
+        connected(tmp_path, api) as client,
+        running(client.bind(a_binding(), timeout=60)),
+    ):
+        await until(lambda: api.asked)
+        error = await failure(client.bind(a_binding(), timeout=0.05))
+    assert (error.outcome_unknown, len(api.asked)) == (False, 1)
 
 
 async def test_an_answer_that_breaks_off_may_have_happened(api, client, monkeypatch):

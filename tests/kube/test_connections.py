@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -62,14 +63,16 @@ async def served(script, **options):
         await asyncio.sleep(0)
 
 
-def a_pool(port: int, *, scheme: str = "http", most: int = 10) -> Connections:
+def a_pool(
+    port: int, *, scheme: str = "http", most: int = 10, patience: float = 2.0
+) -> Connections:
     return Connections(
         URL(f"{scheme}://127.0.0.1:{port}"),
         tls=ssl.create_default_context(),
         server_name=None,
         headers={"User-Agent": "us"},
         most=most,
-        patience=2.0,
+        patience=patience,
     )
 
 
@@ -219,6 +222,32 @@ async def test_what_reaches_nobody_was_not_sent():
         taken.bind(("127.0.0.1", 0))  # And nobody listens.
         with pytest.raises(NotSent):
             await post(a_pool(taken.getsockname()[1]))
+
+
+async def test_the_systems_own_timeout_is_told_as_such(monkeypatch):
+    async def timed_out(*_):
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", timed_out)
+    with pytest.raises(NotSent, match="Connection timed out"):
+        await post(a_pool(1))
+
+
+async def test_our_own_patience_is_told_in_seconds():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        pool = a_pool(silent.getsockname()[1], scheme="https", patience=0.05)
+        with pytest.raises(NotSent, match=r"^no connection within 0\.05 s$"):
+            await post(pool)
+
+
+async def test_whoever_calls_knows_when_it_leaves():
+    """Not before there is a connection, and once for each call."""
+    left = []
+    script = Scripted(OK)
+    async with served(script) as pool:
+        for expected in ([1], [1, 1]):
+            await pool.post("/a", BODY, {}, leaves=lambda: left.append(script.made))
+            assert left == expected
 
 
 async def test_a_server_that_speaks_no_tls_has_seen_nothing():

@@ -491,6 +491,20 @@ async def test_an_empty_token_during_rotation_keeps_the_old_one(secured, in_a_po
     assert set(secured.tokens) == {"Bearer first"}
 
 
+@pytest.mark.parametrize("token", ["two\nlines", "a\0zero", "ümlaut"])
+async def test_a_token_that_no_header_can_carry_keeps_the_old_one(tmp_path, token):
+    file = tmp_path / "token"
+    file.write_text(token)
+    path = kubeconfig(tmp_path, "http://127.0.0.1:1", tokenFile=str(file))
+    refused = f"kubeconfig {path}: its token is not one line of printable ASCII; write it anew"
+    assert await config_error(path) == refused
+    file.write_text("first")
+    found = await credentials.find_credentials(KubeSettings(kubeconfig=path))
+    file.write_text(token)
+    assert not await found.renew()
+    assert (found.authorization(), found.problem) == ("Bearer first", refused)
+
+
 async def test_a_pod_without_a_token_is_told_what_to_set(in_a_pod):
     (in_a_pod / "token").unlink()
     assert "automountServiceAccountToken" in await config_error(service_account=in_a_pod)

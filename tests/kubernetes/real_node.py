@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hami.node.disk.limits_page import read_page
+from hami.slices.limits_page import read_page
 
 from .agent import Agent
 from .client import NAMESPACES, Object, node_path, pods_path

@@ -6,18 +6,18 @@ import base64
 import json
 import os
 import signal
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MemoryMiB
-from hami.node.disk.limits_page import read_page
 from hami.policy.pods.accounting import account_of
 from hami.signing import Signer
+from hami.slices.limits_page import read_page
 from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from hami.node.disk.limits_page import read_page
+from hami.slices.limits_page import read_page
 
 from .objects import a_pod
 from .processes import until

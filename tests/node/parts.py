@@ -19,16 +19,16 @@ from hami.hookspecs import hookimpl
 from hami.node.device.inventory import HookConfig
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
-from hami.node.disk.limits_page import PageLimits, read_page
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.cgroups import PodCgroups
 from hami.node.pod.node_pod import NodePod, NodePodStatus
 from hami.node.pod.pods import Granted, Granting, NoPod
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer, new_private_pem
+from hami.slices.cgroups import PodCgroups
+from hami.slices.limits_page import PageLimits, read_page
 from hami.vendors.registry import Vendors
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
@@ -201,7 +201,7 @@ class Parts:
 
     def pod(
         self, name: str = "p", *, generation: int = 1, sign: bool = True, phase: str = "Running",
-        node: str = NODE, uid: str = "", init: Sequence[str] = (), **grants: Sequence[Grant],
+        node: str = NODE, uid: str = "", init: Sequence[str] = (), cores_limit: int = 0, **grants: Sequence[Grant],
     ) -> NodePod:  # fmt: skip
         """A bound pod that the mirror knows: ``pod("p", main=[a_grant("A")])``."""
         grants = grants or {"main": [a_grant("A")]}
@@ -212,6 +212,7 @@ class Parts:
                     name=container,
                     kind=ContainerKind.INIT if container in init else ContainerKind.APP,
                     grants=tuple(held),
+                    cores_limit=cores_limit,
                 )
                 for container, held in sorted(grants.items(), key=lambda item: item[0] not in init)
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
-from hami.node.disk.record import RecordedGrant, SliceRecord
+from hami.slices.record import RecordedGrant, SliceRecord
 
 VENDOR = VendorKey("NVIDIA")
 ID = "4f3a90c1d2e5f60718293a4b"

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from hami.domain.allocations import ContainerKind
-from hami.node.disk.limits_page import read_page
+from hami.slices.limits_page import read_page
 from hami.wire import keys
 
 from .world import PATIENCE, RESOURCE, Wish, World

@@ -54,9 +54,9 @@ LEFT_OUT = {
     # Texts and bytes, to values and back.
     "hami/wire/": "annotations and the signature's text; pure, as the import contract proves",
     "hami/node/kubelet/responses.py": "kubelet's gRPC messages",
-    "hami/node/disk/record.py": "the text of meta.json",
-    "hami/node/disk/limits_page.py": "the bytes of the limits page",
-    "hami/node/disk/usage_region.py": "the bytes of the usage region",
+    "hami/slices/record.py": "the text of meta.json",
+    "hami/slices/limits_page.py": "the bytes of the limits page",
+    "hami/slices/usage_region.py": "the bytes of the usage region",
     "hami/node/disk/cdi_spec.py": "the text of a CDI spec",
     f"{NVIDIA}/handover/node_cdi.py": "the text of the node's own CDI spec",
     # Decisions that are functions of their arguments.
@@ -71,7 +71,7 @@ LEFT_OUT = {
     "hami/vendors/": "calls a hook, and checks what it answers",
     "hami/hookspecs/": "the table of hooks, by which it is called and checked",
     # What the standard library could have.
-    "hami/node/disk/files.py": "writes a file whole or not at all",
+    "hami/slices/files.py": "writes a file whole or not at all",
     "hami/node/disk/open_pages.py": "keeps a file open",
     f"{NVIDIA}/handover/files.py": "writes a file whole or not at all",
     f"{NVIDIA}/handover/device_files.py": "asks which device files there are",

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from hami_lab.kubelet.nodes import LIVE_NODES, NodeReports
 from hami_lab.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami_lab.kubelet.runtime.create import StartedContainer
 from hami_lab.live import LIVE_PODS, LivePod
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
@@ -34,11 +35,11 @@ from hami.kube.client import KubeClient, PodBinding
 from hami.kube.errors import ApiError
 from hami.kube.identity.settings import KubeSettings
 from hami.node import agent
-from hami.node.disk.limits_page import read_page
 from hami.node.settings.source import AgentSource
 from hami.policy.usage import device_usage
 from hami.settings.model import key_of
 from hami.signing import Signer, new_private_pem
+from hami.slices.limits_page import read_page
 from hami.vendors.registry import load_vendors
 from hami.wire import keys
 from hami.wire.allocation import bind_annotations, decision_annotations, encode_allocation

@@ -38,7 +38,7 @@ from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.lock_book import needs_lock
 from hami.scheduler.bookings.problems import Problem
 from hami.scheduler.bookings.state import ClusterState
-from hami.scheduler.events import UsageChanged, on
+from hami.scheduler.events import RoomInQuota, UsageChanged, on
 from hami.signing import Signer
 from hami.vendors.registry import Vendors
 from hami.wire.codecs import encode_register_json
@@ -82,7 +82,7 @@ def a_node(name: str = "n1", *, devices: int = 1, memory: int = 8000, models: Se
 def a_pod(name: str = "p", *, mem: int | None = 1000, gpu: int = 1, namespace: str = "default",
           init_mem: int | None = None, priority: int | None = None, created: str = "",
           node: str = "", annotations: Mapping[str, str] | None = None, uid: str = "",
-          phase: str = "Pending", init_ended: bool = False) -> Pod:  # fmt: skip
+          phase: str = "Pending", init_ended: bool = False, cores: int = 0) -> Pod:  # fmt: skip
     """A pod that asks ACME for ``gpu`` slices of ``mem`` MiB; with None it asks for nothing."""
     statuses = None
     if init_ended:
@@ -95,15 +95,17 @@ def a_pod(name: str = "p", *, mem: int | None = 1000, gpu: int = 1, namespace: s
             creation_timestamp=created or None, annotations=dict(annotations or {}),
         ),
         spec=PodSpec(
-            containers=[_container("main", mem, gpu)], init_containers=init,
+            containers=[_container("main", mem, gpu, cores)], init_containers=init,
             scheduler_name="hami-scheduler", node_name=node, priority=priority,
         ),
         status=PodStatus(phase=phase, init_container_statuses=statuses),
     )  # fmt: skip
 
 
-def _container(name: str, mem: int | None, gpu: int) -> Container:
+def _container(name: str, mem: int | None, gpu: int, cores: int = 0) -> Container:
     limits = {} if mem is None else {"acme.com/gpu": str(gpu), "acme.com/mem": str(mem)}
+    if cores:
+        limits["acme.com/cores"] = str(cores)
     return Container(name=name, resources=Resources(limits=limits))
 
 
@@ -180,6 +182,8 @@ class Cluster:
         self.signer = signer or Signer.none()
         self.locked = False
         """Nodes need the locks that their vendors' profiles say."""
+        self.room_in: list[str] = []
+        """Namespaces whose quotas came to admit more, one after the other."""
         self._told: list[Callable[[str], None]] = []
         deps = SchedulerDeps(
             clock=self.clock,
@@ -191,8 +195,9 @@ class Cluster:
             needs_lock=lambda node, profile: needs_lock(node, profile) if self.locked else "",
         )
         self.state = ClusterState(
-            vendors or acme(), deps, options, [on(self._usage_changed, UsageChanged)]
-        )
+            vendors or acme(), deps, options,
+            [on(self._usage_changed, UsageChanged), on(self._room_in_quota, RoomInQuota)],
+        )  # fmt: skip
         self.state.pending.following = False
         for node in nodes:
             self.state.node_changed(node)
@@ -200,6 +205,9 @@ class Cluster:
     def _usage_changed(self, event: UsageChanged) -> None:
         for tell in self._told:
             tell(event.namespace)
+
+    def _room_in_quota(self, event: RoomInQuota) -> None:
+        self.room_in.append(event.namespace)
 
     def on_usage(self, tell: Callable[[str], None]) -> None:
         """``tell`` is told the namespace whose usage has changed, as the service does it."""
@@ -217,7 +225,7 @@ class Cluster:
         """Set all elastic quotas at once."""
         for quota in quotas:
             self.state.elastic.put(quota)
-        self.state.arrange_quotas()
+        self.state.quota_objects.arrange()
 
     def reserve(self, pod: Pod, *candidates: str) -> Any:
         request = parse_pod(pod, self.state.vendors, SchedulingPolicy())

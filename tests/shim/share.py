@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hami.node.disk.limits_page import Policy
+from hami.slices.limits_page import Policy
 
 from .builds import Build
 from .simulated import SimulatedGpus

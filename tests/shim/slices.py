@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hami.node.disk.c_layout import LimitsPageC, ObservedC, ObservedDeviceC
-from hami.node.disk.files import MalformedFile
-from hami.node.disk.limits_page import PAGE_SIZE, DeviceLimit, PageLimits, Policy, encode, update
-from hami.node.disk.usage_region import RegionUsage, empty_region, read_usage
+from hami.slices.c_layout import LimitsPageC, ObservedC, ObservedDeviceC
+from hami.slices.files import MalformedFile
+from hami.slices.limits_page import PAGE_SIZE, DeviceLimit, PageLimits, Policy, encode, update
+from hami.slices.usage_region import RegionUsage, empty_region, read_usage
 
 
 def uuid_of(gpu: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.usage_region import RegionUsage, empty_region, read_usage
+from hami.slices.usage_region import RegionUsage, empty_region, read_usage
 
 from .builds import Build
 from .memory import OUT_OF_MEMORY, SUCCESS, Program

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.usage_region import REGION_SIZE
+from hami.slices.usage_region import REGION_SIZE
 
 from .builds import Build
 from .simulated import MIB, SimulatedGpus

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami.node.disk.c_layout import LimitsPageC, UsageC
-from hami.node.disk.files import MalformedFile
-from hami.node.disk.limits_page import PAGE_SIZE
-from hami.node.disk.usage_region import (
+from hami.slices.c_layout import LimitsPageC, UsageC
+from hami.slices.files import MalformedFile
+from hami.slices.limits_page import PAGE_SIZE
+from hami.slices.usage_region import (
     MOST_CHARGED,
     REGION_SIZE,
     RegionUsage,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.c_layout import UsageC
+from hami.slices.c_layout import UsageC
 
 from .builds import Build
 from .memory import INVALID_VALUE, NOT_INITIALIZED, OUT_OF_MEMORY, Program, Tenant

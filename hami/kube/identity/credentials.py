@@ -104,7 +104,7 @@ class Credentials:
     async def _renew(self, *, forced: bool) -> None:
         """Read the credentials again. On failure the old ones stay, and ``problem`` says why."""
         try:
-            self._access = await self._reader.read(forced=forced)
+            self._access = await _read(self._reader, forced=forced)
         except ConfigError as error:
             self.problem = str(error)
         else:
@@ -120,7 +120,17 @@ async def find_credentials(
         ConfigError: nothing is there, or what is there cannot be used.
     """
     reader = _reader(settings, environ)
-    return Credentials(await reader.read(forced=False), reader)
+    return Credentials(await _read(reader, forced=False), reader)
+
+
+async def _read(reader: Reader, *, forced: bool) -> Access:
+    """Raises: ConfigError: there is nothing that can be used."""
+    access = await reader.read(forced=forced)
+    if not (access.authorization.isascii() and access.authorization.isprintable()):
+        raise ConfigError(
+            f"{reader.source}: its token is not one line of printable ASCII; write it anew"
+        )
+    return access
 
 
 def _reader(settings: KubeSettings, environ: Mapping[str, str]) -> Reader:

@@ -9,7 +9,7 @@ from hami.domain.errors import Malformed
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.node.compat.lock_allocate import LockedCalls
-from hami.node.compat.lock_slices import LockedSlices
+from hami.node.compat.lock_slices import start_locked
 from hami.node.compat.lock_writes import LockedWrites
 from hami.node.compat.replicas import replicas
 from hami.node.kubelet.checkpoint import named_slices
@@ -39,7 +39,14 @@ class ByLock:
         self._around = around
         self._folder = folder
         profile = around.vendor.profile
-        starts = Starts(around, folder, LockedSlices(around), reports, devices, locked=True)
+        starts = Starts(
+            around,
+            folder,
+            lambda entry: start_locked(entry, around),
+            reports,
+            devices,
+            locked=True,
+        )
         self.calls = LockedCalls(
             client,
             node,

@@ -19,8 +19,7 @@ from hami.node.disk.store import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.live_slices import LiveSlice, Outcome, Prepared
-from hami.node.slice.other_agents import start_foreign
+from hami.node.slice.live_slices import LiveSlice, Prepared
 from hami.node.slice.preparing import enforce, is_last, prepare
 from hami.node.slice.views import new_record, page_limits, to_enforce
 
@@ -54,19 +53,6 @@ async def make_locked(
         return NotGranted(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
     around.slices.put(LiveSlice(record, granted))
     return edits
-
-
-class LockedSlices:
-    """Verifies at PreStartContainer what was made at Allocate."""
-
-    def __init__(self, around: AgentContext) -> None:
-        self._around = around
-
-    async def prepare(self, entry: CheckpointEntry) -> Outcome:
-        return await start_locked(entry, self._around)
-
-    async def foreign(self, entry: CheckpointEntry) -> Outcome:
-        return await start_foreign(entry, self._around)
 
 
 async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared | NotGranted:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
+from msgspec.structs import replace
 
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError
@@ -59,13 +60,16 @@ class Inventory:
         self._changed = changed
         self._every = every
         self._look_every = look_every
+        self.known = asyncio.Event()
         self.devices: Mapping[DeviceId, Device] = {}
         self.static: Mapping[str, Sequence[Device]] = {}
         self._found: dict[DeviceId, Device] = {}
+        self._heard: dict[DeviceId, bool] = {}
+        """Health that has changed since the discovery that is under way may have looked."""
+        self._told = self._state()
         self._failures = {"hami_discover": 0, "hami_check_health": 0}
         self._again = asyncio.Event()
         self._log = structlog.get_logger("hami.inventory")
-        self.known = asyncio.Event()
 
     def look_again(self) -> None:
         """The configuration has changed, or something else happened."""
@@ -81,7 +85,8 @@ class Inventory:
         soon = Backoff(first=FIRST_RETRY, most=self._every)
         while True:
             self._again.clear()
-            before = self._state()
+            if not self._failures["hami_discover"]:  # Else it may answer yet, of an earlier look.
+                self._heard.clear()
             config = self._config.now
             try:
                 found = await self._hooks.call(
@@ -98,9 +103,11 @@ class Inventory:
             else:
                 self._failures["hami_discover"] = 0
                 self._found = {device.id: device for device in found}
+                for device_id, healthy in self._heard.items():
+                    self._set(device_id, healthy=healthy)
                 self.static = static
                 self.known.set()
-            self._tell(before)
+            self._tell()
             try:
                 # A driver that is still starting must not cost the node half a minute.
                 wait = self._every if self.known.is_set() else soon.delay()
@@ -114,7 +121,6 @@ class Inventory:
         await self.known.wait()
         while True:
             await asyncio.sleep(self._look_every)
-            before = self._state()
             asked = tuple(self._found.values())
             try:
                 changes = await self._hooks.call(
@@ -131,16 +137,23 @@ class Inventory:
                     self._apply(change)
                 if changes:
                     self._again.set()
-            self._tell(before)
+            self._tell()
 
     def _apply(self, change: HealthChange) -> None:
-        device = self._found.get(change.device_id)
-        if device is None or device.healthy == change.healthy:
+        self._heard[change.device_id] = change.healthy
+        if not self._set(change.device_id, healthy=change.healthy):
             return
-        self._found[change.device_id] = replace(device, healthy=change.healthy)
         tell = self._log.info if change.healthy else self._log.warning
         word = "healthy again" if change.healthy else "not healthy"
         tell(f"a device is {word}", device=change.device_id, cause=change.cause)
+
+    def _set(self, device_id: DeviceId, *, healthy: bool) -> bool:
+        """Whether that is another health than before."""
+        device = self._found.get(device_id)
+        if device is None or device.healthy == healthy:
+            return False
+        self._found[device_id] = replace(device, healthy=healthy)
+        return True
 
     def _failed(self, hook: str, error: HamiError) -> None:
         self._failures[hook] += 1
@@ -155,10 +168,11 @@ class Inventory:
     def _state(self) -> tuple[object, ...]:
         return (self.devices, dict(self.static), self.known.is_set())
 
-    def _tell(self, before: tuple[object, ...]) -> None:
+    def _tell(self) -> None:
         if max(self._failures.values()) < PATIENCE:
             self.devices = dict(self._found)
         else:
             self.devices = {id: replace(one, healthy=False) for id, one in self._found.items()}
-        if self._state() != before:
+        if (state := self._state()) != self._told:
+            self._told = state
             self._changed()

@@ -1,8 +1,8 @@
 """The agent keeps its slices on the node's disk, in files that are there whole or not at all.
 
-``store`` has one directory for each slice: its ``record``, its ``limits_page`` and its
-``usage_region``, the last on a ``tmpfs`` where that can be. ``c_layout`` has the bytes of both as
-the C library has them. ``cdi`` writes CDI specs beside those of others. ``lock_file`` keeps a
-second agent away. What is here blocks, and imports nothing else of the agent.
+``store`` has one directory for each slice, with the files that ``hami.slices`` describes; its usage
+region lies on a ``tmpfs`` where that can be. ``open_pages`` keeps limits pages open. ``cdi`` writes
+CDI specs beside those of others. ``lock_file`` keeps a second agent away. What is here blocks, and
+imports nothing else of the agent.
 When a slice is made, changed or removed is decided in ``slice``.
 """

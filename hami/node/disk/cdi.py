@@ -24,7 +24,8 @@ from hami.domain.errors import HamiError, shortened
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import VendorKey
 from hami.node.disk.cdi_spec import CdiSpec, merge, slice_spec
-from hami.node.disk.files import (
+from hami.node.disk.store import SLICE_ID
+from hami.slices.files import (
     TEMPORARY,
     StoreFailed,
     make_folder,
@@ -34,7 +35,6 @@ from hami.node.disk.files import (
     store_failures,
     write_whole,
 )
-from hami.node.disk.store import SLICE_ID
 
 _LONGEST_SPEC = 4 << 20
 """Bytes; nvidia-ctk writes some 20 KiB for eight cards."""

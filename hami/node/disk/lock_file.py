@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hami.domain.errors import ConfigError
-from hami.node.disk.files import make_folder, store_failures
+from hami.slices.files import make_folder, store_failures
 
 HANDOVER = 10.0
 """Seconds for a former agent to end, as when a DaemonSet is rolled over."""

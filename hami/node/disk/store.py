@@ -2,9 +2,9 @@
 
 ::
 
-    meta.json   0600  whose it is (:mod:`hami.node.disk.record`)
-    limits      0444  what the container maps read-only (:mod:`hami.node.disk.limits_page`)
-    usage       0666  what the container writes (:mod:`hami.node.disk.usage_region`); with a tmpfs a
+    meta.json   0600  whose it is (:mod:`hami.slices.record`)
+    limits      0444  what the container maps read-only (:mod:`hami.slices.limits_page`)
+    usage       0666  what the container writes (:mod:`hami.slices.usage_region`); with a tmpfs a
                       symbolic link to region/usage, dangling where the mount is not seen: then the
                       container does not start, instead of starting with a file that could fill the
                       disk
@@ -34,8 +34,11 @@ import structlog
 
 from hami.domain.errors import shortened
 from hami.domain.units import VendorKey
-from hami.node.disk import limits_page as page
-from hami.node.disk.files import (
+from hami.node.disk.open_pages import PageFiles
+from hami.node.disk.selinux import label_for_containers, selinux_is_on
+from hami.node.disk.tmpfs import mount_tmpfs, mounts_below, unmount
+from hami.slices import limits_page as page
+from hami.slices.files import (
     MalformedFile,
     StoreFailed,
     link_whole,
@@ -46,11 +49,8 @@ from hami.node.disk.files import (
     store_failures,
     write_whole,
 )
-from hami.node.disk.open_pages import PageFiles
-from hami.node.disk.record import RecordedGrant, SliceRecord, decode_record, encode_record
-from hami.node.disk.selinux import label_for_containers, selinux_is_on
-from hami.node.disk.tmpfs import mount_tmpfs, mounts_below, unmount
-from hami.node.disk.usage_region import REGION_SIZE, empty_region
+from hami.slices.record import RecordedGrant, SliceRecord, decode_record, encode_record
+from hami.slices.usage_region import REGION_SIZE, empty_region
 
 __all__ = ["Damaged", "OthersSlice", "RecordedGrant", "SliceRecord", "SliceStore", "StoreFailed"]
 

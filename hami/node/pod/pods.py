@@ -15,7 +15,7 @@ from typing import Protocol
 from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.kubernetes.objects import Pod
-from hami.domain.units import PodUid, VendorKey
+from hami.domain.units import CorePercent, PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.informer import Informer
@@ -189,13 +189,15 @@ class NotGranted:
 class Granted:
     """One vendor's grants to one container, vouched for by the scheduler.
 
-    ``generation`` is 0 for an allocation that nobody signed.
+    ``generation`` is 0 for an allocation that nobody signed. ``cores_limit``: what the
+    container may have of idle compute, 0 for none.
     """
 
     pod: Pod
     container: str
     kind: ContainerKind
     grants: tuple[Grant, ...]
+    cores_limit: CorePercent
     allocation: PodAllocation
     generation: int
 
@@ -268,6 +270,7 @@ class Granting:
                     container=container,
                     kind=held.kind,
                     grants=grants,
+                    cores_limit=held.cores_limit,
                     allocation=allocation,
                     generation=generation,
                 )

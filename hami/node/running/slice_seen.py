@@ -16,10 +16,12 @@ from hami.domain.errors import Malformed
 from hami.domain.slices import SEEN_AT
 from hami.domain.units import DeviceId, VendorKey
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.cgroups import CgroupUnreadable, PodCgroups
 from hami.node.pod.node_pod import NodePod
 from hami.node.pod.pods import Granted
-from hami.node.running.mounts import (
+from hami.node.slice.other_agents import other_devices
+from hami.node.slice.views import seen_limits
+from hami.slices.cgroups import CgroupUnreadable, PodCgroups
+from hami.slices.mounts import (
     Missing,
     Mounted,
     MountUnclear,
@@ -27,8 +29,6 @@ from hami.node.running.mounts import (
     mounting,
     slice_mount,
 )
-from hami.node.slice.other_agents import other_devices
-from hami.node.slice.views import seen_limits
 
 _RUNTIME = "let the container runtime read CDI specs, or run the agent with --identity lock"
 _ANEW = (

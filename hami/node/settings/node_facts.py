@@ -17,7 +17,7 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.pace import Backoff
 from hami.kube.resources import Resource
-from hami.node.disk.files import (
+from hami.slices.files import (
     StoreFailed,
     make_folder,
     opened_folder,

@@ -11,9 +11,9 @@ from hami.node.device.inventory import HookConfig, Inventory
 from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
-from hami.node.pod.cgroups import PodCgroups
 from hami.node.pod.pods import Granting, NodePods
 from hami.node.slice.live_slices import LiveSlices
+from hami.slices.cgroups import PodCgroups
 from hami.vendors.boundary import Vendor
 
 

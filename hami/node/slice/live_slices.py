@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation
 from hami.domain.devices import UNUSED, Device, Grant, Usage
 from hami.domain.profile import ModeRules
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId, PodUid, VendorKey
-from hami.node.disk.record import SliceRecord
 from hami.node.pod.pods import Granted, NotGranted
 from hami.policy.usage import device_usage
+from hami.slices.record import SliceRecord
 
 T = TypeVar("T")
 

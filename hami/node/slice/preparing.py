@@ -15,19 +15,19 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from hami.domain.devices import Grant
 from hami.domain.errors import VendorFailed, shortened
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
 from hami.node.device.threads import TooLate
 from hami.node.disk.cdi import NoSpec
-from hami.node.disk.files import StoreFailed
 from hami.node.disk.store import OthersSlice
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice, Outcome, Overfull, Prepared
-from hami.node.slice.other_agents import start_foreign
 from hami.node.slice.reconciling import RECONCILE
 from hami.node.slice.views import (
     enforced_record,
@@ -36,6 +36,7 @@ from hami.node.slice.views import (
     to_enforce,
     with_page,
 )
+from hami.slices.files import StoreFailed
 
 ENFORCE = "hami_enforce"
 ENFORCE_SECONDS = 20.0
@@ -51,20 +52,6 @@ class _Renewed:
 
 MakeRoom = Callable[[Collection[PodUid]], Awaitable[None]]
 """Releases what these pods no longer use, and returns when it has tried."""
-
-
-class SliceMaker:
-    """Prepares slices in the mode ``kubelet``."""
-
-    def __init__(self, around: AgentContext, make_room: MakeRoom) -> None:
-        self._around = around
-        self._make_room = make_room
-
-    async def prepare(self, entry: CheckpointEntry) -> Outcome:
-        return await prepare(entry, self._around, self._make_room)
-
-    async def foreign(self, entry: CheckpointEntry) -> Outcome:
-        return await start_foreign(entry, self._around)
 
 
 async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeRoom) -> Outcome:
@@ -192,7 +179,7 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
     if [grant.device_id for grant in new] != [grant.device_id for grant in old]:
         return (*new, *old)
     return tuple(
-        replace(
+        msgspec.structs.replace(
             had,
             memory_mib=max(had.memory_mib, has.memory_mib),
             cores=max(had.cores, has.cores),
@@ -257,8 +244,12 @@ def _other_owner(known: LiveSlice, entry: CheckpointEntry) -> str:
 
 async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Prepared | NotGranted:
     """Start a slice that was verified and made before, while the API server cannot be asked."""
+    who = f"container {known.record.container}"
     if known.record.state == "enforced":
-        written = await around.disk.run(around.folders.written)
+        try:
+            written = await around.disk.run(around.folders.written)
+        except StoreFailed as error:
+            return NotGranted(f"{who}: {error}")
         if known.id in written:
             return Prepared(known.granted, None, last=is_last(known.granted, around))
-    return NotGranted(f"container {known.record.container}: {found.problem}")
+    return NotGranted(f"{who}: {found.problem}")

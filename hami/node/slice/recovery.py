@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from hami.domain.errors import Malformed
 from hami.node.disk.cdi import CdiFolders
-from hami.node.disk.files import StoreFailed
 from hami.node.disk.store import Damaged, SliceStore
 from hami.node.pod.pods import Granted, Granting
 from hami.node.slice.live_slices import LiveSlice
+from hami.slices.files import StoreFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

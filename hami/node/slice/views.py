@@ -15,12 +15,12 @@ from hami.domain.devices import Grant
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec, Resources
 from hami.domain.slices import SEEN_AT, ContainerEdits, Identity, Mount, PageSettings, Slice
 from hami.domain.units import MIB, WHOLE_DEVICE, DeviceId, VendorKey
-from hami.node.disk.limits_page import DeviceLimit, PageLimits
-from hami.node.disk.record import RecordedGrant, SliceRecord
 from hami.node.pod.pods import Granted
 from hami.node.slice.live_slices import LiveSlice
+from hami.slices.limits_page import DeviceLimit, PageLimits
+from hami.slices.record import RecordedGrant, SliceRecord
 
-SLICE_ID = "HAMI_SLICE_ID"
+SLICE_ID_VARIABLE = "HAMI_SLICE_ID"
 """Tells the preloaded library that there must be a limits page: without one it fails closed."""
 
 
@@ -41,7 +41,7 @@ def with_page(
         ),
     )
     theirs = tuple(m for m in edits.mounts if m.host_path != pages[1].host_path)
-    return replace(edits, env={**edits.env, SLICE_ID: slice_id}, mounts=(*theirs, *pages))
+    return replace(edits, env={**edits.env, SLICE_ID_VARIABLE: slice_id}, mounts=(*theirs, *pages))
 
 
 def page_limits(granted: Granted, settings: PageSettings) -> PageLimits:
@@ -52,19 +52,23 @@ def page_limits(granted: Granted, settings: PageSettings) -> PageLimits:
     held: dict[DeviceId, list[Grant]] = {}
     for grant in granted.grants:
         held.setdefault(grant.device_id, []).append(grant)
+    devices = []
+    for device, grants in held.items():
+        cores = min(WHOLE_DEVICE, sum(grant.cores for grant in grants))
+        devices.append(
+            DeviceLimit(
+                uuid=device,
+                memory_bytes=sum(grant.memory_mib for grant in grants) * MIB,
+                cores=cores,
+                cores_limit=granted.cores_limit and max(cores, granted.cores_limit),
+                context_reserve_bytes=settings.context_reserve_mib.get(device, 0) * MIB,
+            )
+        )
     return PageLimits(
         generation=granted.generation,
         priority=settings.priority,
         policy=settings.policy,
-        devices=tuple(
-            DeviceLimit(
-                uuid=device,
-                memory_bytes=sum(grant.memory_mib for grant in grants) * MIB,
-                cores=min(WHOLE_DEVICE, sum(grant.cores for grant in grants)),
-                context_reserve_bytes=settings.context_reserve_mib.get(device, 0) * MIB,
-            )
-            for device, grants in held.items()
-        ),
+        devices=tuple(devices),
     )
 
 

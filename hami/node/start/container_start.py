@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,13 +26,14 @@ import structlog
 from hami.domain.errors import Malformed
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
-from hami.node.disk.files import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry, read_checkpoint
 from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import NotGranted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Outcome, Prepared
+from hami.node.slice.other_agents import start_foreign
+from hami.slices.files import StoreFailed
 
 SLICE_ID_BYTES = 12
 ANSWER_WITHIN = 25.0
@@ -47,14 +48,8 @@ _NUMBER = re.compile(r"\d+")
 _STILL = NotGranted("its slice is still being prepared")
 
 
-class SlicePreparer(Protocol):
-    """Makes the slices ready that kubelet's checkpoint names; each mode of identity has its own."""
-
-    async def prepare(self, entry: CheckpointEntry) -> Outcome:
-        """Make the slice ready that our answer for this container named."""
-
-    async def foreign(self, entry: CheckpointEntry) -> Outcome:
-        """Judge a container for which another agent answered."""
+Prepare = Callable[[CheckpointEntry], Awaitable[Outcome]]
+"""Makes the slice ready that our answer named; each mode of identity has its own."""
 
 
 class StartReports(Protocol):
@@ -76,7 +71,7 @@ class Starts:
         self,
         around: AgentContext,
         folder: Path,
-        preparer: SlicePreparer,
+        prepare: Prepare,
         reports: StartReports,
         devices: DeviceList,
         *,
@@ -88,7 +83,7 @@ class Starts:
         self._resource = around.vendor.profile.resources.count
         self._kind = around.kind
         self._folder = folder
-        self._preparer = preparer
+        self._prepare = prepare
         self._reports = reports
         self._devices = devices
         self._locked = locked
@@ -223,8 +218,8 @@ class Starts:
     async def _work(self, entry: CheckpointEntry) -> Outcome:
         try:
             if self._slice_id(entry):
-                return await self._preparer.prepare(entry)
-            return await self._preparer.foreign(entry)
+                return await self._prepare(entry)
+            return await start_foreign(entry, self._around)
         except Exception:
             self._log.exception("a preparation failed", container=entry.container)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -14,7 +15,7 @@ from hami.node.kubelet.checkpoint import CheckpointEntry, named_slices, read_che
 from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.tokens import Token, kubelet_tokens
 from hami.node.slice.agent_context import AgentContext
-from hami.node.slice.preparing import MakeRoom, SliceMaker
+from hami.node.slice.preparing import MakeRoom, prepare
 from hami.node.start.container_start import KubeletCalls, StartReports, Starts
 
 
@@ -35,7 +36,8 @@ class ByKubelet:
         self._resource = profile.resources.count
         self._held: list[CheckpointEntry] = []
         self._log = structlog.get_logger("hami.kubelet")
-        starts = Starts(around, folder, SliceMaker(around, make_room), reports, devices)
+        made = partial(prepare, around=around, make_room=make_room)
+        starts = Starts(around, folder, made, reports, devices)
         self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
 
     async def tokens(self) -> Sequence[Token]:

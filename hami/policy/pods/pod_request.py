@@ -6,13 +6,15 @@ Needs no device table, so that nodes can do without one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid, PodRequest
 from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import VendorKey
 from hami.policy.fit.rank import read_policy
+from hami.policy.pods.compute_limits import with_compute_limits
 from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry
 
@@ -40,10 +42,17 @@ def parse_pod(
     request = PodRequest(pod=pod, containers=tuple(containers), policy=defaults)
     if not request.vendors:
         return request
+    limited = with_compute_limits(pod, containers)
+    if isinstance(limited, Invalid):
+        return limited
     if (escape := escape_of(pod, vendors)) is not None:
         return Invalid(escape)
     policy = read_policy(pod, defaults)
-    return policy if isinstance(policy, Invalid) else replace(request, policy=policy)
+    return (
+        policy
+        if isinstance(policy, Invalid)
+        else replace(request, containers=tuple(limited), policy=policy)
+    )
 
 
 def who_asks(pod: Pod, vendors: VendorRegistry) -> Mapping[VendorKey, Sequence[bool]]:

@@ -19,6 +19,7 @@ from hami.policy.ports import VendorRegistry
 from hami.policy.quota.elastic.book.book import ElasticBook
 from hami.policy.quota.elastic.model import (
     GPU_MEMORY,
+    MIB_PER_GB,
     Amounts,
     Claim,
     ElasticRefusal,
@@ -34,8 +35,6 @@ from hami.policy.quota.elastic.units import Units
 from hami.policy.quota.elastic.vector import PodVector, pod_vector
 from hami.policy.quota.entries import QuotaEntry
 from hami.policy.usage import asked_at_least
-
-_MIB_PER_GB = 1024
 
 
 class ElasticQuotas:
@@ -183,7 +182,7 @@ class ElasticGate:
         lefts = [self._book.room(self._claim, resource)]
         if resource in self._vector.units.memory:
             gigabytes = self._book.room(self._claim, GPU_MEMORY)
-            lefts.append(None if gigabytes is None else gigabytes * _MIB_PER_GB)
+            lefts.append(None if gigabytes is None else gigabytes * MIB_PER_GB)
         return min((left for left in lefts if left is not None), default=None)
 
     def refusals(

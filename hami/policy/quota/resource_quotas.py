@@ -44,7 +44,7 @@ class ResourceQuotas:
     def __init__(self, vendors: VendorRegistry) -> None:
         self._vendors = vendors
         self.namespaces: dict[str, dict[str, _Account]] = {}
-        """The objects by name, by the namespace that has any or had one."""
+        """The objects by name, by the namespace that has any."""
         self.counted: dict[PodUid, QuotaEntry] = {}
 
     # The objects.
@@ -62,7 +62,10 @@ class ResourceQuotas:
 
     def remove(self, namespace: str, name: str) -> None:
         """Lift one object's limits; others of the namespace stay. Idempotent."""
-        self.namespaces.get(namespace, {}).pop(name, None)
+        accounts = self.namespaces.get(namespace, {})
+        accounts.pop(name, None)
+        if not accounts:
+            self.namespaces.pop(namespace, None)
 
     def used(self, namespace: str, name: str) -> Mapping[str, int]:
         """What counts against an object, for each resource that it limits; memory in MiB."""

@@ -219,9 +219,9 @@ class Bookings:
         self.discharge(reservation.pod, reservation.allocation.node)
         return True
 
-    def taken_over(self, uid: PodUid) -> Reservation | None:
+    def taken_over(self, uid: PodUid) -> None:
         """The pod is seen bound: what it was promised is charged as what it has from now on."""
-        return self.reservations.pop(uid, None)
+        self.reservations.pop(uid, None)
 
     def _is_unplaced(self, uid: PodUid, *, known_before: bool = False) -> None:
         pod = self._pods.get(uid)

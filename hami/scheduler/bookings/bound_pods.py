@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
@@ -110,11 +111,14 @@ class BoundPods:
         if reservation and reservation.answered is not None:
             self._deps.bind_seen(self._deps.clock() - reservation.answered)
         charge = self._charge_of(pod, account, known, reservation)
-        if strange and not charge.strange:
+        if strange and not charge.generation:
+            if known:  # Nobody vouched for what it said before either.
+                bounded = self._strangers.at_most_asked(pod, charge.account)
+                charge = replace(charge, account=bounded)
             charge = replace(charge, strange=True)
         self._apply(charge)
         before = known.account.running if known else reservation and reservation.allocation
-        if before and before != self._charges[pod.uid].account.running:
+        if before and before != charge.account.running:
             # Init containers have ended, or it runs elsewhere than was promised.
             self._bookings.freed(pod, before.node)
 
@@ -122,6 +126,7 @@ class BoundPods:
         self, pod: Pod, account: Account, known: Charge | None, reservation: Reservation | None
     ) -> Charge:
         """As an unsigned allocation counts, until its signature is judged."""
+        self.unjudged.pop(pod.uid, None)
         text, generation = pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""), 0
         if resized := self.resizes.made(pod.uid, account, text):
             return Charge(pod=pod, account=account, generation=resized, signature=text)
@@ -130,13 +135,11 @@ class BoundPods:
         elif reservation and reservation.vouches_for(account, text):
             generation = FIRST_GENERATION
         elif text and self._deps.signer().verifies:
-            self._is_to_judge(pod, account, text, first=known is None or known.account.idle)
-        if known is None:
-            signature = text if generation else ""
-            return Charge(pod=pod, account=account, generation=generation, signature=signature)
-        if account.allocation == known.account.allocation:
-            return replace(known, pod=pod, account=account)
-        return known.edited(pod, account)
+            self._is_to_judge(pod, account, text)
+        if known is not None:
+            return known.edited(pod, account)
+        signature = text if generation else ""
+        return Charge(pod=pod, account=account, generation=generation, signature=signature)
 
     def _apply(self, charge: Charge) -> None:
         pod = charge.pod
@@ -175,21 +178,24 @@ class BoundPods:
     def judge_anew(self) -> None:
         """Other keys: signatures that nobody could vouch for may be good by those of now."""
         for uid, charge in self._charges.items():
+            if (waiting := self.unjudged.get(uid)) is not None:
+                self.unjudged[uid] = replace(waiting)  # A verdict by other keys is not taken.
+                continue
             text = charge.pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
-            if not text or text == charge.signature or uid in self.unjudged:
+            if not text or text == charge.signature:
                 continue
             if (account := account_of(charge.pod, self._books.table.vendors)) is not None:
-                self._is_to_judge(charge.pod, account, text, first=not charge.generation)
+                self._is_to_judge(charge.pod, account, text)
         self.to_judge.set()
 
-    def _is_to_judge(self, pod: Pod, account: Account, text: str, *, first: bool) -> None:
-        self.unjudged[pod.uid] = Unjudged(pod.uid, account, text, first=first)
+    def _is_to_judge(self, pod: Pod, account: Account, text: str) -> None:
+        self.unjudged[pod.uid] = Unjudged(pod.uid, account, text)
         self.to_judge.set()
 
     def judged(self, about: Unjudged, verdict: Verdict) -> None:
         """A signature was found good or bad, some turns after the pod was seen with it."""
         if self.unjudged.get(about.uid) is not about:
-            return  # The pod is gone, or was edited meanwhile.
+            return  # The pod is gone, or it or the keys have changed meanwhile.
         del self.unjudged[about.uid]
         known = self._charges[about.uid]
         charge = self._strangers.judged(known, about, verdict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.kubernetes.objects import Pod

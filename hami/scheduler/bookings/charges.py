@@ -6,18 +6,20 @@ only a newer signed allocation (a live resize) replaces it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, may_have_started, may_use
 from hami.policy.ports import VendorRegistry
-from hami.policy.usage import at_least
+from hami.policy.usage import UnknownUsage, at_least
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one bound pod is charged now.
 
     ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
@@ -59,17 +61,12 @@ class Charge:
         return replace(self, pod=pod, account=edited)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unjudged:
-    """A pod's signature that is to be verified, which takes too long for the loop.
-
-    ``first``: nothing else was ever known of what the pod uses.
-    """
+class Unjudged(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A pod's signature that is to be verified, which takes too long for the loop."""
 
     uid: PodUid
     account: Account
     text: str
-    first: bool
 
 
 def doubted(charge: Charge, problem: str, vendors: VendorRegistry) -> Charge:
@@ -83,7 +80,7 @@ def doubted(charge: Charge, problem: str, vendors: VendorRegistry) -> Charge:
     else:
         used = sorted({grant.vendor for grant in account.allocation.grants})
         unknown = [may_use(pod, vendor, vendors) for vendor in used]
-        account = replace(account, unknown=(*account.unknown, *unknown))
+        account = _with_unknown(account, unknown)
     return replace(charge, account=account, strange=True)
 
 
@@ -97,8 +94,14 @@ def set_aside(charge: Charge, vendors: VendorRegistry) -> Charge:
     unknown = [may_use(charge.pod, vendor, vendors, device) for vendor, device in devices]
     containers = tuple(replace(c, grants=()) for c in account.allocation.containers)
     allocation = replace(account.allocation, containers=containers)
-    account = replace(account, allocation=allocation, unknown=(*account.unknown, *unknown))
+    account = _with_unknown(replace(account, allocation=allocation), unknown)
     return replace(charge, account=account)
+
+
+def _with_unknown(account: Account, unknown: Iterable[UnknownUsage]) -> Account:
+    """Each once, however often the pod is edited."""
+    new = [one for one in unknown if one not in account.unknown]
+    return replace(account, unknown=(*account.unknown, *new))
 
 
 def noted(account: Account, problem: str) -> Account:

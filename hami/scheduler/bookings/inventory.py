@@ -9,7 +9,7 @@ from hami.policy.tables.cluster_table import ClusterTable
 from hami.scheduler.bookings.device_room import Room, alike, grew, room_on
 from hami.scheduler.bookings.lock_book import LockBook
 from hami.scheduler.bookings.problems import Problems
-from hami.scheduler.events import Event, NodeReread, RoomOnNode
+from hami.scheduler.events import Event, RoomOnNode
 
 
 class ClusterInventory:
@@ -24,11 +24,16 @@ class ClusterInventory:
         locks: LockBook,
         problems: Problems,
         *,
+        reread: Callable[[str], None],
         watched: Callable[[], bool],
         publish: Callable[[Event], None],
     ) -> None:
-        """``watched``: somebody waits for room, so it is worth finding out where it has grown."""
+        """``reread`` is told of a node whose devices were taken afresh.
+
+        ``watched``: somebody waits for room, so it is worth finding out where it has grown.
+        """
         self._problems = problems
+        self._reread = reread
         self._watched = watched
         self._publish = publish
         self.table = table
@@ -58,7 +63,7 @@ class ClusterInventory:
         node, before = self.nodes[name], self._room_on(name)
         problems = tuple(str(problem) for problem in self.table.set_node(node))
         self._problems.tell(node, ("Node", name), "MalformedDevices", problems)
-        self._publish(NodeReread(name))
+        self._reread(name)
         if grew(before, self._room_on(name)):
             self._publish(RoomOnNode(name))
 

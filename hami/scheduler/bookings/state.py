@@ -29,7 +29,7 @@ from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.bookings.quotas.quota_objects import QuotaObjects
 from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.bookings.strangers import Strangers
-from hami.scheduler.events import Events, NodeReread, PodSeen, Subscription, on
+from hami.scheduler.events import Events, PodSeen, Subscription, on
 from hami.scheduler.pending.expected_pods import ExpectedPods
 from hami.scheduler.pending.pending_pods import Heard, PendingPods
 from hami.vendors.registry import Vendors
@@ -55,14 +55,13 @@ class ClusterState:
         problems = Problems(deps.report)
         table = ClusterTable(vendors, alive=deps.alive)
         books = ChargeBook(table, QuotaLedger(vendors, options, table.model_of))
-        strangers = Strangers(books, problems, deps.signer)
+        strangers = Strangers(books, problems, deps.signer, self._freed)
         self.pods: Mapping[PodUid, Pod] = pods
         self.groups = Groups()
         self.backoff = PodBackoff(deps.clock)
         self.pending = PendingPods(vendors, deps.scheduler_name)
         self.expected = ExpectedPods(pods)
         publish = Events(
-            on(strangers.node_reread, NodeReread),
             on(self.pending.hear, *get_args(Heard)),
             on(self.expected.seen, PodSeen),
             *subscriptions,
@@ -71,6 +70,7 @@ class ClusterState:
             table,
             LockBook(deps.needs_lock, deps.lock_expiry, self._pod_on),
             problems,
+            reread=strangers.node_reread,
             watched=lambda: bool(self.pending.pods),
             publish=publish,
         )
@@ -105,6 +105,9 @@ class ClusterState:
         self.table = self._books.table
         self.ledger = self._books.ledger
 
+    def _freed(self, pod: Pod, node: str) -> None:
+        self.bookings.freed(pod, node)
+
     def _pod_on(self, node: str, lock: NodeLock) -> PodUid | None:
         """By what the lock says: after a restart nobody else knows who took it."""
         for uid in self.table.charged_on(node):
@@ -123,10 +126,10 @@ class ClusterState:
         self._books.use(table, QuotaLedger(vendors, self.ledger.elastic.options, table.model_of))
         self._read(vendors)
         self.bookings.holds.forget()
-        self.quota_objects.reread()
         for name in self.nodes:
             self.inventory.look_at_locks(name)
             self.inventory.reread(name)
+        self.quota_objects.reread()  # The nodes' devices may be what all quotas share.
         self.bookings.reread()
         self.pending.use(vendors)
         self.bound.reread()
@@ -154,9 +157,6 @@ class ClusterState:
 
     def quota_gone(self, quota: ResourceQuota) -> None:
         self.quota_objects.gone(quota)
-
-    def arrange_quotas(self) -> None:
-        self.quota_objects.arrange()
 
     @property
     def allocations(self) -> Iterable[tuple[Pod, PodAllocation, Phase]]:

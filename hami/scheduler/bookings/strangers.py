@@ -7,9 +7,10 @@ for, and only where there is room for it beside the others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from hami.domain.devices import DeviceState
 from hami.domain.kubernetes.objects import Pod
@@ -18,7 +19,6 @@ from hami.policy.pods.accounting import Account, at_most_asked
 from hami.scheduler.bookings.charge_book import ChargeBook
 from hami.scheduler.bookings.charges import Charge, Unjudged, doubted, noted, set_aside
 from hami.scheduler.bookings.problems import Problems
-from hami.scheduler.events import NodeReread
 from hami.signing import BadSignature, Signer, Verdict, Verified
 from hami.wire import keys
 
@@ -26,15 +26,26 @@ from hami.wire import keys
 class Strangers:
     """Looks at charges as they are made."""
 
-    def __init__(self, books: ChargeBook, problems: Problems, signer: Callable[[], Signer]) -> None:
+    def __init__(
+        self,
+        books: ChargeBook,
+        problems: Problems,
+        signer: Callable[[], Signer],
+        freed: Callable[[Pod, str], None],
+    ) -> None:
+        """``freed`` is told of a pod that is set aside, and its node."""
         self._books = books
         self._problems = problems
         self._signer = signer
+        self._freed = freed
 
-    def node_reread(self, event: NodeReread) -> None:
+    def node_reread(self, name: str) -> None:
         """A node has changed, or has appeared after pods on it."""
-        self._books.ledger.look_again(self._books.table.charged_on(event.node))
-        self._look_on(event.node)
+        on_it = self._books.table.charged_on(name)
+        self._books.ledger.look_again(on_it)
+        for uid in on_it:
+            if (charge := self._books.charges.get(uid)) is not None:
+                self.look_at(charge)
 
     def is_strange(self, pod: Pod, account: Account) -> bool:
         """There are keys, and this scheduler would have signed it."""
@@ -61,11 +72,6 @@ class Strangers:
         texts = tuple(_overfull(pod, state) for state in over)
         self._problems.tell(pod, ("overfull", pod.uid), "OverAllocated", texts)
 
-    def _look_on(self, node: str) -> None:
-        for uid in self._books.table.charged_on(node):
-            if (charge := self._books.charges.get(uid)) is not None:
-                self.look_at(charge)
-
     def judged(self, known: Charge, about: Unjudged, verdict: Verdict) -> Charge:
         """What the pod is charged from now on; as before where it is an older allocation."""
         match verdict:
@@ -79,15 +85,15 @@ class Strangers:
                     signature=about.text,
                 )
             case BadSignature(problem=problem):
-                return self._doubted(known, problem, first=about.first)
+                return self._doubted(known, problem)
             case never:
                 assert_never(never)
 
-    def _doubted(self, charge: Charge, problem: str, *, first: bool) -> Charge:
+    def _doubted(self, charge: Charge, problem: str) -> Charge:
         pod = charge.pod
         who = f"Pod {pod.full_name} on {pod.spec.node_name}"
         text = f"{who}: {keys.ALLOCATION_SIGNATURE} {problem}"
-        if not first:  # What it uses was known before its author edited it.
+        if charge.generation:  # What it uses was known before its author edited it.
             return replace(charge, account=noted(charge.account, text))
         account = self.at_most_asked(pod, charge.account)
         return doubted(replace(charge, account=account), text, self._books.table.vendors)
@@ -100,6 +106,7 @@ class Strangers:
         self._books.charge_bound(set_aside(strange, self._books.table.vendors))
         about = ("aside", strange.pod.uid)
         self._problems.tell(strange.pod, about, "OverAllocated", texts)
+        self._freed(strange.pod, strange.pod.spec.node_name)
 
 
 def _unsigned(pod: Pod) -> str:

@@ -86,7 +86,7 @@ class ElasticFeed:
             self._later()
 
     def gone(self, last: QuotaObject) -> None:
-        self._quotas.elastic.remove(last)
+        self._quotas.elastic_gone(last)
         self._later()
 
     def _later(self) -> None:

@@ -26,9 +26,6 @@ _HEAD = re.compile(
     rb"POST (/[a-z]++) HTTP/1\.1\r\n(?:%b)*+Content-Length: (\d{1,9}+)\r\n(?:%b)*+\r\n"
     % (_HEADER, _HEADER)
 )
-_MOST_AHEAD = 1 << 18
-"""Bytes of later requests after which a connection is not read until its answer is written."""
-
 _BUG = PlainTextResponse("Internal Server Error", 500, {"connection": "close"})
 
 
@@ -102,9 +99,9 @@ class FastPath(HttpToolsProtocol):
 
     def _goes_on(self, request: _Request, data: bytes) -> None:
         if request.task is not None:
+            # Nobody has counted these bytes: no more of them until the answer is written.
             request.ahead += data
-            if len(request.ahead) > _MOST_AHEAD:
-                self.flow.pause_reading()
+            self.flow.pause_reading()
         elif len(request.part) + len(data) > request.length or request.part.take(data):
             # More than one request, or more than there is room for: uvicorn sees it from its start.
             self._request, self._routes = None, {}
@@ -157,7 +154,7 @@ class FastPath(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if request.ahead:
-            self.data_received(bytes(request.ahead))
+            self.data_received(request.ahead)
         else:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -192,7 +189,7 @@ class _Request:
         self.part = part
         self.length = length
         self.head = b""
-        self.ahead = bytearray()
+        self.ahead = b""
         self.deadline: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hami.cli.flags.files import file_name, read_text
+from hami.cli.foreground import run_until_signal
 from hami.cli.terminal.escaping import visible
 from hami.domain.errors import ConfigError, shortened
 from hami.domain.kubernetes.objects import Node
@@ -23,7 +24,6 @@ from hami.hookspecs import PluginConfig
 from hami.node.settings.served_vendor import vendor_named
 from hami.simulate.documents import Document
 from hami.vendors.registry import Vendors
-from hami_lab.cli.demo import interruptible
 from hami_lab.cluster import ClusterSettings, EmbeddedCluster
 from hami_lab.demo.workloads import apply_objects, read_objects
 from hami_lab.shapes import nodes_of
@@ -151,7 +151,7 @@ def run_up(
                 _remove(kubeconfig)
 
     console.print("starting the cluster ...")
-    interruptible(work)
+    run_until_signal(work)
 
 
 def write_kubeconfig(path: Path, content: Mapping[str, Any]) -> None:

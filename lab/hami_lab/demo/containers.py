@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.units import MIB
-from hami.node.disk.limits_page import PageLimits, read_page
+from hami.slices.limits_page import PageLimits, read_page
 from hami_lab.cluster import EmbeddedCluster
 from hami_lab.demo.run import StepFailed
 from hami_lab.kubelet.runtime.create import StartedContainer

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError, Malformed
 from hami.domain.units import MIB, MemoryMiB, VendorKey
-from hami.node.disk.limits_page import PageLimits, read_page
 from hami.signing import Signer
+from hami.slices.limits_page import PageLimits, read_page
 from hami.wire import keys
 from hami.wire.allocation import encode_allocation
 from hami.wire.signature import decode_signature

@@ -50,7 +50,8 @@ static inline bool hami_limits_check(const union hami_limits_copy *copy)
         limits->policy > HAMI_POLICY_DISABLE)
         return false;
     for (uint32_t i = 0; i < limits->device_count; i++)
-        if (limits->devices[i].cores > 100 || !memchr(limits->devices[i].uuid, 0, HAMI_UUID_SIZE))
+        if (limits->devices[i].cores > 100 || limits->devices[i].cores_limit > 100 ||
+            !memchr(limits->devices[i].uuid, 0, HAMI_UUID_SIZE))
             return false;
     return true;
 }

@@ -54,7 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct hami_device_limit *device = &copy.content.devices[i];
         int row = hami_row_of_uuid(device->uuid);
 
-        MUST(device->cores <= 100 && row >= HAMI_ROW_NONE && row <= (int)i);
+        MUST(device->cores <= 100 && device->cores_limit <= 100);
+        MUST(row >= HAMI_ROW_NONE && row <= (int)i);
         MUST(!device->uuid[0] || row != HAMI_ROW_NONE);
     }
     return 0;

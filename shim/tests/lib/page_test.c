@@ -115,6 +115,7 @@ static void a_field_out_of_range_is_refused(void)
     REFUSED(limits->device_count = UINT32_MAX);
     REFUSED(limits->policy = HAMI_POLICY_DISABLE + 1);
     REFUSED(limits->devices[2].cores = 101);
+    REFUSED(limits->devices[2].cores_limit = 101);
     REFUSED(memset(limits->devices[0].uuid, 'x', HAMI_UUID_SIZE));
 #undef REFUSED
 }

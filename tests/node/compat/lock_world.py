@@ -30,12 +30,12 @@ from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CHECKPOINT, CheckpointEntry
 from hami.node.kubelet.responses import decode, encode
-from hami.node.pod.cgroups import PodCgroups
 from hami.node.pod.pods import Granting, NodePods
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.signing import Signer
+from hami.slices.cgroups import PodCgroups
 from hami.vendors.registry import Vendors
 from lab.tests.embedded import a_node, a_server
 

@@ -19,8 +19,8 @@ from hami.node.pod.pods import Granted
 from hami.node.running.mount_check import MountCheck
 from hami.node.slice.live_slices import LiveSlice
 from hami.node.slice.views import as_slice
+from tests.slices.cgroup_trees import cgroupfs, fill
 
-from ..cgroup_trees import cgroupfs, fill
 from .lock_world import a_lock_world
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.slices import HealthChange
 from hami.node.device import inventory
@@ -107,6 +107,57 @@ async def test_health_flaps_and_every_change_is_told(parts, hooks):
             hooks.changes = [HealthChange("A", well, "XID 79")]
             await until(f"healthy: {said}", lambda said=said: healthy(found) == said)
         assert len(found.heard) == 4
+
+
+class Late:
+    """A vendor that looks at once and answers when the test lets it."""
+
+    def __init__(self):
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def call(self, hooks, seconds, hook, *given):
+        answer = hook(*given)
+        if hooks == ("hami_discover",):
+            await self.may_answer.wait()
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        pytest.param(True, False, ["AB", "B"], id="it looked before"),
+        pytest.param(True, True, ["AB", "B", "AB"], id="and the device is well again"),
+        pytest.param(False, False, ["AB", "B"], id="it saw the same"),
+    ],
+)
+async def test_a_discovery_that_ends_after_a_change_of_health(parts, hooks, before, after, told):
+    """What kubelet and the scheduler were told last is what is so, and nothing was told twice."""
+    late, heard = Late(), []
+    found = Inventory(
+        parts.around.vendor,
+        late,
+        HookConfig({}),
+        lambda: heard.append(healthy(found)),
+        every=3600.0,
+        look_every=0.01,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(found.run())
+        await found.known.wait()
+        late.may_answer.clear()
+        hooks.found = [replace(a_device("A"), healthy=before), a_device("B")]
+        found.look_again()
+        await until("it is discovered", lambda: hooks.times("discover") == 2)
+        hooks.found = [replace(a_device("A"), healthy=after), a_device("B")]
+        hooks.changes = [HealthChange("A", False)]
+        await until("the change is known", lambda: healthy(found) == "B")
+        late.may_answer.set()
+        await until("it is discovered again", lambda: hooks.times("discover") == 3)
+        looks = hooks.times("check_health")
+        await until("it was looked at again", lambda: hooks.times("check_health") > looks + 1)
+        assert heard == told
+        running.cancel()
 
 
 async def test_a_change_of_health_is_looked_into(parts, hooks):

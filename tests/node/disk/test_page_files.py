@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.limits_page import read_page
 from hami.node.disk.store import SliceStore
 from hami.node.slice.live_slices import Prepared
 from hami.node.slice.preparing import hold_pages, prepare, resize
+from hami.slices.limits_page import read_page
+from tests.slices.pages import sample_limits
 
 from ..parts import a_grant, an_entry, slice_id
 from ..slices import ID, VENDOR, a_record
 from .leases import a_tenant
-from .pages import sample_limits
 
 ONE = slice_id(1)
 

@@ -15,13 +15,13 @@ from structlog.testing import capture_logs
 
 from hami.domain.units import VendorKey
 from hami.node.disk import selinux
-from hami.node.disk.files import store_failures
-from hami.node.disk.limits_page import read_page
 from hami.node.disk.store import Damaged, SliceStore, StoreFailed
-from hami.node.disk.usage_region import empty_region, read_usage
+from hami.slices.files import store_failures
+from hami.slices.limits_page import read_page
+from hami.slices.usage_region import empty_region, read_usage
+from tests.slices.pages import sample_limits
 
 from ..slices import ID, OTHER, VENDOR, a_record
-from .pages import sample_limits
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from hami.node.disk.limits_page import PageLimits, read_page
 from hami.node.disk.store import SliceStore, StoreFailed
-from hami.node.disk.usage_region import empty_region
+from hami.slices.limits_page import PageLimits, read_page
+from hami.slices.usage_region import empty_region
+from tests.slices.pages import sample_limits as some_limits
 
 from ..slices import ID, OTHER, VENDOR, a_record
-from .pages import sample_limits as some_limits
 
 CALLS = (
     "open", "write", "pwrite", "fsync", "rename", "mkdir", "rmdir", "unlink", "symlink", "fchmod",

@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 
 from hami.node.disk import store as store_module
-from hami.node.disk.limits_page import read_page
 from hami.node.disk.store import SliceStore
 from hami.node.disk.tmpfs import mounts_below
-from hami.node.disk.usage_region import REGION_SIZE, empty_region
+from hami.slices.limits_page import read_page
+from hami.slices.usage_region import REGION_SIZE, empty_region
+from tests.slices.pages import sample_limits
 
 from ..slices import ID, VENDOR, a_record
-from .pages import sample_limits
 from .test_store_crashes import Killed, tripping
 
 

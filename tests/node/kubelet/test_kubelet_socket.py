@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,13 +12,6 @@ import pytest
 
 from hami.node.kubelet import kubelet_socket
 from hami.node.kubelet.kubelet_socket import KubeletSocket, identity_of
-
-
-@pytest.fixture
-def folder():
-    path = Path(tempfile.mkdtemp(prefix="hami-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def make(path: Path) -> None:

@@ -41,6 +41,8 @@ def test_each_container_has_its_own_grants_with_the_generation(parts):
         ({}, {ALLOCATED: None}, "main", "has no annotation acme.com/allocated"),
         ({}, {ALLOCATED: "A,ACME,nine,0:;"}, "main", "acme.com/allocated"),
         ({}, {ALLOCATED: "A,ACME,9000,10:;"}, "main", "annotations were edited"),
+        ({}, {keys.ALLOCATED_CORES_LIMIT: "main=90"}, "main", "annotations were edited"),
+        ({}, {keys.ALLOCATED_CORES_LIMIT: "main=x"}, "main", "hami.io/allocated-gpucores-limit"),
         (
             {},
             {ALLOCATED: "A,ACME,1000,10:;B,ACME,1,1:;"},

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from hami.node.disk.files import MalformedFile
 from hami.node.pod.node_pod import (
     NodeContainerState,
     NodeContainerStatus,
@@ -24,8 +23,9 @@ from hami.node.pod.node_pod import (
 from hami.node.running.mount_check import MountCheck
 from hami.node.running.slice_seen import Fine
 from hami.node.slice.preparing import prepare
+from hami.slices.files import MalformedFile
+from tests.slices.cgroup_trees import cgroupfs, fill
 
-from ..cgroup_trees import cgroupfs, fill
 from ..parts import an_entry, slice_id, until
 
 ONE = slice_id(1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
+from hami.domain.slices import PageSettings
 from hami.node.pod.pods import NotGranted
 from hami.node.slice.live_slices import Prepared
 from hami.node.slice.preparing import prepare, resize
 from hami.node.slice.recovery import recover
+from hami.node.slice.views import page_limits
 
 from ..parts import a_grant, an_entry, slice_id, until
 
@@ -90,6 +92,18 @@ async def test_while_the_api_server_is_away_what_was_made_before_starts_again(pa
     assert isinstance(await prepared(parts, pod), Prepared)
     parts.folders.remove(ONE)
     assert isinstance(await prepared(parts, pod), NotGranted)
+
+
+async def test_while_the_api_server_is_away_specs_that_cannot_be_listed_are_named(parts):
+    pod = parts.pod()
+    await prepared(parts, pod)
+    parts.pods.away = True
+    parts.folders.remove(ONE)
+    path = broken(parts, "cdi")
+    outcome = await prepared(parts, pod)
+    assert isinstance(outcome, NotGranted)
+    assert f"container main: {path}: cannot list" in outcome.text
+    assert not outcome.ended
 
 
 async def test_a_slice_id_of_another_container_is_refused_with_both_named(parts):
@@ -211,6 +225,21 @@ async def test_a_spec_that_must_change_fails_the_start_once(parts):
 async def a_resize(parts, memory, cores=10, generation=2):
     pod = parts.pod(main=[a_grant("A", memory, cores)], generation=generation)
     return await resize(parts.granted(pod), parts.around.slices.get(ONE), parts.around, no_room)
+
+
+@pytest.mark.parametrize(
+    ("grants", "cores_limit", "page"),
+    [
+        ([a_grant("A", cores=30)], 80, [(30, 80)]),
+        ([a_grant("A", cores=30)], 0, [(30, 0)]),
+        ([a_grant("A", cores=50), a_grant("A", cores=40)], 60, [(90, 90)]),
+        ([a_grant("A", cores=10), a_grant("B", cores=20)], 60, [(10, 60), (20, 60)]),
+    ],
+)
+def test_the_page_says_what_is_guaranteed_and_what_the_limit_is(parts, grants, cores_limit, page):
+    granted = parts.granted(parts.pod(main=grants, cores_limit=cores_limit))
+    devices = page_limits(granted, PageSettings()).devices
+    assert [(device.cores, device.cores_limit) for device in devices] == page
 
 
 async def test_a_resize_is_in_the_page_the_record_and_the_table(parts):

@@ -13,8 +13,8 @@ from hami.node.running.slice_seen import slices_in_use
 from hami.node.slice.preparing import prepare
 from hami.node.slice.reconciling import reconcile
 from hami.node.slice.recovery import recover
+from tests.slices.cgroup_trees import cgroupfs, fill
 
-from ..cgroup_trees import cgroupfs, fill
 from ..parts import ACME, an_entry, slice_id, until
 
 ONE, TWO, ORPHAN = slice_id(1), slice_id(2), slice_id(3)

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hami.node.disk.files import store_failures
 from hami.node.slice.preparing import prepare
 from hami.node.slice.releasing import Releasing
+from hami.slices.files import store_failures
+from tests.slices.cgroup_trees import cgroupfs, fill
 
-from ..cgroup_trees import cgroupfs, fill
 from ..parts import an_entry, slice_id, until
 
 ONE, TWO = slice_id(1), slice_id(2)

@@ -15,6 +15,7 @@ from hami.node.kubelet.responses import encode
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import NotGranted
 from hami.node.slice.live_slices import LiveSlice, Prepared
+from hami.node.start import container_start
 from hami.node.start.container_start import Starts
 from hami.node.start.kubelet_mode import ByKubelet
 
@@ -45,7 +46,7 @@ class Node:
         settings = {"rewritten_within": 0.2, "answer_within": 10.0} | options
         folders = SimpleNamespace(written=lambda: self.specs)
         around = replace(self.parts.around, folders=folders)
-        return Starts(around, self.folder, self, self, self, **settings)
+        return Starts(around, self.folder, self.prepare, self, self, **settings)
 
     async def prepare(self, entry):
         key = entry.edits.cdi_device(KIND) or f"foreign {entry.container}"
@@ -55,8 +56,6 @@ class Node:
         if isinstance(refused, Exception):
             raise refused
         return refused or Prepared(self.prepared_pod, None)
-
-    foreign = prepare
 
     def prepared(self, entry, outcome) -> None:
         self.reported.append((entry.container, ""))
@@ -87,8 +86,10 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path, parts):
-    return Node(tmp_path, parts)
+def node(tmp_path, parts, monkeypatch):
+    node = Node(tmp_path, parts)
+    monkeypatch.setattr(container_start, "start_foreign", lambda entry, _: node.prepare(entry))
+    return node
 
 
 async def refusal(starts, ids=IDS) -> str:

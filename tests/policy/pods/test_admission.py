@@ -194,6 +194,7 @@ WRITTEN = [
     "hami.io/bind-phase",
     "hami.io/bind-time",
     "hami.io/allocation-signature",
+    "hami.io/allocated-gpucores-limit",
     "acme.com/to-allocate",
     "acme.com/allocated",
     "bolt.io/allocated",

@@ -8,6 +8,7 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAlloc
 from hami.domain.kubernetes.objects import Metadata, Pod, ResourceQuota, ResourceQuotaSpec
 from hami.policy.profile.profile_vendor import ProfileVendor
 from hami.policy.quota import QuotaLedger, read_quota
+from hami.policy.quota.resource_quotas import ResourceQuotas
 from hami.vendors.registry import Vendors
 
 from ..builders import (
@@ -254,6 +255,29 @@ def test_removing_twice_or_what_never_was_changes_nothing():
         ledger.remove_quota("default", name)
     ledger.remove_quota("nowhere", "a")
     assert ledger.gate(a_pod("p")) is None
+
+
+def test_a_namespace_without_objects_is_forgotten():
+    """Where namespaces come and go, each would be remembered for ever."""
+    quotas = ResourceQuotas(the_vendors())
+    for name in ("a", "b"):
+        quotas.put(a_quota(name, mem=10), ())
+    quotas.remove("default", "a")
+    assert "default" in quotas.namespaces
+    quotas.remove("default", "b")
+    assert "default" not in quotas.namespaces
+
+
+def test_what_runs_while_its_namespace_has_no_quota_counts_against_the_next():
+    ledger = a_ledger(a_quota(mem=40))
+    assert reserved(ledger, "before", taking(10))
+    ledger.remove_quota("default", "q")
+    assert reserved(ledger, "between", taking(20))
+    ledger.set_quota(a_quota(mem=40))
+    assert ledger.used("default", "q") == {MEM: 30}
+    for name in ("before", "between"):
+        ledger.release(a_pod(name).uid)
+    assert ledger.used("default", "q") == {MEM: 0}
 
 
 def test_a_quota_that_is_created_late_counts_what_runs():

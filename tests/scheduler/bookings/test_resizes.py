@@ -89,8 +89,10 @@ class Node:
         self.cluster.sees(pod)
 
     def reserve(self, uid: PodUid, container: str = "", *, mem: int | None = None,
-                cores: int | None = None):  # fmt: skip
-        wanted = ContainerResize(container=container, memory_mib=mem, cores=cores)
+                cores: int | None = None, limit: int | None = None):  # fmt: skip
+        wanted = ContainerResize(
+            container=container, memory_mib=mem, cores=cores, cores_limit=limit
+        )
         return self.state.resizes.reserve(uid, [wanted])
 
     def written(self, pending: PendingResize) -> Pod:
@@ -153,6 +155,42 @@ def test_each_of_several_slices_has_the_new_amounts():
     node.run(pod)
     node.resize(pod.uid, mem=3000)
     assert [g.memory_mib for g in node.state.charges[pod.uid].account.allocation.grants] == [3000, 3000]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "limit"),
+    [
+        pytest.param([{"limit": 80}], 80, id="it gets one"),
+        pytest.param([{"limit": 80}, {"mem": 500}], 80, id="it stays with another amount"),
+        pytest.param([{"limit": 80}, {"cores": 60, "limit": 90}], 90, id="with a larger share"),
+        pytest.param([{"limit": 80}, {"cores": 80}], 0, id="the share has reached it"),
+        pytest.param([{"limit": 10}], 0, id="one that is the share is none"),
+        pytest.param([{"limit": 80}, {"limit": 0}], 0, id="it goes"),
+        pytest.param([{"limit": 80}, {"limit": 0}, {"limit": 70}], 70, id="and comes back"),
+    ],
+)
+def test_the_limit_of_compute_beyond_the_share(node, steps, limit):
+    uid = node.run(a_pod(cores=10))
+    for step in steps:
+        node.resize(uid, **step)
+    node.start()
+    (main,) = node.state.charges[uid].account.allocation.containers
+    assert main.cores_limit == limit
+    assert node.state.charges[uid].generation == 1 + len(steps)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"limit": 9}, id="below the share"),
+        pytest.param({"cores": 90}, id="a share above the limit that it has"),
+        pytest.param({"cores": 0}, id="a limit and no share"),
+    ],
+)
+def test_a_limit_of_compute_that_does_not_fit(node, wanted):
+    uid = node.run(a_pod(cores=10))
+    node.resize(uid, limit=80)
+    assert node.words(node.reserve(uid, **wanted)) == ["CoresLimitNotFit"]
 
 
 def test_until_it_is_seen_the_larger_of_both_is_charged(node):

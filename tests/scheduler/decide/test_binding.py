@@ -132,6 +132,19 @@ async def test_the_signature_verifies_over_what_the_informer_shows() -> None:
     assert not world.cluster.problems
 
 
+async def test_the_limit_of_compute_is_bound_and_signed_with_the_devices() -> None:
+    world = World(signer=Signer.from_pem(new_private_pem()))
+    limited = a_pod(cores=30, init_mem=500, annotations={"hami.io/gpucores-limit": "80"})
+    pod = world.server.add(limited)
+    world.cluster.reserve(pod, "n1")
+    assert await world.bind(pod) == ""
+    (post,) = world.server.posts
+    main = pod.spec.containers[0].name
+    assert post.annotations["hami.io/allocated-gpucores-limit"] == f"{main}=80"
+    assert world.cluster.state.charges[pod.uid].generation == 1
+    assert not world.cluster.problems
+
+
 async def test_without_a_reservation_the_pod_is_fitted_there_now() -> None:
     world = World()
     pod = world.server.add(a_pod(mem=3000))

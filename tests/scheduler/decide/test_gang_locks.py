@@ -22,7 +22,7 @@ from hami.scheduler.bookings.reservations import Phase
 from hami.scheduler.decide.locks import LockSettings, NodeLocks
 
 from ..builders import a_node, a_pod
-from .test_gangs import Gangs
+from .gang_world import Gangs
 
 LOCK = "hami.io/mutex.lock"
 

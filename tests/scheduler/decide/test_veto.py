@@ -272,7 +272,7 @@ async def test_elastic_quota_that_the_victims_leave_counts_as_free() -> None:
     least = ElasticQuotaSpec(min={"acme.com/mem": 8000})
     quota = ElasticQuota(metadata=Metadata(name="q", namespace="default"), spec=least)
     world.cluster.state.elastic.put(quota)
-    world.cluster.state.arrange_quotas()
+    world.cluster.state.quota_objects.arrange()
     low = granted(a_pod("low", mem=8000), "n1", "n1-d0:8000")
     high = a_pod("high", mem=8000, priority=10)
     world.cluster.sees(low, high)

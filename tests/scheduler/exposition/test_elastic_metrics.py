@@ -112,7 +112,7 @@ async def test_quotas_that_come_and_go_during_a_scrape_do_not_harm_it():
             number += 1
             which = an_elastic_quota(f"n{number % 7}", number)
             (cluster.state.elastic.put if number % 3 else cluster.state.elastic.remove)(which)
-            cluster.state.arrange_quotas()
+            cluster.state.quota_objects.arrange()
             cluster.sees(
                 granted(
                     a_pod(f"p{number % 40}", mem=1, namespace=f"n{number % 7}"), "n1", "n1-d0:1"

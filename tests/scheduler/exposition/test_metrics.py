@@ -8,9 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
@@ -296,7 +298,7 @@ def test_what_was_kept_from_the_last_scrape_changes_nothing():
     snapshots = [
         a_snapshot((one, Usage()), (two, Usage())),
         a_snapshot((one, Usage(1, 7, 3)), (two, Usage())),
-        a_snapshot((replace(one, model="Else"), Usage()), (two, Usage())),
+        a_snapshot((msgspec.structs.replace(one, model="Else"), Usage()), (two, Usage())),
         a_snapshot(nodes={}),
         a_snapshot((two, Usage()), (one, Usage())),
     ]
@@ -489,6 +491,25 @@ def test_what_happens_is_counted(happens, name, expected):
     metrics = Metrics()
     happens(metrics)
     assert own(metrics, name) == expected
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda m: m.filtered(0.1, "refused", {"UnknownUsage": 1}), id="filter"),
+        pytest.param(lambda m: m.quota_refused("team", "pool"), id="quota"),
+        pytest.param(lambda m: m.bound(0.1, "bound"), id="bind"),
+        pytest.param(lambda m: m.fitted("ACME", 0.1), id="fit"),
+        pytest.param(lambda m: m.api_called(Call()), id="call"),
+    ],
+)
+def test_what_each_pod_counts_is_looked_up_once(monkeypatch, happens):
+    """The library takes longer to find a series than to count in it."""
+    metrics, asked = Metrics(), []
+    happens(metrics)
+    monkeypatch.setattr(MetricWrapperBase, "labels", lambda *_: asked.append(1))
+    happens(metrics)
+    assert not asked
 
 
 def test_short_times_are_told_apart():

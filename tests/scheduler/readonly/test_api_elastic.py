@@ -135,7 +135,7 @@ async def test_a_quota_that_goes_while_others_are_shown_is_left_out():
     cluster = lending()
     gone = an_elastic_quota("a", 4000)
     cluster.state.elastic.remove(gone)
-    cluster.state.arrange_quotas()
+    cluster.state.quota_objects.arrange()
     assert [quota["namespace"] for quota in await quotas(cluster)] == ["b"]
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami.scheduler.web import fast_path
 from hami.scheduler.web.bodies import BodyLimits
+from hami.scheduler.web.fast_path import FastPath
 from hami.wire.extender import ExtenderFilterResult
 
 from .http_builders import (
@@ -255,29 +255,44 @@ async def test_no_bytes_at_all_end_the_listener():
 # Bounds.
 
 
-async def test_what_is_asked_ahead_waits_for_its_turn():
+@pytest.mark.parametrize(
+    ("parts", "not_plain"),
+    [
+        pytest.param([3], [3], id="in one block"),
+        # The first waits here, the others in the socket, where they may become one block.
+        pytest.param([1, 1, 1], [0, 2, 3], id="one by one"),
+    ],
+)
+async def test_what_is_asked_ahead_waits_for_its_turn(parts, not_plain):
     extender = Waiting()
     app, asked = counted(an_extender_app(extender))
     async with served(app) as url, connected(url) as (reader, writer):
         writer.write(request("/filter", FILTER))
         await extender.entered.wait()
-        for _ in range(3):
-            writer.write(request("/bind", BIND))
+        for count in parts:
+            writer.write(request("/bind", BIND) * count)
             await writer.drain()
             await asyncio.sleep(0.01)
         assert extender.asked == []
         extender.go.set()
         assert [(await response(reader))[0] for _ in range(4)] == [200] * 4
     assert [a.node for a in extender.asked] == ["n1"] * 3
-    assert asked == ["/bind"] * 3
+    assert asked in [["/bind"] * count for count in not_plain]
 
 
 async def test_whoever_asks_far_ahead_is_not_read(monkeypatch):
-    monkeypatch.setattr(fast_path, "_MOST_AHEAD", 1000)
+    blocks, receive = [], FastPath.data_received
+
+    def counting(self, data):
+        blocks.append(data)
+        receive(self, data)
+
+    monkeypatch.setattr(FastPath, "data_received", counting)
     extender = Waiting()
     async with served(an_extender_app(extender)) as url, connected(url) as (reader, writer):
         writer.write(request("/filter", FILTER))
         await extender.entered.wait()
+        blocks.clear()
 
         async def ask_for_ever():
             while True:
@@ -286,6 +301,7 @@ async def test_whoever_asks_far_ahead_is_not_read(monkeypatch):
 
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(ask_for_ever(), 0.5)
+        assert len(blocks) == 1
         extender.go.set()
         assert [(await response(reader))[0] for _ in range(20)] == [200] * 20
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from hami.node.disk.limits_page import DeviceLimit, PageLimits, encode
-from hami.node.disk.usage_region import empty_region
+from hami.slices.limits_page import DeviceLimit, PageLimits, encode
+from hami.slices.usage_region import empty_region
 
 from ..builds import Build
 from ..simulated import MIB, SimulatedGpus

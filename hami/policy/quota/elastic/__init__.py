@@ -9,6 +9,7 @@ of.
 from hami.policy.quota.elastic.book.book import CAPACITY_LABEL, Capacity, ElasticBook, Pool, Shares
 from hami.policy.quota.elastic.model import (
     GPU_MEMORY,
+    MIB_PER_GB,
     Amounts,
     Claim,
     ElasticRefusal,
@@ -25,6 +26,7 @@ from hami.policy.quota.elastic.vector import pod_vector
 __all__ = [
     "CAPACITY_LABEL",
     "GPU_MEMORY",
+    "MIB_PER_GB",
     "Amounts",
     "Capacity",
     "Claim",

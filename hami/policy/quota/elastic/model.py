@@ -23,6 +23,8 @@ LeafKey = str
 
 GPU_MEMORY = "nos.nebuly.com/gpu-memory"
 """GB of device memory, worked out from everything a pod asks of GPUs; nobody requests it."""
+MIB_PER_GB = 1024
+"""As nos counts it."""
 
 LeafKind = Literal["ElasticQuota", "CompositeElasticQuota"]
 

@@ -15,14 +15,13 @@ from types import MappingProxyType
 from hami.domain.kubernetes import quantity
 from hami.domain.kubernetes.quantity import BadQuantity
 from hami.policy.ports import VendorRegistry
-from hami.policy.quota.elastic.model import GPU_MEMORY, Amounts
+from hami.policy.quota.elastic.model import GPU_MEMORY, MIB_PER_GB, Amounts
 
 CPU = "cpu"
 BYTES = frozenset({"memory", "ephemeral-storage"})
 TYPED = "@"
 """``nvidia.com/gpumem@A100``: of devices whose model has this name in it."""
 
-_GB = 1024
 _LONG = 20
 _BINARY = MappingProxyType({"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40})
 
@@ -65,7 +64,7 @@ class Units:
             if isinstance(read, BadQuantity) or not read.binary:
                 return quantity.whole_number(text)
             memory = quantity.limited_memory(text)
-            return memory if isinstance(memory, BadQuantity) else memory // _GB
+            return memory if isinstance(memory, BadQuantity) else memory // MIB_PER_GB
         if plain == CPU or plain in BYTES:
             return _scaled(text, 1000 if plain == CPU else 1, round_up=False)
         return quantity.whole_number(text)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Grant
@@ -16,7 +17,7 @@ from hami.domain.kubernetes.objects import Container, Pod
 from hami.domain.kubernetes.quantity import BadQuantity
 from hami.domain.profile import VendorProfile
 from hami.domain.units import VendorKey
-from hami.policy.quota.elastic.model import GPU_MEMORY, Amounts
+from hami.policy.quota.elastic.model import GPU_MEMORY, MIB_PER_GB, Amounts
 from hami.policy.quota.elastic.units import TYPED, Units
 from hami.policy.usage import quota_charge
 
@@ -25,7 +26,6 @@ _PREFIX = "nvidia.com/"
 _MIG = re.compile(r"nvidia\.com/mig-\d+g\.(\d+)gb")
 _MPS = re.compile(r"nvidia\.com/gpu-(\d+)gb")
 _GB = re.compile(r"\d+gb")
-_MIB_PER_GB = 1024
 
 
 def pod_vector(
@@ -61,7 +61,7 @@ class PodVector:
             if name in memory:
                 mib += amount
         vector = {**self._rest, **charge}
-        vector[GPU_MEMORY] = self._sliced_gb + -(-mib // _MIB_PER_GB)
+        vector[GPU_MEMORY] = self._sliced_gb + -(-mib // MIB_PER_GB)
         return _something(vector)
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 from hami.domain.kubernetes.objects import Node
 from hami.domain.kubernetes.quantity import BadQuantity
-from hami.policy.quota.elastic import GPU_MEMORY, Amounts, Units
+from hami.policy.quota.elastic import GPU_MEMORY, MIB_PER_GB, Amounts, Units
 from hami.policy.tables.cluster_table import ClusterTable
-
-_MIB_PER_GB = 1024
 
 
 def capacity_of(table: ClusterTable, nodes: Iterable[Node], units: Units) -> Amounts:
@@ -32,5 +30,5 @@ def add_node(total: Counter[str], table: ClusterTable, node: Node, units: Units)
             total[names.count] += device.slots
             total[names.memory] += device.memory_mib
             total[names.cores] += device.cores
-            total[GPU_MEMORY] += device.memory_mib // _MIB_PER_GB
+            total[GPU_MEMORY] += device.memory_mib // MIB_PER_GB
     total.pop("", None)

@@ -11,7 +11,11 @@ from hami.scheduler.bookings.charge_book import ChargeBook
 from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.bookings.quotas.capacity import capacity_of
-from hami.scheduler.bookings.quotas.elastic_objects import ElasticObjects
+from hami.scheduler.bookings.quotas.elastic_objects import (
+    ElasticObjects,
+    QuotaObject,
+    object_key,
+)
 from hami.scheduler.events import (
     ElasticQuotasArranged,
     Event,
@@ -76,6 +80,12 @@ class QuotaObjects:
         self._publish(RoomInQuota(quota.namespace))
 
     # Elastic quotas.
+
+    def elastic_gone(self, quota: QuotaObject) -> None:
+        """It counts until all are arranged anew; another of its name is told its own problems."""
+        self.elastic.remove(quota)
+        for about in ("elastic quota", "backing"):
+            self._problems.forget((about, object_key(quota)))
 
     def arrange(self) -> None:
         """The elastic quotas have changed: what runs counts against the new ones at once."""

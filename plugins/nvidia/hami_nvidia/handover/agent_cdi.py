@@ -15,7 +15,7 @@ import msgspec
 from hami.domain.errors import HamiError
 from hami.domain.units import DeviceId
 from hami_nvidia.devices.places import DevicePlace, place_of
-from hami_nvidia.handover.device_files import GPU_KIND, dev_root
+from hami_nvidia.handover.device_files import GPU_KIND, below, dev_root
 from hami_nvidia.handover.files import write_whole
 from hami_nvidia.handover.hardware import Hardware
 from hami_nvidia.handover.node_cdi import Edits, NodeCdiSpec
@@ -57,7 +57,7 @@ def write_gpus(
         own = spec.of_file(place.paths[0]) if len(place.paths) == 1 else None
         edits = own or {
             "deviceNodes": [
-                {"path": path, "hostPath": str(root / path.lstrip("/"))} for path in place.paths
+                {"path": path, "hostPath": str(below(root, path))} for path in place.paths
             ]
         }
         devices.append({"name": name, "containerEdits": _with_hook(edits, hook)})

@@ -139,7 +139,7 @@ def mode_files(mode: str, settings: NodeSettings) -> Iterator[DeviceNode]:
     root = dev_root(settings)
     for pattern in _FILES.get(mode, ()):
         for path in _matching(pattern, settings):
-            yield DeviceNode(host_path=str(below(root, path)), container_path=path)
+            yield _node(path, root)
 
 
 def mode_mounts(mode: str, settings: NodeSettings) -> Iterator[Mount]:

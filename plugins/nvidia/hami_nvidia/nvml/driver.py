@@ -13,7 +13,7 @@ from typing import Any
 
 from hami.domain.units import DeviceId
 from hami_nvidia.nvml import driver_mig
-from hami_nvidia.nvml.driver_session import Session
+from hami_nvidia.nvml.driver_session import Session, text_of
 from hami_nvidia.nvml.driver_watch import DriverWatch
 from hami_nvidia.nvml.interface import (
     Ancestor,
@@ -162,11 +162,11 @@ class DriverNvml:
             with self._session.asking(f"GPU {index}: read its properties") as api:
                 handle = api.nvmlDeviceGetHandleByIndex(index)
                 return Gpu(
-                    uuid=DeviceId(text(api.nvmlDeviceGetUUID(handle))),
+                    uuid=DeviceId(text_of(api.nvmlDeviceGetUUID(handle))),
                     index=index,
                     minor=api.nvmlDeviceGetMinorNumber(handle),
-                    name=text(api.nvmlDeviceGetName(handle)),
-                    pci_bus_id=text(api.nvmlDeviceGetPciInfo(handle).busId),
+                    name=text_of(api.nvmlDeviceGetName(handle)),
+                    pci_bus_id=text_of(api.nvmlDeviceGetPciInfo(handle).busId),
                     memory_bytes=_memory_bytes(api, handle),
                     mig=_mig_mode(api, handle),
                     cores=_if_told(api, api.nvmlDeviceGetNumGpuCores, handle),
@@ -176,11 +176,6 @@ class DriverNvml:
             raise
         except NvmlFailed as failed:
             return NvmlUnreadable(index=index, problem=str(failed))
-
-
-def text(value: str | bytes) -> str:
-    """A name of NVML's: the module gives texts from functions and bytes from structures."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _memory_bytes(api: Any, handle: Any) -> int | None:
@@ -209,7 +204,7 @@ def _link(api: Any, handle: Any, number: int) -> NvLink | None:
     try:
         if not api.nvmlDeviceGetNvLinkState(handle, number):
             return None
-        remote = text(api.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)
+        remote = text_of(api.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)
     except api.NVMLError as error:
         if error.value in no_link:
             return None

@@ -7,6 +7,7 @@ from ctypes import byref, c_uint
 from typing import Any
 
 from hami.domain.units import DeviceId, MemoryMiB
+from hami_nvidia.nvml.driver_session import text_of
 from hami_nvidia.nvml.interface import GpuInstance, InstanceProfile, MigDevice, Span, profile_name
 
 _MIG_IN_A_NAME = " MIG "
@@ -20,7 +21,7 @@ def instance_profiles(api: Any, handle: Any, memory_bytes: int | None) -> Sequen
         spans = _spans(api, handle, info.id)
         if spans:
             memory = MemoryMiB(int(info.memorySizeMB))
-            told = _text(getattr(info, "name", "")).removeprefix("MIG ")
+            told = text_of(getattr(info, "name", "")).removeprefix("MIG ")
             profiles.append(
                 InstanceProfile(
                     number=number,
@@ -102,7 +103,7 @@ def mig_devices(api: Any, handle: Any, memory_bytes: int | None) -> Sequence[Mig
         memory = MemoryMiB(int(attributes.memorySizeMB))
         devices.append(
             MigDevice(
-                uuid=DeviceId(_text(api.nvmlDeviceGetUUID(device))),
+                uuid=DeviceId(text_of(api.nvmlDeviceGetUUID(device))),
                 gpu_instance=api.nvmlDeviceGetGpuInstanceId(device),
                 compute_instance=api.nvmlDeviceGetComputeInstanceId(device),
                 profile=_device_profile(api, device, attributes, memory_bytes),
@@ -113,7 +114,7 @@ def mig_devices(api: Any, handle: Any, memory_bytes: int | None) -> Sequence[Mig
 
 
 def _device_profile(api: Any, device: Any, attributes: Any, memory_bytes: int | None) -> str:
-    told = _text(api.nvmlDeviceGetName(device)).partition(_MIG_IN_A_NAME)[2]
+    told = text_of(api.nvmlDeviceGetName(device)).partition(_MIG_IN_A_NAME)[2]
     if told:
         return told
     whole, part = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
@@ -191,7 +192,3 @@ def _none(api: Any) -> tuple[int, ...]:
         api.NVML_ERROR_NOT_FOUND,
         api.NVML_ERROR_FUNCTION_NOT_FOUND,
     )
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -144,6 +144,11 @@ class Session:
         return self._away.get(error.value) or f"{error} (NVML error {error.value})"
 
 
+def text_of(value: str | bytes) -> str:
+    """A name of NVML's: the module gives texts from functions and bytes from structures."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
 def preload_library(driver_root: Path) -> Path | None:
     """Load the library that lies below the driver's root, if one does; its path.
 

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from hami.domain.units import DeviceId
-from hami_nvidia.nvml.driver_session import Session
+from hami_nvidia.nvml.driver_session import Session, text_of
 from hami_nvidia.nvml.interface import NotSupported, NvmlAway, NvmlFailed, XidEvent
 
 _NO_INSTANCE = 0xFFFF_FFFF
@@ -91,7 +91,7 @@ class DriverWatch:
             uuid = api.nvmlDeviceGetUUID(handle)
         except api.NVMLError:
             return None
-        return DeviceId(uuid.decode() if isinstance(uuid, bytes) else uuid)
+        return DeviceId(text_of(uuid))
 
 
 def _instance(id: int) -> int | None:

@@ -9,7 +9,7 @@ import msgspec
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.slices import Identity
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
-from hami.node.disk.files import MalformedFile
+from hami.slices.files import MalformedFile
 
 FORMAT = 1
 

@@ -14,7 +14,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami.node.disk.c_layout import (
+from hami.slices.c_layout import (
     MAX_DEVICES,
     MAX_SLOTS,
     SLOT_BYPASS,
@@ -23,7 +23,7 @@ from hami.node.disk.c_layout import (
     SlotC,
     UsageC,
 )
-from hami.node.disk.files import MalformedFile, read_at_most
+from hami.slices.files import MalformedFile, read_at_most
 
 REGION_SIZE = ctypes.sizeof(UsageC)
 MOST_CHARGED = 1 << 50

@@ -1,7 +1,7 @@
 """``shim/include/hami_slice.h`` once more: the same names, offsets and sizes, for Python.
 
 A test compares the two field by field. Nothing here is read or written except as a whole, through
-:mod:`hami.node.disk.limits_page` and :mod:`hami.node.disk.usage_region`.
+:mod:`hami.slices.limits_page` and :mod:`hami.slices.usage_region`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SLOT_BYPASS = 1
 SLOT_EXPORTS = 2
 SLOT_IMPORTS = 4
 
-_u8, _u32, _u64, _i64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
+_u8, _u16, _u32 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32
+_u64, _i64 = ctypes.c_uint64, ctypes.c_int64
 
 
 class DeviceLimitC(ctypes.LittleEndianStructure):
@@ -32,7 +33,8 @@ class DeviceLimitC(ctypes.LittleEndianStructure):
         ("memory_bytes", _u64),
         ("context_reserve_bytes", _u64),
         ("cores", _u32),
-        ("reserved", _u32 * 3),
+        ("cores_limit", _u32),
+        ("reserved", _u32 * 2),
     )
 
 
@@ -62,7 +64,8 @@ class ObservedC(ctypes.LittleEndianStructure):
 
     _fields_ = (
         ("heartbeat", _u64),
-        ("reserved", _u64 * 7),
+        ("share", _u16 * MAX_DEVICES),
+        ("reserved", _u64 * 3),
         ("devices", ObservedDeviceC * MAX_DEVICES),
         ("slot_generation", _u64 * MAX_SLOTS),
         ("bytes", _u64 * MAX_SLOTS * MAX_DEVICES),
@@ -113,7 +116,8 @@ class BucketC(ctypes.LittleEndianStructure):
         ("observed", _u64),
         ("correction", _u64),
         ("settled", _u64),
-        ("reserved", _u64 * 2),
+        ("waited", _u64),
+        ("reserved", _u64 * 1),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from hami.node.running.mounts import (
+from hami.slices.mounts import (
     Missing,
     Mounted,
     MountUnclear,

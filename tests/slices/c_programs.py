@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SHIM = Path(__file__).parents[3] / "shim"
+SHIM = Path(__file__).parents[2] / "shim"
 
 
 def built(program: str, folder: Path) -> Path:

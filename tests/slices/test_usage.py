@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.errors import Malformed
-from hami.node.disk.c_layout import SLOT_BYPASS, UsageC
-from hami.node.disk.usage_region import (
+from hami.slices.c_layout import SLOT_BYPASS, UsageC
+from hami.slices.usage_region import (
     MOST_CHARGED,
     REGION_SIZE,
     RegionUsage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami.node.disk.limits_page import DeviceLimit, PageLimits
+from hami.slices.limits_page import DeviceLimit, PageLimits
 
 
 def sample_limits(number: int, devices: int = 3) -> PageLimits:

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.errors import Malformed
-from hami.node.disk import c_layout as layout
-from hami.node.disk import limits_page as page
-from hami.node.disk.limits_page import (
+from hami.slices import c_layout as layout
+from hami.slices import limits_page as page
+from hami.slices.limits_page import (
     DeviceLimit,
     LimitsUnfit,
     PageLimits,
@@ -130,6 +130,7 @@ limits = st.builds(
             uuid=uuids,
             memory_bytes=words,
             cores=st.integers(0, 100),
+            cores_limit=st.integers(0, 100),
             context_reserve_bytes=words,
         ),
         max_size=16,
@@ -154,6 +155,7 @@ A_DEVICE = sample_limits(1).devices[0]
         pytest.param({"memory_bytes": -1}, "memory of device GPU-1-0 is -1", id="less than no memory"),
         pytest.param({"memory_bytes": 1 << 64}, "18446744073709551616", id="more memory than a word says"),
         pytest.param({"cores": 101}, "cores of device GPU-1-0 is 101", id="more than all cores"),
+        pytest.param({"cores_limit": 101}, "limit of cores of device GPU-1-0 is 101", id="a limit above all cores"),
         pytest.param({"context_reserve_bytes": -5}, "-5", id="less than no reserve"),
     ],
 )  # fmt: skip
@@ -203,6 +205,7 @@ def with_sum(data: bytes, position: int, value: bytes) -> bytes:
         pytest.param(24, b"\x11", "17 devices", id="too many devices"),
         pytest.param(32, b"\x03", "policy 3", id="a policy that nobody knows"),
         pytest.param(64 + 80, b"\x65", "101 percent", id="more than all cores"),
+        pytest.param(64 + 84, b"\x65", "101 percent", id="a limit above all cores"),
         pytest.param(64, b"x" * 64, "no readable id", id="an id without an end"),
         pytest.param(64, b"\xff", "no readable id", id="an id that is no text"),
         pytest.param(64, b"\0", "no readable id", id="no id"),

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from hami.domain.errors import HamiError
-from hami.node.disk.c_layout import (
+from hami.slices.c_layout import (
     LIMITS_ABI,
     LIMITS_MAGIC,
     LIMITS_SUM_WORD,
@@ -30,7 +30,7 @@ from hami.node.disk.c_layout import (
     LimitsC,
     LimitsPageC,
 )
-from hami.node.disk.files import MalformedFile
+from hami.slices.files import MalformedFile
 
 Policy = Literal["default", "force", "disable"]
 
@@ -58,12 +58,17 @@ class LimitsUnfit(HamiError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimit:
-    """``memory_bytes`` 0: no limit; ``cores``, in percent, 0 or 100: no limit."""
+    """``memory_bytes`` 0: no limit; ``cores``, in percent, 0 or 100: no limit.
+
+    ``cores_limit``: the percent up to which it may use what others leave idle; 0: none is named,
+    and the policy says.
+    """
 
     uuid: str
     memory_bytes: int
     cores: int
     context_reserve_bytes: int = 0
+    cores_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +172,7 @@ def _device(device: DeviceLimit) -> DeviceLimitC:
             f"context reserve {of}", device.context_reserve_bytes, _WORD
         ),
         cores=_in_range(f"cores {of}", device.cores, 100),
+        cores_limit=_in_range(f"limit of cores {of}", device.cores_limit, 100),
     )
 
 
@@ -195,8 +201,9 @@ def _copy_in_use(data: bytes) -> LimitsC | MalformedFile:
     if copy.policy >= len(_POLICIES):
         return _malformed(where, f"has policy {copy.policy}")
     for index, device in enumerate(copy.devices[: copy.device_count]):
-        if device.cores > 100:
-            return _malformed(f"{where}, device {index}", f"has {device.cores} percent of cores")
+        if max(device.cores, device.cores_limit) > 100:
+            most = max(device.cores, device.cores_limit)
+            return _malformed(f"{where}, device {index}", f"has {most} percent of cores")
         if not _is_text(copy, index):
             return _malformed(f"{where}, device {index}", "has no readable id")
     return copy
@@ -222,6 +229,7 @@ def _limits(copy: LimitsC) -> PageLimits:
                 memory_bytes=device.memory_bytes,
                 cores=device.cores,
                 context_reserve_bytes=device.context_reserve_bytes,
+                cores_limit=device.cores_limit,
             )
             for device in copy.devices[: copy.device_count]
         ),

@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from hami.domain.units import PodUid
-from hami.node.pod.cgroups import CgroupUnreadable, PodCgroups
+from hami.slices.cgroups import CgroupUnreadable, PodCgroups
 
-from ..cgroup_trees import (
+from .cgroup_trees import (
     cgroupfs,
     cgroupfs_of_v1,
     fill,
