@@ -16,6 +16,7 @@ from hami import __version__
 from hami.domain.devices import Device, Usage
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MIB
+from hami.http.metrics import escaped, header
 
 _ZONE = ',zone="vGPU"'
 
@@ -276,12 +277,3 @@ def build_info() -> str:
     held = ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
     text = "hami build metadata exposed as labels with a constant value of 1."
     return f"{header('hami_build_info', text)}hami_build_info{{{held}}} 1\n"
-
-
-def header(name: str, text: str) -> str:
-    return f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-
-
-def escaped(value: str) -> str:
-    """A label's value, escaped for Prometheus' text format."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

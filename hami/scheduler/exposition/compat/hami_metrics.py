@@ -14,10 +14,11 @@ from hami.domain.devices import Device, Usage
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.domain.units import PodUid, VendorKey
+from hami.http.metrics import header
 from hami.policy.usage import quota_charge
 from hami.scheduler.bookings.charges import Charge
 from hami.scheduler.exposition.compat import hami_families as families
-from hami.scheduler.exposition.compat.hami_families import DeviceRow, PodRow, header
+from hami.scheduler.exposition.compat.hami_families import DeviceRow, PodRow
 from hami.scheduler.exposition.elastic_metrics import ElasticRows, elastic_lines, unbacked_lines
 
 PIECE = 1000
