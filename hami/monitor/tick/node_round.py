@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.measurements import MeasuredDevice
 from hami.domain.slices import Slice
-from hami.domain.units import DeviceId, VendorKey
+from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.monitor.compat.mig_instances import with_mig
 from hami.monitor.files.held_slice import HeldSlice
 from hami.monitor.files.observed_words import Observation, SlotBytes
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
@@ -55,9 +57,11 @@ class NodeRound:
         name_of: NameOf,
         on_problem: Callable[[str], None],
         foreign: ForeignSlices | None = None,
+        pod_of: Callable[[PodUid], Pod | None] = lambda _: None,
     ) -> None:
         self._node = node
         self._foreign = foreign
+        self._pod_of = pod_of
         self._disk = disk
         self._vendors = {key: _OfVendor(Attribution(key, disk, proc, name_of)) for key in vendors}
         self._on_problem = on_problem
@@ -138,16 +142,16 @@ class NodeRound:
             slots = slots_by_pid(use, one) if use is not None else {}
             self._tell(one, use, handed.get(one.id), slots, mine, fresh, problems)
             self._notice_activity(one, use, mine, at)
-            shown.append(
-                slice_figures(
-                    one,
-                    use,
-                    handed.get(one.id),
-                    slots,
-                    lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
-                    lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
-                )
+            figures = slice_figures(
+                one,
+                use,
+                handed.get(one.id),
+                slots,
+                lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
+                lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
             )
+            pod = self._pod_of(figures.pod_uid)
+            shown.append(with_mig(figures, pod) if pod is not None else figures)
         ids = {one.id for one in held}
         mine.active_at = {key: then for key, then in mine.active_at.items() if key[0] in ids}
         mine.charged = {key: then for key, then in mine.charged.items() if key[0] in ids}
