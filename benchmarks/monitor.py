@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.rows import Row, ms, p50
 from hami.slices.c_layout import BucketC, UsageC
@@ -78,7 +79,7 @@ def _populate(root: Path) -> list[NodeSlice]:
     return made
 
 
-def _ticks(world: Path, slices: Sequence[NodeSlice]) -> dict[str, object]:
+def _ticks(world: Path, slices: Sequence[NodeSlice]) -> dict[str, Any]:
     """Run the monitor, while the programs compute."""
     command = [sys.executable, "-m", "benchmarks.monitor_process", str(world), str(SECONDS)]
     regions = [os.open(held.path / "usage", os.O_RDWR) for held in slices]
@@ -91,7 +92,7 @@ def _ticks(world: Path, slices: Sequence[NodeSlice]) -> dict[str, object]:
                     os.pwrite(region, struct.pack("<Q", charged), _CHARGED)
                 time.sleep(0.3)
             assert process.stdout is not None
-            found: dict[str, object] = json.loads(process.stdout.read())
+            found: dict[str, Any] = json.loads(process.stdout.read())
             return found
     finally:
         for region in regions:

@@ -40,11 +40,13 @@ async def _run(monitor: Any, world: Any, seconds: float, code: LibraryCode) -> N
     from hami.monitor.settings.source import MonitorSource  # noqa: PLC0415
     from hami.vendors.registry import Vendors  # noqa: PLC0415
 
-    config = MonitorConfig(
-        slices=Path(world["slices"]),
-        proc_root=Path(world["proc"]),
-        hook_path=Path(world["slices"]) / "none",
-        tick=TICK,
+    config = MonitorConfig.model_validate(
+        {
+            "slices": world["slices"],
+            "proc_root": world["proc"],
+            "hook_path": f"{world['slices']}/none",
+            "tick": TICK,
+        }
     )
     vendors = Vendors.of({"nvidia": NvidiaVendor(lambda _: cast("Any", Listed(world)))})
     measured = monitor.chosen(vendors, ())

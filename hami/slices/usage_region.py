@@ -115,7 +115,7 @@ class UsageReader:
     """Reads one region again and again; what a program did not change is not parsed again."""
 
     def __init__(self) -> None:
-        self._slots_then = b""
+        self._before = b""
         self._read: tuple[tuple[SlotUsage, ...], int] = ((), 0)
 
     def read(self, fd: int) -> RegionUsage | MalformedFile:
@@ -128,12 +128,11 @@ class UsageReader:
 
     def parse(self, data: bytes) -> RegionUsage | MalformedFile:
         """The region in ``data``; what follows it is not looked at."""
-        if (problem := _header_problem(data)) is not None:
-            return problem
-        slots = data[_SLOTS:_BUCKETS]
-        if slots != self._slots_then:
+        if not self._before or len(data) < REGION_SIZE or not data.startswith(self._before):
+            if (problem := _header_problem(data)) is not None:
+                return problem
             self._read = _parsed_slots(data)
-            self._slots_then = slots
+            self._before = data[:_BUCKETS]
         found, refused = self._read
         return RegionUsage(slots=found, refused=refused, buckets=_parsed_buckets(data))
 

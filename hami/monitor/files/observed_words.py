@@ -19,6 +19,7 @@ from hami.slices.c_layout import MAX_DEVICES, MAX_SLOTS, LimitsPageC, ObservedC
 _AT = LimitsPageC.observed.offset
 _HEARTBEAT = _AT + ObservedC.heartbeat.offset
 _SHARES = _AT + ObservedC.share.offset
+"""What is between them and the devices is reserved, and zero."""
 _DEVICES = _AT + ObservedC.devices.offset
 _GENERATIONS = _AT + ObservedC.slot_generation.offset
 _BYTES = _AT + ObservedC.bytes.offset
@@ -59,7 +60,7 @@ class ObservedWords:
         self._fd = fd
         self._pwrite = pwrite
         self._heartbeat = 0
-        self._devices = self._shares = b""
+        self._words = b""
         self._slots: dict[int, SlotBytes] = {}
 
     def write(self, seen: Observation) -> None:
@@ -76,14 +77,11 @@ class ObservedWords:
             for percent, bits in zip(seen.utilisation, seen.contention, strict=True)
             for word in (percent, bits)
         ]
-        devices = struct.pack(f"<{len(pairs)}Q", *pairs)
-        if devices != self._devices:
-            self._put(devices, _DEVICES)
-            self._devices = devices
-        shares = struct.pack(f"<{len(seen.shares)}H", *seen.shares)
-        if shares != self._shares:
-            self._put(shares, _SHARES)
-            self._shares = shares
+        shares = struct.pack(f"<{len(seen.shares)}H", *seen.shares).ljust(_DEVICES - _SHARES, b"\0")
+        words = shares + struct.pack(f"<{len(pairs)}Q", *pairs)
+        if words != self._words:
+            self._put(words, _SHARES)
+            self._words = words
         self._beat()
 
     def _write_slot(self, slot: int, held: SlotBytes) -> None:

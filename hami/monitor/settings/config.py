@@ -51,8 +51,7 @@ class MonitorConfig(NodeProcessSettings):
     hook_path: Annotated[AbsolutePath, Setting(environment=("HOOK_PATH",), metavar="DIRECTORY")] = (
         Field(
             Path("/usr/local/vgpu"),
-            description="Where HAMi's device plugin has its folder containers, for slices of its own "
-            "library.",
+            description="HAMi's folder, for slices of its own library in containers/.",
         )
     )
 
