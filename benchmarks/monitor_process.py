@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hami.cli.imports import import_aiohttp_alone, import_structlog_alone, imported_for_good
-from hami.cli.memory_use import LibraryCode, keep_one_arena
+from hami.cli.memory_use import LibraryPages, keep_one_arena
 
 TICK = 0.5
 
@@ -26,13 +26,13 @@ def main(arguments: Sequence[str]) -> None:
     import_aiohttp_alone()
     monitor = imported_for_good("hami.monitor.monitor")
     keep_one_arena()
-    code = LibraryCode.loaded()
+    code = LibraryPages.loaded()
     code.release()
     world = json.loads(Path(arguments[0]).read_text())
     asyncio.run(_run(monitor, world, float(arguments[1]), code))
 
 
-async def _run(monitor: Any, world: Any, seconds: float, code: LibraryCode) -> None:
+async def _run(monitor: Any, world: Any, seconds: float, code: LibraryPages) -> None:
     # As late as the monitor itself would: what only this benchmark needs is small.
     from hami_nvidia.vendor import NvidiaVendor  # noqa: PLC0415
 

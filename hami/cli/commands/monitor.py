@@ -22,7 +22,7 @@ from hami.cli.flags.setting_options import (
 )
 from hami.cli.foreground import run_until_signal
 from hami.cli.imports import import_aiohttp_alone, imported_for_good
-from hami.cli.memory_use import LibraryCode, keep_one_arena
+from hami.cli.memory_use import LibraryPages, keep_one_arena
 from hami.cli.terminal.interrupts import ending_at_interrupt
 from hami.cli.terminal.messages import answering
 from hami.logs import configure_logs
@@ -90,7 +90,7 @@ def run_monitor(
         import_aiohttp_alone()
         monitor = imported_for_good("hami.monitor.monitor")
     keep_one_arena()
-    code = LibraryCode.loaded()
+    code = LibraryPages.loaded()
     code.release()  # of what the imports alone have run
 
     def ready() -> None:
