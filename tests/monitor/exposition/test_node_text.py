@@ -230,6 +230,12 @@ def test_two_instances_of_one_device_are_two_series():
         assert sorted(dict(labels)[label] for labels in shown(lines, name)) == ["7", "8"]
 
 
+def test_an_instance_that_is_named_twice_is_one_series():
+    mig = (MIG, MIG, replace(MIG, uuid="MIG-2"))
+    lines = scraped(a_node(a_slice(mig=mig)), legacy=True)
+    assert [len(shown(lines, name)) for name in ("hami_mig_device_info", "MigInfo")] == [2, 1]
+
+
 def test_what_is_wrong_with_a_slice_shows_while_it_is():
     wrong = {"hami_slice_page_covered", "hami_slice_unreadable"}
     assert wrong & {line.name for line in scraped(AT_WORK)} == set()
