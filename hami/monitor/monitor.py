@@ -125,8 +125,8 @@ class Monitor:
             config.proc_root,
             self._pods.name_of,
             self._log.warning,
-            pod_names=self._pods.full_name_of,
-            foreign=foreign if VENDOR in keys else None,
+            foreign if VENDOR in keys else None,
+            self._pods.get,
         )
 
     def _recorder(self) -> EventRecorder | None:

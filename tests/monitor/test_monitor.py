@@ -13,7 +13,6 @@ from hami_lab.api import ApiServer
 
 from hami.domain.devices import Device
 from hami.domain.errors import ConfigError
-from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.measurements import MeasuredDevice, MeasuredProcess, Measurement
 from hami.kube.client import KubeClient
 from hami.kube.identity.settings import KubeSettings
@@ -157,8 +156,8 @@ async def test_pods_are_told_once_what_concerns_them(world):
 
 async def put_pod(client: KubeClient, name: str) -> str:
     """Its UID."""
-    spec = PodSpec(node_name="n1", containers=[Container(name="main")])
-    pod = Pod(metadata=Metadata(name=name, namespace="default"), spec=spec)
+    spec = {"nodeName": "n1", "containers": [{"name": "main", "image": "i"}]}
+    pod = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
     return (await client.create(PODS, pod, namespace="default")).uid
 
 

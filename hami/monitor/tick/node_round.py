@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.measurements import MeasuredDevice
 from hami.domain.slices import Slice
 from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.monitor.compat.mig_instances import with_mig
 from hami.monitor.files.held_slice import HeldSlice
 from hami.monitor.files.observed_words import Observation, SlotBytes
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
@@ -18,7 +20,7 @@ from hami.monitor.processes.owners import NameOf
 from hami.monitor.table import DeviceFigures, NodeTable, SliceFigures, Stranger, VendorFigures
 from hami.monitor.tick.attribution import Attributed, Attribution, SliceUse, StrangeProcess
 from hami.monitor.tick.dividing import Dividing, Handed
-from hami.monitor.tick.foreign import ForeignSlices, PodNames
+from hami.monitor.tick.foreign import ForeignSlices
 from hami.monitor.tick.showing import device_figures, slice_figures
 from hami.slices.usage_region import SlotUsage
 
@@ -27,10 +29,6 @@ STALE_SECONDS = 10.0
 trusts a heartbeat."""
 
 _NOTHING = Attributed()
-
-
-def _no_names(_: PodUid) -> None:
-    """Nobody knows any pod."""
 
 
 @dataclass(slots=True)
@@ -49,7 +47,7 @@ class _OfVendor:
 
 class NodeRound:
     """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`;
-    ``pod_names``: see :mod:`hami.monitor.tick.foreign`.
+    ``pod_of``: the pod with a UID, where it is known.
     """
 
     def __init__(
@@ -60,12 +58,12 @@ class NodeRound:
         proc: Path,
         name_of: NameOf,
         on_problem: Callable[[str], None],
-        pod_names: PodNames = _no_names,
         foreign: ForeignSlices | None = None,
+        pod_of: Callable[[PodUid], Pod | None] = lambda _: None,
     ) -> None:
         self._node = node
-        self._pod_names = pod_names
         self._foreign = foreign
+        self._pod_of = pod_of
         self._disk = disk
         self._vendors = {key: _OfVendor(Attribution(key, disk, proc, name_of)) for key in vendors}
         self._on_problem = on_problem
@@ -120,15 +118,15 @@ class NodeRound:
 
     def _stranger(self, one: StrangeProcess, vendor: VendorKey) -> Stranger:
         uid = PodUid("") if one.place is None else one.place.pod_uid
-        namespace, pod = (self._pod_names(uid) if uid else None) or ("", "")
+        known = self._pod_of(uid) if uid else None
         return Stranger(
             vendor=vendor,
             device_id=one.device_id,
             pid=one.pid,
             used_bytes=one.memory_bytes,
             pod_uid=uid,
-            namespace=namespace,
-            pod=pod,
+            namespace="" if known is None else known.namespace,
+            pod="" if known is None else known.name,
         )
 
     def _take_in(self, mine: _OfVendor, answer: VendorAnswer, now: float) -> None:
@@ -159,16 +157,16 @@ class NodeRound:
             slots = slots_by_pid(use, one) if use is not None else {}
             self._tell(one, use, handed.get(one.id), slots, mine, fresh, problems)
             self._notice_activity(one, use, mine, at)
-            shown.append(
-                slice_figures(
-                    one,
-                    use,
-                    handed.get(one.id),
-                    slots,
-                    lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
-                    lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
-                )
+            figures = slice_figures(
+                one,
+                use,
+                handed.get(one.id),
+                slots,
+                lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
+                lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
             )
+            pod = self._pod_of(figures.pod_uid)
+            shown.append(with_mig(figures, pod) if pod is not None else figures)
         ids = {one.id for one in held}
         mine.active_at = {key: then for key, then in mine.active_at.items() if key[0] in ids}
         mine.charged = {key: then for key, then in mine.charged.items() if key[0] in ids}
