@@ -126,6 +126,7 @@ class Monitor:
             self._pods.name_of,
             self._log.warning,
             foreign if VENDOR in keys else None,
+            self._pods.get,
             floor=config.priority_floor * 100,
         )
 

@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from hami.domain.devices import Device
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.measurements import (
     MeasuredDevice,
     MeasuredProcess,
     MeasuredSlice,
     Measurement,
 )
-from hami.domain.units import DeviceId
+from hami.domain.units import DeviceId, PodUid
 from hami.monitor.files.recorded_slice import recorded_slice
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
 from hami.monitor.measuring.vendor_measuring import VendorAnswer, boot_time
@@ -37,6 +38,7 @@ class Ticks:
         self.proc = ProcTree(folder / "proc")
         self.problems: list[str] = []
         self.names: dict[CgroupPlace, str] = {}
+        self.pods: dict[PodUid, Pod] = {}
         self.devices = tuple(
             Device(id=DeviceId(gpu), vendor=NVIDIA, index=n) for n, gpu in enumerate(gpus)
         )
@@ -53,6 +55,7 @@ class Ticks:
             folder / "proc",
             lambda place: self.names.get(place, ""),
             self.problems.append,
+            pod_of=self.pods.get,
         )
         self.answer = VendorAnswer(vendor=NVIDIA)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.measurements import MeasuredDevice
 from hami.monitor.measuring.vendor_measuring import boot_time
 from hami.monitor.tick.node_round import STALE_SECONDS
@@ -18,6 +20,7 @@ from hami.monitor.tick.pod_warnings import BYPASS, COVERED, STRANGER, PodWarning
 from hami.slices.c_layout import SLOT_BYPASS
 from hami.slices.limits_page import DeviceLimit
 from hami.slices.usage_region import REGION_SIZE
+from hami.wire.mig_entries import MIG_ANNOTATION
 
 from .rounds import GPUS, Ticks, figures, used
 from .world import GIB, NodeSlices
@@ -37,7 +40,7 @@ def test_a_slot_is_told_the_bytes_of_its_own_process(ticks):
     one = ticks.slices.add(GPUS[0], GPUS[1])
     space = ticks.process(one, 100, inner_pid=7, start_time=50)
     one.charge(3, 7, 100 * MIB, start_time=50, pid_namespace=space, generation=4)
-    one.charge(4, 7, start_time=49, pid_namespace=space, generation=2)
+    one.charge(4, 7, start_time=49, pid_namespace=space, generation=9)
     one.charge(5, 7, start_time=50, pid_namespace=space + 1, generation=2)
     table = ticks.tick(used(100, 150 * MIB, 12.5), used(100, MIB, 1.0, GPUS[1]))
     seen = one.observed
@@ -48,6 +51,36 @@ def test_a_slot_is_told_the_bytes_of_its_own_process(ticks):
     assert (first.charged_bytes, first.internal_bytes) == (100 * MIB, 50 * MIB)
     assert second.internal_bytes == MIB
     assert [p.slot for p in figures(table, one).processes if p.pid] == [3]
+
+
+def test_what_is_charged_is_contexts_and_the_rest(ticks):
+    one = ticks.slices.add(GPUS[0])
+    limit = DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=0, context_reserve_bytes=300 * MIB)
+    ticks.slices.limit(one, [limit])
+    one.charge(0, 7, 400 * MIB)
+    one.charge(1, 8, 300 * MIB)
+    one.charge(2, 9, 0)
+    [device] = figures(ticks.tick(), one).devices
+    assert (device.context_bytes, device.buffer_bytes) == (600 * MIB, 100 * MIB)
+
+
+def test_a_container_without_a_reserve_has_allocations_alone(ticks):
+    one = ticks.slices.add(GPUS[0])
+    one.charge(0, 7, 400 * MIB)
+    [device] = figures(ticks.tick(), one).devices
+    assert (device.context_bytes, device.buffer_bytes) == (0, 400 * MIB)
+
+
+def test_a_mig_instance_is_its_pods(ticks):
+    one = ticks.slices.add(GPUS[0])
+    made = [{"gpuUUID": GPUS[0], "migUUID": "MIG-1", "gpuInstanceID": 7, "computeInstanceID": 0}]
+    ticks.pods[one.pod_uid] = Pod(
+        metadata=Metadata(name="p", annotations={MIG_ANNOTATION: json.dumps(made)}),
+        spec=PodSpec(containers=[Container(name="main")]),
+    )
+    assert [own.uuid for own in figures(ticks.tick(), one).mig] == ["MIG-1"]
+    del ticks.pods[one.pod_uid]
+    assert figures(ticks.tick(), one).mig == ()
 
 
 def test_one_whose_memory_nobody_knows_is_told_nothing(ticks):

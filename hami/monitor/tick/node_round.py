@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami.domain.kubernetes.objects import Pod
 from hami.domain.measurements import MeasuredDevice
 from hami.domain.slices import Slice
-from hami.domain.units import DeviceId, VendorKey
+from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.monitor.compat.mig_instances import with_mig
 from hami.monitor.files.held_slice import HeldSlice
 from hami.monitor.files.observed_words import Observation, SlotBytes
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
@@ -45,9 +47,9 @@ class _OfVendor:
 
 
 class NodeRound:
-    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`.
-
-    ``floor``: see :class:`~hami.monitor.tick.dividing.Dividing`.
+    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`;
+    ``pod_of``: the pod with a UID, where it is known; ``floor``: see
+    :class:`~hami.monitor.tick.dividing.Dividing`.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class NodeRound:
         name_of: NameOf,
         on_problem: Callable[[str], None],
         foreign: ForeignSlices | None = None,
+        pod_of: Callable[[PodUid], Pod | None] = lambda _: None,
         *,
         floor: int = FLOOR,
     ) -> None:
         self._node = node
         self._foreign = foreign
+        self._pod_of = pod_of
         self._disk = disk
         self._vendors = {
             key: _OfVendor(Attribution(key, disk, proc, name_of), Dividing(floor))
@@ -95,7 +99,7 @@ class NodeRound:
             self._take_in(mine, answer, now)
             devices += device_figures(answer, mine.figures)
             slices += self._slices(held, mine, now, at, problems)
-            strangers += [_shown(one, answer.vendor) for one in mine.attributed.strangers]
+            strangers += [self._stranger(one, answer.vendor) for one in mine.attributed.strangers]
         if self._foreign is not None:
             slices += self._foreign.look(devices, slices, now)
         for problem in sorted(problems - self._told):
@@ -118,6 +122,19 @@ class NodeRound:
         self._disk.close()
         for mine in self._vendors.values():
             mine.attribution.close()
+
+    def _stranger(self, one: StrangeProcess, vendor: VendorKey) -> Stranger:
+        uid = PodUid("") if one.place is None else one.place.pod_uid
+        known = self._pod_of(uid) if uid else None
+        return Stranger(
+            vendor=vendor,
+            device_id=one.device_id,
+            pid=one.pid,
+            used_bytes=one.memory_bytes,
+            pod_uid=uid,
+            namespace="" if known is None else known.namespace,
+            pod="" if known is None else known.name,
+        )
 
     def _take_in(self, mine: _OfVendor, answer: VendorAnswer, now: float) -> None:
         known = {device.id for device in answer.devices}
@@ -147,16 +164,16 @@ class NodeRound:
             slots = slots_by_pid(use, one) if use is not None else {}
             self._tell(one, use, handed.get(one.id), slots, mine, fresh, problems)
             self._notice_activity(one, use, mine, at)
-            shown.append(
-                slice_figures(
-                    one,
-                    use,
-                    handed.get(one.id),
-                    slots,
-                    lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
-                    lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
-                )
+            figures = slice_figures(
+                one,
+                use,
+                handed.get(one.id),
+                slots,
+                lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
+                lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
             )
+            pod = self._pod_of(figures.pod_uid)
+            shown.append(with_mig(figures, pod) if pod is not None else figures)
         ids = {one.id for one in held}
         mine.active_at = {key: then for key, then in mine.active_at.items() if key[0] in ids}
         mine.charged = {key: then for key, then in mine.charged.items() if key[0] in ids}
@@ -230,14 +247,3 @@ def _slot_bytes(
         )
         for pid, slot in slots.items()
     }
-
-
-def _shown(one: StrangeProcess, vendor: VendorKey) -> Stranger:
-    place = one.place
-    return Stranger(
-        vendor=vendor,
-        device_id=one.device_id,
-        pid=one.pid,
-        used_bytes=one.memory_bytes,
-        **({} if place is None else {"pod_uid": place.pod_uid}),
-    )

@@ -91,7 +91,11 @@ def _slice_devices(
     assert limits is not None
     found = []
     for place, limit in enumerate(limits.devices):
-        charged = sum(slot.charged[place] for slot in held.region.slots)
+        by_slot = [slot.charged[place] for slot in held.region.slots]
+        charged = sum(by_slot)
+        reserve = limit.context_reserve_bytes
+        # A process is charged the reserve before its first context is made.
+        contexts = reserve * len([one for one in by_slot if reserve and one >= reserve])
         driver = _driver_bytes(use, place)
         id = DeviceId(limit.uuid)
         found.append(
@@ -101,6 +105,8 @@ def _slice_devices(
                 memory_limit_bytes=limit.memory_bytes,
                 used_bytes=charged if driver is None else driver,
                 charged_bytes=charged,
+                context_bytes=contexts,
+                buffer_bytes=charged - contexts,
                 internal_bytes=None if driver is None else max(0, driver - charged),
                 guarantee=CorePercent(limit.cores),
                 limit=CorePercent(limit.cores_limit or limit.cores or 100),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from fastapi import APIRouter
+from typing import TYPE_CHECKING
 
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.web.applications import (
@@ -17,8 +17,12 @@ from hami.scheduler.web.applications import (
 )
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import QuotaWebhook
+from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import Listener
 from hami.scheduler.web.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 EXTENDER, PUBLIC, METRICS = "extender", "public", "metrics"
 """The listeners' names; with ``http-bind`` the first two are one, ``public``."""
@@ -32,8 +36,9 @@ class Served:
     webhook: Webhook
     health: Health
     metrics: MetricsText
-    api_router: APIRouter | None = None
+    api_router: Callable[[], APIRouter] | None = None
     quota_webhook: QuotaWebhook | None = None
+    resizing: ResizeParts | None = None
 
 
 def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
@@ -47,6 +52,7 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
             s.metrics,
             s.api_router,
             quota_webhook=s.quota_webhook,
+            resizing=s.resizing,
         )
         bind = config.bind("http_bind")
         listeners = [Listener(name=PUBLIC, bind=bind, app=app, tls=_tls(config))]
@@ -67,12 +73,13 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
                     s.metrics,
                     s.api_router,
                     quota_webhook=s.quota_webhook,
+                    resizing=s.resizing,
                 ),
                 tls=_tls(config),
             ),
         ]
     if config.metrics_bind_address:
-        app = public_app(None, s.health, s.metrics, s.api_router)
+        app = public_app(None, s.health, s.metrics, s.api_router, resizing=s.resizing)
         bind = config.bind("metrics_bind_address")
         listeners.append(Listener(name=METRICS, bind=bind, app=app))
     return listeners
