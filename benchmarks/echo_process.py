@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hami.scheduler.settings.addresses import parse_bind
+from hami.http.addresses import parse_bind
 from hami.scheduler.web.server import Listener, serving
 
 JSON = "application/json"

@@ -44,11 +44,13 @@ Ask for a part of a device <pods>
 Simulate <simulate>
 ../examples/README
 Quota <quota>
+Resize <resize>
 Scheduler <scheduler>
 Node agent <node-agent>
 NVIDIA <nvidia>
 Enforcement <enforcement>
 Metrics and API <metrics>
+Monitor <monitor>
 ```
 ```{toctree}
 :hidden:

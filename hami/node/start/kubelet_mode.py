@@ -39,6 +39,7 @@ class ByKubelet:
         made = partial(prepare, around=around, make_room=make_room)
         starts = Starts(around, folder, made, reports, devices)
         self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
+        self.counts = starts.counts
 
     async def tokens(self) -> Sequence[Token]:
         """The ids that kubelet may give away.

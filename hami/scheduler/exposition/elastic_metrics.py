@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from hami.http.metrics import escaped, header
 from hami.kube.pace import Turns
 from hami.policy.quota.elastic import ElasticBook, Leaf, Member
 from hami.scheduler.bookings.quotas.elastic_levels import Level, all_levels
-from hami.scheduler.exposition.compat.hami_families import escaped, header
 
 _CPU, _MILLI = "cpu", 1000
 

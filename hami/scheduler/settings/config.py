@@ -17,10 +17,10 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from hami.domain.scheduling import NodePolicy, SchedulingPolicy
 from hami.durations import go_duration
+from hami.http.addresses import Bind, parse_bind
 from hami.policy.fit.rank import DEVICE_POLICIES, device_policy
 from hami.policy.pods.admission import AdmissionSettings
 from hami.policy.quota.elastic.model import Options
-from hami.scheduler.settings.addresses import Bind, parse_bind
 from hami.settings.model import LIVE, Duration, Positive, ServiceSettings, Setting
 
 _LEASE_OF_KUBE_SCHEDULER = "kube-scheduler"

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from hami.scheduler.settings.addresses import Bind, address_of, open_socket
+from hami.http.addresses import Bind, address_of, open_socket
 from hami.scheduler.web.fast_path import FastPath
 from hami.scheduler.web.tls import LiveTls, TlsFiles
 

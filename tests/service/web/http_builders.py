@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from hami.scheduler.settings.addresses import Bind
+from hami.http.addresses import Bind
 from hami.scheduler.web.applications import extender_app, public_app
 from hami.scheduler.web.bodies import BodyLimits
 from hami.scheduler.web.server import Listener, serving

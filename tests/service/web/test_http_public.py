@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter
 
 from hami.domain.errors import ConfigError
-from hami.scheduler.settings.addresses import Bind, address_of, open_socket, parse_bind
+from hami.http.addresses import Bind, address_of, open_socket, parse_bind
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.web.applications import whole_app
 from hami.scheduler.web.bodies import BodyLimits
