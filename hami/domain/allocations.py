@@ -46,7 +46,8 @@ class PodAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        return tuple(grant for container in self.containers for grant in container.grants)
+        # Lists, because a generator takes twice as long, and a start asks this of each pod.
+        return tuple([grant for container in self.containers for grant in container.grants])
 
     def after_init(self) -> PodAllocation:
         """What remains once every plain init container has ended: the sidecars and the apps."""

@@ -168,4 +168,7 @@ def _device_problem(device: Device, vendor: VendorKey) -> str:
 
 
 def _counts(*numbers: object) -> bool:
-    return all(type(n) is int and 0 <= n <= _MOST for n in numbers)
+    for number in numbers:  # noqa: SIM110 -- a third of all()'s time, 40 000 times a start
+        if type(number) is not int or not 0 <= number <= _MOST:
+            return False
+    return True

@@ -66,10 +66,11 @@ def decode_allocation(
         owners = containers_of(slots, asking[profile.key])
         beyond: list[Grant] = []
         for owner, slot in zip(owners, slots, strict=True):
-            (beyond if owner is None else grants[owner]).extend(slot)
-        unplaced.extend(beyond)
-        if problem is None and beyond:
-            problem = _beyond(annotation, beyond)
+            if slot:
+                (beyond if owner is None else grants[owner]).extend(slot)
+        if beyond:
+            unplaced += beyond
+            problem = problem or _beyond(annotation, beyond)
         if problem is not None:
             problems.append(problem)
             unreadable.add(profile.key)
@@ -79,19 +80,17 @@ def decode_allocation(
     if isinstance(limits, Malformed):
         problems.append(limits)
         limits = {}
+    allocated = [
+        ContainerAllocation(
+            name=container.name,
+            kind=kind,
+            grants=tuple(held),
+            cores_limit=limits.get(container.name, NO_LIMIT),
+        )
+        for (container, kind), held in zip(containers, grants, strict=True)
+    ]
     return DecodedAllocation(
-        allocation=PodAllocation(
-            node=node,
-            containers=tuple(
-                ContainerAllocation(
-                    name=container.name,
-                    kind=kind,
-                    grants=tuple(held),
-                    cores_limit=limits.get(container.name, NO_LIMIT),
-                )
-                for (container, kind), held in zip(containers, grants, strict=True)
-            ),
-        ),
+        allocation=PodAllocation(node=node, containers=tuple(allocated)),
         unplaced=tuple(unplaced),
         problems=tuple(problems),
         unreadable=frozenset(unreadable),

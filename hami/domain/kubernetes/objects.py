@@ -98,10 +98,13 @@ class Container(Lean, frozen=True):
 
     def quantity(self, resource: str) -> str | None:
         """The text for ``resource``: the limit, else the request, else None."""
-        if not resource:
+        asked = self.resources
+        if not resource or asked is None:
             return None
-        text = self.limits.get(resource)
-        return self.requests.get(resource) if text is None else text
+        text = asked.limits.get(resource) if asked.limits else None
+        if text is None and asked.requests:
+            text = asked.requests.get(resource)
+        return text
 
 
 class Toleration(Lean, frozen=True):

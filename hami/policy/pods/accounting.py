@@ -66,7 +66,7 @@ def account_of(pod: Pod, vendors: VendorRegistry) -> Account | None:
         last = allocation.containers[-1]
         held = replace(last, grants=(*last.grants, *decoded.unplaced))
         allocation = replace(allocation, containers=(*allocation.containers[:-1], held))
-    for key in sorted({g.vendor for c in allocation.containers for g in c.grants}):
+    for key in sorted({grant.vendor for grant in allocation.grants}):
         restored = vendors[key].restore(pod, allocation)
         if isinstance(restored, Corrupt):
             corrupt += [(key, device) for device in restored.device_ids]

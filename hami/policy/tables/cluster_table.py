@@ -175,7 +175,7 @@ class ClusterTable:
         ``init_ended``: the devices of plain init containers are free again. Only their placements
         stay, because a node keeps an instance until its pod is gone.
         """
-        unread = tuple(UnknownUsage(*one) for one in unknown)
+        unread = tuple([UnknownUsage(*one) for one in unknown])
         known = self._charges.get(uid)
         if known is not None and known.says(allocation, unread, init_ended=init_ended):
             return  # As for nearly every pod, when the watch shows what was bound.

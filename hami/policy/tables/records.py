@@ -151,7 +151,7 @@ class DeviceRecord(msgspec.Struct, eq=False, gc=False):
     def state(self) -> DeviceState:
         """The device with all claims counted; the same object while nothing has changed."""
         if self._state is None:
-            grants = tuple(grant for held in self.grants.values() for grant in held)
+            grants = tuple([grant for held in self.grants.values() for grant in held])
             usage, known = self.at_worst()
             self._state = DeviceState(self.device, usage, grants, known=known)
         return self._state

@@ -7,6 +7,7 @@ HAMi's scheduler leaves its slot out (:func:`containers_of`). HAMi's plugins con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,6 +17,9 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.wire.codecs.fields import NOT_INT32, fault_in_field, go_int32, id_problem, is_int32
 
 Slots = tuple[tuple[Grant, ...], ...]
+
+_USUAL = re.compile(r"([^,:;]+),[^,:;]*,([0-9]{1,9}),([0-9]{1,9})")
+"""A device as it is nearly always written; any other is read field by field, to name the fault."""
 
 
 def decode_pod_devices(text: str, *, annotation: str, vendor: VendorKey) -> Slots | Malformed:
@@ -40,6 +44,10 @@ def read_pod_devices(
         grants: list[Grant] = []
         for piece in container.split(":"):
             if "," not in piece:
+                continue
+            if usual := _USUAL.fullmatch(piece):
+                id, memory, cores = usual.groups()
+                grants.append(_granted(id, vendor, int(memory), int(cores)))
                 continue
             where = f"container {number}, device {len(grants)}"
             grant = _grant(piece, where, annotation, vendor)
@@ -87,11 +95,15 @@ def _grant(piece: str, where: str, annotation: str, vendor: VendorKey) -> Grant 
         numbers.append(value)
     if unusable := id_problem(fields[0]):
         return bad("id", fields[0], unusable)
+    return _granted(fields[0], vendor, *numbers)
+
+
+def _granted(id: str, vendor: VendorKey, memory: int, cores: int) -> Grant:
     return Grant(
-        device_id=DeviceId(fields[0]),
+        device_id=DeviceId(id),
         vendor=vendor,
-        memory_mib=MemoryMiB(numbers[0]),
-        cores=CorePercent(numbers[1]),
+        memory_mib=MemoryMiB(memory),
+        cores=CorePercent(cores),
     )
 
 
