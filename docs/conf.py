@@ -44,6 +44,7 @@ Ask for a part of a device <pods>
 Simulate <simulate>
 ../examples/README
 Quota <quota>
+Resize <resize>
 Scheduler <scheduler>
 Node agent <node-agent>
 NVIDIA <nvidia>

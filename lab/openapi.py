@@ -17,7 +17,12 @@ from hami_lab.api.objects.kinds import builtin_kinds
 
 VERSION = "1.36.0"
 RESULT = Path(__file__).parent / "hami_lab" / "api" / "typed" / "kubernetes.json"
-BESIDES = ("v1 Binding", "v1 DeleteOptions", "policy/v1 Eviction")
+BESIDES = (
+    "v1 Binding",
+    "v1 DeleteOptions",
+    "policy/v1 Eviction",
+    "authentication.k8s.io/v1 TokenRequest",
+)
 """Kinds that are sent and never stored."""
 
 _LEAVES = {

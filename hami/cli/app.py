@@ -68,6 +68,63 @@ Server = Annotated[
         envvar="HAMI_SERVER", metavar="URL", help="The scheduler's metrics address, with its API."
     ),
 ]
+ResizePod = Annotated[
+    str, typer.Argument(metavar="POD", help="A pod that runs.", show_default=False)
+]
+ResizeNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="The pod's namespace; by default the kubeconfig's.",
+        show_default=False,
+    ),
+]
+ResizeContainer = Annotated[
+    str,
+    typer.Option(
+        "--container",
+        "-c",
+        metavar="NAME",
+        help="Needed where several containers have devices.",
+        show_default=False,
+    ),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Who you are, and in which namespace; by default as kubectl finds it.",
+        show_default=False,
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="A context of the kubeconfig.", show_default=False),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="QUANTITY",
+        help="Memory of each slice, such as 12Gi; a bare number is MiB.",
+        show_default=False,
+    ),
+]
+Cores = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PERCENT", help="Compute of each slice, in percent of a device.", show_default=False
+    ),
+]
+RequestId = Annotated[
+    str,
+    typer.Option(
+        metavar="ID",
+        help="The same id again asks for nothing new; a fresh one by default.",
+        show_default=False,
+    ),
+]
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Look again every 2 seconds until Ctrl-C.")
 ]
@@ -153,6 +210,42 @@ def quota_command(
         else:
             quota.show(width.output_console(), answer, question.namespace)
         if quota.waits(answer):
+            raise typer.Exit(NOT_PLACED)
+
+
+@app.command("resize")
+def resize_command(
+    pod: ResizePod,
+    *,
+    namespace: ResizeNamespace = None,
+    container: ResizeContainer = "",
+    gpumem: Memory = None,
+    gpucores: Cores = None,
+    request_id: RequestId = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    as_json: Json = False,
+    server: Server = "http://127.0.0.1:9395",
+) -> None:
+    """Give a container that runs more or less of the devices that it has.
+
+    Shows your token of the kubeconfig, or that of HAMI_TOKEN, to the scheduler, which asks the API
+    server whether you may update pods/resize of this pod. Exits with 1 when it is refused, with 2
+    when nobody answers or the input is wrong.
+    """
+    with ending_at_interrupt():
+        from hami.cli.commands import api_client, resize  # noqa: PLC0415 -- as above
+
+    with answering():
+        wanted = resize.read_wanted(container, gpumem, gpucores, request_id)
+        caller = resize.find_caller(kubeconfig, context)
+        about = (namespace or caller.namespace, pod)
+        answer = resize.ask(api_client.Api(server), caller, about, wanted)
+        if as_json:
+            print_json(resize.as_json(answer))
+        else:
+            resize.show(answer)
+        if resize.is_refused(answer):
             raise typer.Exit(NOT_PLACED)
 
 

@@ -256,8 +256,12 @@ class KubeClient:
         namespace: str = "",
         subresource: str = "",
         kind: PatchKind = "merge",
+        timeout: float | None = None,
     ) -> T:
-        """Patch an object; ``metadata.resourceVersion`` in a merge patch is a precondition."""
+        """Patch an object; ``metadata.resourceVersion`` in a merge patch is a precondition.
+
+        ``timeout`` is in seconds, the client's own by default.
+        """
         content_type = {
             "merge": "application/merge-patch+json",
             "json": "application/json-patch+json",
@@ -272,7 +276,7 @@ class KubeClient:
             body=msgspec.json.encode(patch),
             content_type=content_type,
         )
-        return decoded(resource, request, await self._transport.send(request))
+        return decoded(resource, request, await self._transport.send(request, timeout=timeout))
 
     async def bind(self, binding: PodBinding, *, timeout: float) -> None:
         """Bind a pod with one POST. After ``timeout`` seconds nothing of it is under way from here.

@@ -10,13 +10,14 @@ https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from hami.domain.allocations import ContainerAllocation, ContainerKind
+from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import UNUSED, Device, Grant, Usage
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import ContainerRequest, DeviceRequest
-from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, VendorKey
+from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.policy.profile.defaults import asked_memory
 
 DeviceKey = tuple[VendorKey, DeviceId]
@@ -179,3 +180,28 @@ def asked_at_least(
     for container in containers:
         meter.add_request(container.kind, container.requests)
     return meter.charge
+
+
+def at_least(one: PodAllocation, other: PodAllocation) -> PodAllocation:
+    """Every grant of both allocations of one pod; where both have a device, the larger amounts.
+
+    The node is the first one's.
+    """
+    containers = tuple(
+        _at_least(old, new) for old, new in zip(one.containers, other.containers, strict=True)
+    )
+    return replace(one, containers=containers)
+
+
+def _at_least(old: ContainerAllocation, new: ContainerAllocation) -> ContainerAllocation:
+    left = list(new.grants)
+    grants: list[Grant] = []
+    for grant in old.grants:
+        place = next((i for i, g in enumerate(left) if key_of(g) == key_of(grant)), None)
+        grants.append(grant if place is None else _larger(grant, left.pop(place)))
+    return replace(old, grants=(*grants, *left))
+
+
+def _larger(old: Grant, new: Grant) -> Grant:
+    memory = MemoryMiB(max(old.memory_mib, new.memory_mib))
+    return replace(old, memory_mib=memory, cores=CorePercent(max(old.cores, new.cores)))

@@ -133,6 +133,7 @@ class Metrics:
             "Times that a quota has to wait before it evicts more, as it takes turns with another.",
             "quota",
         )
+        self._resizes = self._counter("resizes", "Requests to resize a pod, by outcome.", "outcome")
         self._problems = self._counter(
             "problems", "Events that told an object's owner what is wrong with it.", "reason"
         )
@@ -211,6 +212,14 @@ class Metrics:
     def bound(self, seconds: float, outcome: str) -> None:
         """A bind was answered. ``outcome``: bound, refused, unknown or error."""
         self._bound.labels(outcome).observe(seconds)
+
+    def resized(self, outcome: str) -> None:
+        """A request to resize a pod was answered.
+
+        ``outcome``: resized, repeated (made before), refused, unknown, denied, busy, conflict,
+        reused_id, superseded, not_found, not_leading or error.
+        """
+        self._resizes.labels(outcome).inc()
 
     def reviewed(self, seconds: float, outcome: str) -> None:
         """An admission review was answered. ``outcome``: allowed, patched, denied or error."""

@@ -11,7 +11,6 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -36,7 +35,6 @@ from hami.kube.resources import (
     Resource,
 )
 from hami.logs import set_level
-from hami.policy.profile.liveness import alive
 from hami.policy.quota.elastic.units import Units
 from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.lock_book import needs_lock
@@ -52,7 +50,7 @@ from hami.scheduler.cluster.feeds import (
     PodFeed,
     QuotaFeed,
 )
-from hami.scheduler.cluster.handshake import Handshakes, Patience
+from hami.scheduler.cluster.handshake import Handshakes, Patience, alive_now, local_time
 from hami.scheduler.cluster.takeover import Takeover
 from hami.scheduler.cluster.verification import verify_signatures
 from hami.scheduler.decide.binding import Binder, BindSettings
@@ -71,13 +69,15 @@ from hami.scheduler.readonly.api import api_router
 from hami.scheduler.reclaim.backing import Backing
 from hami.scheduler.reclaim.budgets import BudgetIndex
 from hami.scheduler.reclaim.preemption import Preemption
+from hami.scheduler.resize.authorizer import Authorizer
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.settings.config_source import ConfigSource
 from hami.scheduler.web.listeners import Served, listeners_of
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import ListedQuotas, QuotaWebhook
+from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import serving
-from hami.scheduler.wiring import key_source, lease_of, public_keys, role_label
+from hami.scheduler.wiring import key_source, lease_of, public_keys, resizer_of, role_label
 from hami.settings.watch import ConfigWatcher
 from hami.signing import Signer, SigningKeys
 from hami.vendors.boundary import VendorFailure
@@ -162,6 +162,9 @@ class Service:
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._policy
         )
+        self._resizer = resizer_of(
+            self._state, client, self._leadership, self._events, self._signer, self._bind_timeout
+        )
         self._follow_quotas(client)
 
     def _follow_quotas(self, client: KubeClient) -> None:
@@ -209,13 +212,14 @@ class Service:
         self._backing.touch()
 
     def _pod_seen(self, event: PodSeen) -> None:
+        self._resizer.pod_seen(event)
         if event.pod.spec.node_name and not event.pod.finished:
             self._elastic_status.look_at(event.pod)
 
     def _deps(self) -> SchedulerDeps:
         return SchedulerDeps(
             clock=time.monotonic,
-            alive=_alive_now,
+            alive=alive_now,
             signer=self._signer,
             report=self._telling.tell,
             bind_seen=self._metrics.bind_seen,
@@ -251,6 +255,7 @@ class Service:
                 units=lambda: Units.of(self._state.vendors),
                 metrics=self._metrics,
             ),
+            resizing=ResizeParts(self._resizer, Authorizer(self._client), self._metrics),
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:
@@ -262,11 +267,12 @@ class Service:
                     await servers.failed()
             finally:
                 await self._binder.close()
+                await self._resizer.close()
                 await self._locks.close()
                 leading.cancel()
                 await asyncio.wait([leading])
-                if self._binder.quiet:
-                    # Else a bind may yet arrive: the lease runs out by itself, which takes longer.
+                if self._binder.quiet and self._resizer.quiet:
+                    # Else a write may yet arrive: the lease runs out by itself, which takes longer.
                     await self._lease.release()
                 await self._events.flush()
 
@@ -325,10 +331,10 @@ class Service:
                 self._state,
                 self._client,
                 leading=self._leads,
-                now=_local_time,
+                now=local_time,
                 on_problem=self._problem,
             ).run(),
-            Patience(self._state, now=_local_time).run(),
+            Patience(self._state, now=local_time).run(),
             verify_signatures(self._state, self._signer),
             self._begin(),
             self._sweep(),
@@ -436,7 +442,10 @@ class Service:
     # Settings that may change while it runs.
 
     def _bind_settings(self) -> BindSettings:
-        return BindSettings(policy=self._policy, timeout=self._config.bind_timeout)
+        return BindSettings(policy=self._policy, timeout=self._bind_timeout())
+
+    def _bind_timeout(self) -> float:
+        return self._config.bind_timeout
 
     def _lock_settings(self) -> LockSettings:
         return LockSettings(
@@ -474,15 +483,6 @@ class Service:
 
     def _write_event(self, problem: Problem) -> None:
         self._events.record(problem.about, problem.reason, problem.text, warning=True)
-
-
-def _local_time() -> datetime:
-    """Without a zone, as handshakes are written."""
-    return datetime.now()  # noqa: DTZ005
-
-
-def _alive_now(profile: VendorProfile, node: Node) -> bool:
-    return alive(profile, node, _local_time())
 
 
 @asynccontextmanager

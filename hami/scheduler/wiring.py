@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
+from hami.domain.kubernetes.objects import Pod
 from hami.kube.client import KubeClient
-from hami.kube.leases.leadership import AlwaysLeads, ObservedLease
+from hami.kube.events import EventRecorder
+from hami.kube.leases.leadership import AlwaysLeads, Leadership, ObservedLease
 from hami.kube.leases.own_lease import LeaseTimes, OwnLease
+from hami.scheduler.bookings.state import ClusterState
 from hami.scheduler.publish.key_secret import KeySecret
 from hami.scheduler.publish.public_keys import PublicKeys
 from hami.scheduler.publish.roles import RoleLabel
+from hami.scheduler.resize.resizer import Resizer, ResizeSettings, Told
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.signing import KeyFile, KeySource, Signer
 
@@ -74,4 +78,27 @@ def public_keys(
         return None
     return PublicKeys(
         client, *config.public_key_map, signer=signer, leading=leading, on_problem=on_problem
+    )
+
+
+def resizer_of(
+    state: ClusterState,
+    client: KubeClient,
+    leadership: Leadership,
+    events: EventRecorder,
+    signer: Callable[[], Signer],
+    timeout: Callable[[], float],
+) -> Resizer:
+    """Who carries resizes out, and tells of them on the pod; ``timeout`` of a write, in seconds."""
+
+    def tell(pod: Pod, told: Told) -> None:
+        events.record(pod, told.reason, told.text, warning=told.warning)
+
+    return Resizer(
+        state,
+        client,
+        leadership,
+        settings=lambda: ResizeSettings(timeout=timeout()),
+        signer=signer,
+        told=tell,
     )

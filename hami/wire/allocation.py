@@ -158,6 +158,7 @@ def allocation_keys(profiles: Iterable[VendorProfile]) -> frozenset[str]:
         keys.ALLOCATION_SIGNATURE,
         keys.ALLOCATED_CORES_LIMIT,
         keys.SCHEDULER_TERM,
+        keys.RESIZES,
     )
     vendors = (
         key

@@ -21,6 +21,8 @@ ALLOCATED_CORES_LIMIT: Final = "hami.io/allocated-gpucores-limit"
 """What containers may have of idle compute: ``main=80,side=100``, in percent of each device."""
 SCHEDULER_TERM: Final = "hami.io/scheduler-term"
 """The leader's term in which the node was chosen, for the record."""
+RESIZES: Final = "hami.io/resizes"
+"""Whose requests became the pod's last generations: ``ID:GENERATION:DIGEST``, with commas."""
 WAKE_UP: Final = "hami.io/wake-up"
 """A counter; kube-scheduler tries a waiting pod again when it changes."""
 

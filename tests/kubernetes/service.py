@@ -24,7 +24,7 @@ class Service:
         self.processes = Processes(folder)
         self._addresses = folder / f"{name}.addresses"
         self._flags = flags
-        self.url = self.webhook = ""
+        self.url = self.webhook = self.plain = ""
         self._client: Client | None = None
 
     def start(self) -> None:
@@ -55,7 +55,8 @@ class Service:
         addresses = json.loads(self._addresses.read_text())
         self.url = addresses["extender"]
         self.webhook = addresses["public"] + "/webhook"
-        self._client = Client(addresses["metrics"])
+        self.plain = addresses["metrics"]
+        self._client = Client(self.plain)
         self.processes.wait(self.name, "/readyz answers 200", self._ready, seconds)
 
     @property

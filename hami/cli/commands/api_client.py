@@ -1,8 +1,9 @@
-"""A command's client for the scheduler's read-only API."""
+"""A command's client for the scheduler's API."""
 
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import ssl
 import urllib.error
@@ -19,13 +20,15 @@ DEFAULT = "http://127.0.0.1:9395"
 """The address of a scheduler on this machine, or of a forwarded port."""
 
 _PATIENCE = 10.0
+_LONG_PATIENCE = 30.0
+"""For a change, which waits for the API server and its watch."""
 _FORWARD = "kubectl -n NAMESPACE port-forward POD 9395"
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class Api:
-    """The read-only API of one scheduler."""
+    """The API of one scheduler."""
 
     def __init__(self, server: str) -> None:
         """``server`` is ``http://HOST:PORT``.
@@ -67,10 +70,41 @@ class Api:
             problem = f"{error.error_count()} fields of {shape.__name__} cannot be read"
             raise self._stranger(problem) from error
         except (OSError, http.client.HTTPException) as error:
+            raise self._silent(error) from error
+
+    def post(self, body: bytes, authorization: str, *path: str) -> tuple[int, bytes]:
+        """Ask for a change; the status and the body of the answer, whatever it is.
+
+        ``authorization`` is a header, and sent where nobody on the way can read it.
+
+        Raises:
+            ConfigError: no server answers, or the way to it is open to others.
+        """
+        parts = urlsplit(self._server)
+        if parts.scheme != "https" and not _is_this_machine(parts.hostname or ""):
             raise ConfigError(
-                f"{self._server} does not answer: {_reason(error)}; name the scheduler's metrics "
-                f"address with --server or HAMI_SERVER, or forward its port: {_FORWARD}"
-            ) from error
+                f"--server or HAMI_SERVER is {self._server}: a token is sent over HTTPS, or to a "
+                f"forwarded port of this machine: {_FORWARD}"
+            )
+        where = "/".join(quote(part, safe="") for part in path)
+        headers = {"Authorization": authorization, "Content-Type": "application/json"}
+        request = urllib.request.Request(  # noqa: S310 -- http or https, see __init__
+            f"{self._server}/api/v1/{where}", body, headers, method="POST"
+        )
+        try:
+            with self._opener.open(request, timeout=_LONG_PATIENCE) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"{self._server} does not answer: {_reason(error)}; name the scheduler's metrics "
+            f"address with --server or HAMI_SERVER, or forward its port: {_FORWARD}"
+        )
 
     def _stranger(self, what: str) -> ConfigError:
         return ConfigError(
@@ -87,6 +121,13 @@ def _is_address(server: str) -> bool:
     except ValueError:
         return False
     return bool(named) and not set(server) & set("?# ") and server.isprintable()
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,8 @@ class Access:
     """The access as of one moment.
 
     Files are paths; ``authorization`` is a header, or empty. ``server_name`` is the name to check
-    the server's certificate against, where it is not the host's.
+    the server's certificate against, where it is not the host's. ``namespace`` is the one that is
+    meant where none is named; it may be empty.
     """
 
     server: str
@@ -23,6 +24,7 @@ class Access:
     server_name: str | None = None
     proxy: str | None = None
     authorization: str = ""
+    namespace: str = ""
 
     def ssl_context(self) -> ssl.SSLContext:
         """A TLS context for the server.

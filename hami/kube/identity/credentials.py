@@ -40,6 +40,11 @@ class Credentials:
         return self._access.server
 
     @property
+    def namespace(self) -> str:
+        """The one that is meant where none is named, as the kubeconfig's context says."""
+        return self._access.namespace or "default"
+
+    @property
     def server_name(self) -> str | None:
         """The name to check the server's certificate against, where it is not the host's."""
         return self._access.server_name

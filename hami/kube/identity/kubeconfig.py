@@ -47,6 +47,7 @@ class Kubeconfig:
                 config_dict=merged, active_context=context, config_base_path=None
             )
             self._plugin = _plugin(merged, context)
+            self._namespace = _context(merged, context).safe_get("namespace") or ""
         except _UNREADABLE as error:
             raise ConfigError(f"{self.source}: {error}") from error
         self._known = False
@@ -89,13 +90,18 @@ class Kubeconfig:
             server_name=found.tls_server_name,
             proxy=str(found.proxy) if found.proxy else None,
             authorization=(found.api_key.get("BearerToken") or "").strip(),
+            namespace=str(self._namespace),
         )
+
+
+def _context(merged: Any, context: str | None) -> Any:
+    """The ``context`` section that is chosen."""
+    return merged["contexts"].get_with_name(context or merged["current-context"])["context"]
 
 
 def _plugin(merged: Any, context: str | None) -> Any:
     """The ``exec`` section of the chosen user, or None."""
-    chosen = context or merged["current-context"]
-    name = merged["contexts"].get_with_name(chosen)["context"].safe_get("user")
+    name = _context(merged, context).safe_get("user")
     user = merged["users"].get_with_name(name, safe=True) if name else None
     if not user or not user.safe_get("user") or "exec" not in user["user"]:
         return None

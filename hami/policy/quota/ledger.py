@@ -90,6 +90,31 @@ class QuotaLedger:
             self._charge(entry)
         return tuple(refusals)
 
+    def growth_refusals(
+        self, pod: Pod, has: PodAllocation, gets: PodAllocation
+    ) -> tuple[Refusal, ...]:
+        """Every limit that a pod that runs would exceed by what it gets more than it has.
+
+        Of what does not grow nothing is refused, even where the limit was lowered meanwhile.
+        """
+        kinds = [kind for kind in self._kinds if pod.namespace in kind.namespaces]
+        if not kinds:
+            return ()
+        entry, gone = self._entry(pod, gets), self._gone(pod, ())
+        refusals = [refusal for kind in kinds for refusal in kind.refusals(entry, gone)]
+        if not refusals:
+            return ()
+        before, after = self._counted(pod, has), self._counted(pod, gets)
+        return tuple(
+            refusal
+            for refusal in refusals
+            if after.get(refusal.resource, 0) > before.get(refusal.resource, 0)
+        )
+
+    def _counted(self, pod: Pod, allocation: PodAllocation) -> Mapping[str, int]:
+        """What every kind of quota counts, by resource."""
+        return {**self.vector(pod, allocation), **self.amount(allocation.containers)}
+
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         """Charge without asking: the pod runs, whatever the limits say now."""
         self._charge(self._entry(pod, allocation))

@@ -18,8 +18,10 @@ from hami.scheduler.bookings.charges import Charge, Unjudged
 from hami.scheduler.bookings.decision import FIRST_GENERATION
 from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.groups import Groups
+from hami.scheduler.bookings.inventory import ClusterInventory
 from hami.scheduler.bookings.problems import Problems
 from hami.scheduler.bookings.reservations import Reservation
+from hami.scheduler.bookings.resizes import Resizes
 from hami.scheduler.bookings.strangers import Strangers
 from hami.scheduler.events import Event, PodSeen, RoomInQuota, RoomOnNode
 from hami.signing import Verdict
@@ -37,6 +39,7 @@ class BoundPods:
         strangers: Strangers,
         groups: Groups,
         problems: Problems,
+        inventory: ClusterInventory,
         deps: SchedulerDeps,
         publish: Callable[[Event], None],
     ) -> None:
@@ -53,6 +56,7 @@ class BoundPods:
         """Those that are being deleted, and hold what they have until they are gone."""
         self.unjudged: dict[PodUid, Unjudged] = {}
         self.to_judge = asyncio.Event()
+        self.resizes = Resizes(inventory, books, bookings, self.leaving, deps.signer)
 
     def reread(self) -> None:
         """Nobody is charged any more: read every pod anew."""
@@ -123,6 +127,8 @@ class BoundPods:
         """As an unsigned allocation counts, until its signature is judged."""
         self.unjudged.pop(pod.uid, None)
         text, generation = pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""), 0
+        if resized := self.resizes.made(pod.uid, account, text):
+            return Charge(pod=pod, account=account, generation=resized, signature=text)
         if known and known.vouches_for(account, text):
             generation = known.generation
         elif reservation and reservation.vouches_for(account, text):
@@ -146,6 +152,7 @@ class BoundPods:
     def _uses_nothing(self, uid: PodUid) -> None:
         self.unjudged.pop(uid, None)
         self.leaving.discard(uid)
+        self.resizes.end(uid)
         self._bookings.placed(uid)
         self._bookings.drop(uid)
         self._bookings.end_hold(uid)

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hami.domain.allocations import PodAllocation
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.policy.quota import QuotaLedger
 from hami.policy.tables.cluster_table import ClusterTable
-from hami.scheduler.bookings.charges import Charge
+from hami.policy.usage import at_least
+from hami.scheduler.bookings.charges import Charge, known_part
 
 
 class ChargeBook:
     """``table`` knows what is in use of each device, ``ledger`` of each quota, ``charges`` why, of
-    bound pods.
+    bound pods. ``resizing``: what some of these may have instead at any moment.
     """
 
     def __init__(self, table: ClusterTable, ledger: QuotaLedger) -> None:
         self.table = table
         self.ledger = ledger
         self.charges: dict[PodUid, Charge] = {}
+        self.resizing: dict[PodUid, PodAllocation] = {}
 
     def use(self, table: ClusterTable, ledger: QuotaLedger) -> None:
         """Other, empty ones; ``charges`` are as they were, until the pods are read anew."""
         self.table = table
         self.ledger = ledger
+        for uid, allocation in self.resizing.items():
+            self.resizing[uid] = known_part(allocation, table.vendors)
 
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         """Whatever the limits say; what the pod was charged before is replaced."""
@@ -31,9 +37,14 @@ class ChargeBook:
         self.ledger.charge(pod, allocation)
 
     def charge_bound(self, charge: Charge) -> None:
-        """A bound pod: with what nobody can read of it, and less once init containers ended."""
+        """A bound pod: with what nobody can read of it, and less once init containers ended.
+
+        One that is being resized: with the larger of what it has and what it may get.
+        """
         pod, account = charge.pod, charge.account
         self.charges[pod.uid] = charge
+        if (coming := self.resizing.get(pod.uid)) is not None:
+            account = replace(account, allocation=at_least(account.allocation, coming))
         self.table.charge(
             pod.uid, account.allocation, account.unknown, init_ended=account.init_ended
         )

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hami.domain.allocations import ContainerAllocation, PodAllocation
-from hami.domain.devices import Grant
+from hami.domain.allocations import PodAllocation
 from hami.domain.kubernetes.objects import Pod
-from hami.domain.units import CorePercent, MemoryMiB, PodUid
+from hami.domain.units import PodUid
 from hami.policy.pods.accounting import Account, may_have_started, may_use
 from hami.policy.ports import VendorRegistry
-from hami.policy.usage import UnknownUsage
+from hami.policy.usage import UnknownUsage, at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +53,7 @@ class Charge:
         What was known once stays known, so that nobody blocks a node by editing a pod of theirs;
         what was not counted because nothing had started is counted when it has.
         """
-        containers = tuple(
-            _at_least(old, new)
-            for old, new in zip(
-                self.account.allocation.containers, account.allocation.containers, strict=True
-            )
-        )
-        allocation = replace(self.account.allocation, containers=containers)
+        allocation = at_least(self.account.allocation, account.allocation)
         idle = self.account.idle and account.idle
         unknown = account.unknown if self.account.idle else self.account.unknown
         edited = replace(account, allocation=allocation, unknown=unknown, idle=idle)
@@ -114,25 +107,6 @@ def _with_unknown(account: Account, unknown: Iterable[UnknownUsage]) -> Account:
 def noted(account: Account, problem: str) -> Account:
     """The account as it is, with something for its owner to know."""
     return replace(account, problems=tuple(dict.fromkeys((*account.problems, problem))))
-
-
-def _at_least(old: ContainerAllocation, new: ContainerAllocation) -> ContainerAllocation:
-    """Every grant of both; where both have a device, the larger of each amount."""
-    left = list(new.grants)
-    grants: list[Grant] = []
-    for grant in old.grants:
-        place = next((i for i, g in enumerate(left) if _same_device(g, grant)), None)
-        grants.append(grant if place is None else _larger(grant, left.pop(place)))
-    return replace(old, grants=(*grants, *left))
-
-
-def _same_device(one: Grant, other: Grant) -> bool:
-    return (one.vendor, one.device_id) == (other.vendor, other.device_id)
-
-
-def _larger(old: Grant, new: Grant) -> Grant:
-    memory = MemoryMiB(max(old.memory_mib, new.memory_mib))
-    return replace(old, memory_mib=memory, cores=CorePercent(max(old.cores, new.cores)))
 
 
 def known_part(allocation: PodAllocation, vendors: VendorRegistry) -> PodAllocation:

@@ -37,10 +37,40 @@ def annotations_of(
     Raises:
         CannotBeWritten: a vendor's plugin failed.
     """
+    return {
+        **decision_annotations(allocation.node, now),
+        **bind_annotations(now),
+        **_granted_annotations(pod, allocation, table, now),
+    }
+
+
+def resize_annotations(
+    pod: Pod, allocation: PodAllocation, table: ClusterTable, now: datetime
+) -> dict[str, str]:
+    """Every annotation of another allocation of a pod that runs, unsigned.
+
+    Not the lists of what is to be allocated yet: agents strike out of them what they have served.
+
+    Raises:
+        CannotBeWritten: a vendor's plugin failed.
+    """
+    profiles = [table.vendors[grant.vendor].profile for grant in allocation.grants]
+    served = {profile.pod_annotations.to_allocate for profile in profiles}
+    written = _granted_annotations(pod, allocation, table, now)
+    return {key: text for key, text in written.items() if key not in served}
+
+
+def _granted_annotations(
+    pod: Pod, allocation: PodAllocation, table: ClusterTable, now: datetime
+) -> dict[str, str]:
+    """The grants, in the vendors' annotations.
+
+    Raises:
+        CannotBeWritten: a vendor's plugin failed.
+    """
     vendors = table.vendors
     used = sorted({grant.vendor for grant in allocation.grants})
-    written = decision_annotations(allocation.node, now) | bind_annotations(now)
-    written |= encode_allocation(allocation, [vendors[key].profile for key in used])
+    written = encode_allocation(allocation, [vendors[key].profile for key in used])
     for key in used:
         devices = [state.device for state in table.device_states(allocation.node, key)]
         added = vendors[key].allocation_annotations(allocation, devices, pod, now)
@@ -69,8 +99,11 @@ def signed(
     annotations: Mapping[str, str],
     table: ClusterTable,
     signer: Signer,
+    generation: int = FIRST_GENERATION,
 ) -> Signed:
     """The annotations and their signature, over what whoever reads them will decode.
+
+    ``generation`` is one more than the pod's last.
 
     Raises:
         CannotBeWritten: they cannot be read back whole, or say something else than was promised:
@@ -85,7 +118,7 @@ def signed(
             f"pod {pod.full_name} carries annotations that change what it is given on "
             f"{allocation.node}; remove those that its author set for the scheduler"
         )
-    signature = signer.sign(pod.uid, account.allocation, FIRST_GENERATION)
+    signature = signer.sign(pod.uid, account.allocation, generation)
     if signature:
         annotations = {**annotations, keys.ALLOCATION_SIGNATURE: signature}
         bound = _bound(pod, allocation.node, annotations)

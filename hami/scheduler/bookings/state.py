@@ -76,8 +76,17 @@ class ClusterState:
         )
         self.bookings = Bookings(self.inventory, books, self.groups, pods, deps, publish)
         self.bound = BoundPods(
-            pods, books, self.bookings, strangers, self.groups, problems, deps, publish
+            pods,
+            books,
+            self.bookings,
+            strangers,
+            self.groups,
+            problems,
+            self.inventory,
+            deps,
+            publish,
         )
+        self.resizes = self.bound.resizes
         self.quota_objects = QuotaObjects(self.inventory, books, pods, problems, publish)
         self._alive = deps.alive
         self._books = books

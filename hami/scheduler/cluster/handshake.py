@@ -163,3 +163,13 @@ def flipped(node: Node, profiles: Iterable[VendorProfile], before: datetime, now
         if profile.liveness == "handshake"
         and profile.node_annotations.handshake in node.annotations
     )
+
+
+def local_time() -> datetime:
+    """Without a zone, as handshakes are written."""
+    return datetime.now()  # noqa: DTZ005
+
+
+def alive_now(profile: VendorProfile, node: Node) -> bool:
+    """Whether the vendor's agent on the node has answered in time."""
+    return alive(profile, node, local_time())

@@ -31,6 +31,7 @@ from hami.scheduler.web.bodies import (
 from hami.scheduler.web.filter_args import read_args
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import PATHS, QuotaWebhook
+from hami.scheduler.web.resize_route import BODY_BYTES, PATH, ResizeParts, resize_route
 from hami.wire.admission import AdmissionReview
 from hami.wire.bodies import BadBody, decode_body
 from hami.wire.extender import (
@@ -88,8 +89,9 @@ def public_app(
     limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
+    resizing: ResizeParts | None = None,
 ) -> App:
-    """The webhooks, health, metrics and the read-only API, whose description is its OpenAPI.
+    """The webhooks, health, metrics, resizes and the read-only API, described by its OpenAPI.
 
     Without a webhook it is the listener for metrics.
     """
@@ -104,6 +106,9 @@ def public_app(
     app.add_route("/metrics", _metrics_route(metrics), ["GET"])
     if api_router is not None:
         app.include_router(api_router)
+    if resizing is not None:
+        small = Bodies(limits, BODY_BYTES)
+        app.add_route(PATH, resize_route(resizing, small, health.missing), ["POST"])
     return app
 
 
@@ -116,9 +121,18 @@ def whole_app(
     limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
+    resizing: ResizeParts | None = None,
 ) -> App:
     """Everything on one listener, as HAMi has it."""
-    app = public_app(webhook, health, metrics, api_router, limits, quota_webhook=quota_webhook)
+    app = public_app(
+        webhook,
+        health,
+        metrics,
+        api_router,
+        limits,
+        quota_webhook=quota_webhook,
+        resizing=resizing,
+    )
     _add_extender(app, extender, health, limits)
     return app
 

@@ -17,6 +17,7 @@ from hami.scheduler.web.applications import (
 )
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import QuotaWebhook
+from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import Listener
 from hami.scheduler.web.tls import TlsFiles
 
@@ -34,6 +35,7 @@ class Served:
     metrics: MetricsText
     api_router: APIRouter | None = None
     quota_webhook: QuotaWebhook | None = None
+    resizing: ResizeParts | None = None
 
 
 def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
@@ -47,6 +49,7 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
             s.metrics,
             s.api_router,
             quota_webhook=s.quota_webhook,
+            resizing=s.resizing,
         )
         bind = config.bind("http_bind")
         listeners = [Listener(name=PUBLIC, bind=bind, app=app, tls=_tls(config))]
@@ -67,12 +70,13 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
                     s.metrics,
                     s.api_router,
                     quota_webhook=s.quota_webhook,
+                    resizing=s.resizing,
                 ),
                 tls=_tls(config),
             ),
         ]
     if config.metrics_bind_address:
-        app = public_app(None, s.health, s.metrics, s.api_router)
+        app = public_app(None, s.health, s.metrics, s.api_router, resizing=s.resizing)
         bind = config.bind("metrics_bind_address")
         listeners.append(Listener(name=METRICS, bind=bind, app=app))
     return listeners

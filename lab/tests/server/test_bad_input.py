@@ -71,6 +71,11 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("policy", "poddisruptionbudgets"): {"spec": {"minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}},
     ("apps", "deployments"): {"spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": POD_SPEC}}},
     ("batch", "jobs"): {"spec": {"parallelism": 1, "completions": 1, "template": {"metadata": {"labels": {"a": "b"}}, "spec": POD_SPEC}}},
+    ("authentication.k8s.io", "tokenreviews"): {"spec": {"token": "a-token", "audiences": ["a"]}},
+    ("authorization.k8s.io", "subjectaccessreviews"): {
+        "spec": {"user": "u", "uid": "i", "groups": ["g"], "extra": {"a": ["b"]},
+                 "resourceAttributes": {"verb": "get", "resource": "pods", "subresource": "log", "namespace": "default", "name": "p"}},
+    },
     ("scheduling.k8s.io", "priorityclasses"): {"value": 5, "globalDefault": True, "preemptionPolicy": "Never"},
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {"webhooks": [HOOK]},
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {"webhooks": [HOOK]},
@@ -113,7 +118,7 @@ def spoiled(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 class Server:
     def __init__(self) -> None:
         self.operations = Operations(history=10)
-        self.verbs = Verbs(self.operations)
+        self.verbs = Verbs(self.operations, "a-token")
 
     async def ask(
         self,

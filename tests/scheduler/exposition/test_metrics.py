@@ -590,6 +590,7 @@ def test_the_documented_labels_are_those_of_our_own_metrics():
     metrics.quota_refused("team", "pool")
     metrics.preempted("fair")
     metrics.preemption_backed_off("ElasticQuota team/quota")
+    metrics.resized("resized")
     metrics.problems_told("UnknownUsage")
     metrics.api_called(Call())
     metrics.bind_seen(0.1)

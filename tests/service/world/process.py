@@ -151,6 +151,13 @@ class Service:
         assert status == 200, (path, status, text)
         return json.loads(text)
 
+    async def post(self, path: str, body: Any, token: str = "") -> tuple[int, Any]:
+        """Ask the API for a change, as whoever has this token."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = f"{self.plain}/api/v1/{path}"
+        async with self._session.post(url, data=json.dumps(body), headers=headers) as answer:
+            return answer.status, await answer.json()
+
     async def each(self, what: str) -> list[Any]:
         """The items of all pages."""
         found, more = [], ""

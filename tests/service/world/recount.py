@@ -161,6 +161,11 @@ class Ceilings:
                 yield f"quota {where}/{name}: {problems[-1]}; since {since}: {history[-6:]}"
 
 
+def _asked_for(pod: Json) -> str:
+    """The resizes that the pod remembers."""
+    return str(pod["metadata"].get("annotations", {}).get("hami.io/resizes", ""))
+
+
 class Books:
     """Follows an API server change by change; ``violations`` are what should never have been."""
 
@@ -217,6 +222,8 @@ class Books:
         is_bound = bool(new["spec"].get("nodeName"))
         if is_bound and not (old and old["spec"].get("nodeName")):
             self.bound[uid] += 1
+            self._check(new)
+        elif old and _asked_for(new) != _asked_for(old):
             self._check(new)
 
     def _check(self, pod: Json) -> None:

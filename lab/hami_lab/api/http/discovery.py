@@ -18,6 +18,7 @@ _SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = MappingProx
         "scale": ("Scale", "autoscaling", "v1", ("get", "patch", "update")),
         "finalize": ("", "", "", ("update",)),
         "status": ("", "", "", ("get", "patch", "update")),
+        "token": ("TokenRequest", "authentication.k8s.io", "v1", ("create",)),
     }
 )
 """Subresource -> the kind, group and version that it speaks, where it is not its parent's."""
@@ -67,7 +68,7 @@ def resources(group_version: str, found: list[Kind]) -> Json:
             "singularName": kind.singular,
             "namespaced": kind.namespaced,
             "kind": kind.kind,
-            "verbs": list(_VERBS),
+            "verbs": ["create"] if kind.review else list(_VERBS),
         }
         if kind.short_names:
             entry["shortNames"] = list(kind.short_names)

@@ -52,7 +52,7 @@ class Application:
         bookmark_seconds: float,
     ) -> None:
         self._operations = operations
-        self._verbs = Verbs(operations)
+        self._verbs = Verbs(operations, token)
         self._faults = faults
         self._calls = calls
         self._token = token

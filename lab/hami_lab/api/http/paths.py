@@ -38,6 +38,8 @@ def request_of(
     """
     kind, namespace, name, subresource = _target(path, kinds)
     verb = _verb(method, name, subresource, query)
+    if kind.review and verb != "create":
+        raise method_not_allowed()
     if not name and kind.namespaced and not namespace and verb not in ("list", "watch"):
         raise method_not_allowed()
     return Request(
@@ -87,7 +89,7 @@ def _group_version(path: str, kinds: Kinds) -> tuple[str, str, list[str]]:
 
 
 def _verb(method: str, name: str, subresource: str, query: dict[str, str]) -> str:
-    if subresource in ("binding", "eviction"):
+    if subresource in ("binding", "eviction", "token"):
         if method != "POST":
             raise method_not_allowed()
         return "create"

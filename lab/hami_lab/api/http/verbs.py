@@ -24,6 +24,8 @@ from hami_lab.api.objects.request import Request
 from hami_lab.api.objects.storage import Item
 from hami_lab.api.patches import documents as patches
 from hami_lab.api.patches.strategic import applied, strategic_patch
+from hami_lab.api.reviews.access import Access
+from hami_lab.api.reviews.tokens import Tokens
 from hami_lab.api.typed.conforming import WrongType, conform
 from hami_lab.api.typed.types import KINDS, type_of
 from hami_lab.api.writes.deletion import Deleted, delete_options
@@ -45,8 +47,11 @@ class Answer:
 class Verbs:
     """Carries requests out, all but watches."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, token: str) -> None:
+        """``token``: the administrator's."""
         self._operations = operations
+        self._tokens = Tokens(operations.kinds, operations.storage, token)
+        self._access = Access(operations.kinds, operations.storage)
         self._placing = Placing(operations)
         self._listing = Listing(operations.storage)
 
@@ -88,9 +93,20 @@ class Verbs:
         return Answer(status=201 if created else 200, body=body)
 
     async def _create(self, request: Request, body: bytes, content_type: str) -> Answer:
+        if request.subresource == "token":
+            account = self._operations.find(request.kind, request.namespace, request.name)
+            asked = bodies.object_of(body, content_type, "TokenRequest")
+            _conforms("authentication.k8s.io/v1 TokenRequest", asked)
+            return _created(self._tokens.issue(account, asked))
         if request.subresource:
             return await self._place(request, bodies.object_of(body, content_type, "Binding"))
         found = bodies.object_of(body, content_type, request.kind.kind)
+        if request.kind.review:
+            _conforms(f"{request.kind.group_version} {request.kind.kind}", found)
+            asked_of = self._tokens if request.kind.kind == "TokenReview" else self._access
+            kind = request.kind
+            shown = {"kind": kind.kind, "apiVersion": kind.group_version}
+            return _created({**asked_of.review(found), **shown})
         if request.kind.group == _EVENTS:
             if problems := events_v1.problems(found):
                 name = str((found.get("metadata") or {}).get("name") or "")
@@ -109,7 +125,7 @@ class Verbs:
             await self._placing.evict(request, found)
         else:
             await self._placing.bind(request, found)
-        return Answer(status=201, body=msgspec.json.encode({**success(), "code": 201}))
+        return _created({**success(), "code": 201})
 
     async def _update(self, request: Request, body: bytes, content_type: str) -> Answer:
         found = bodies.object_of(body, content_type, request.kind.kind)
@@ -164,16 +180,30 @@ class Verbs:
         return Answer(status=200, body=list_bytes(request.kind, shown))
 
 
+def _created(answer: Json) -> Answer:
+    return Answer(status=201, body=msgspec.json.encode(answer))
+
+
 def _options(body: bytes, content_type: str) -> Json:
     """DeleteOptions; there need not be any."""
     if not body:
         return {}
     options = bodies.object_of(body, content_type or "application/json", "DeleteOptions")
-    try:
-        conform(KINDS["v1 DeleteOptions"], options)
-    except WrongType as error:
-        raise bad_request(f"the body cannot be handled as DeleteOptions: {error}") from error
+    _conforms("v1 DeleteOptions", options)
     return options
+
+
+def _conforms(kind: str, body: Json) -> None:
+    """Whether the fields of what is sent, and never stored, have the types of its kind.
+
+    Raises:
+        Refusal: 400.
+    """
+    try:
+        conform(KINDS[kind], body)
+    except WrongType as error:
+        name = kind.rpartition(" ")[2]
+        raise bad_request(f"the body cannot be handled as {name}: {error}") from error
 
 
 def _deleted(request: Request, deleted: Deleted) -> bytes:

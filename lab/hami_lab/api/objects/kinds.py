@@ -14,6 +14,7 @@ class Kind:
     ``versioned_spec``: ``metadata.generation`` counts changes of what the user wants.
     ``needs_version``: an update must carry a resourceVersion. ``created_by_update``: a PUT of what
     does not exist creates it. ``answers_object``: a delete answers with the object, not a Status.
+    ``review``: a question; it is posted and answered, and there is nothing to read.
     """
 
     group: str
@@ -29,6 +30,7 @@ class Kind:
     needs_version: bool = False
     created_by_update: bool = False
     answers_object: bool = False
+    review: bool = False
     custom: bool = False
     storage: tuple[str, str] = ("", "")
 
@@ -122,13 +124,14 @@ def builtin_kinds() -> Iterable[Kind]:
             needs_version="v" in marks,
             created_by_update="u" in marks,
             answers_object="o" in marks,
+            review="r" in marks,
             # Both groups show the same events, each in its own words.
             storage=("", "events") if plural == "events" else (group, plural),
         )
 
 
 # n: namespaced, c: cluster-wide, g: counts generations, v: updates need a resourceVersion,
-# u: a PUT creates, o: a delete answers with the object, a: part of `kubectl get all`.
+# u: a PUT creates, o: a delete answers with the object, a: part of `kubectl get all`, r: a review.
 _BUILTIN = """
 v1 configmaps ConfigMap n short=cm
 v1 endpoints Endpoints nu short=ep
@@ -143,7 +146,7 @@ v1 podtemplates PodTemplate no
 v1 replicationcontrollers ReplicationController nga short=rc sub=status
 v1 resourcequotas ResourceQuota no short=quota sub=status
 v1 secrets Secret n
-v1 serviceaccounts ServiceAccount no short=sa
+v1 serviceaccounts ServiceAccount no short=sa sub=token
 v1 services Service nou short=svc sub=status
 apps/v1 controllerrevisions ControllerRevision n
 apps/v1 daemonsets DaemonSet nga short=ds sub=status
@@ -168,6 +171,8 @@ storage.k8s.io/v1 volumeattachments VolumeAttachment co sub=status
 storage.k8s.io/v1 volumeattributesclasses VolumeAttributesClass co short=vac
 admissionregistration.k8s.io/v1 mutatingwebhookconfigurations MutatingWebhookConfiguration cg
 admissionregistration.k8s.io/v1 validatingwebhookconfigurations ValidatingWebhookConfiguration cg
+authentication.k8s.io/v1 tokenreviews TokenReview cr
+authorization.k8s.io/v1 subjectaccessreviews SubjectAccessReview cr
 apiextensions.k8s.io/v1 customresourcedefinitions CustomResourceDefinition cgv short=crd sub=status
 scheduling.k8s.io/v1 priorityclasses PriorityClass cg short=pc
 coordination.k8s.io/v1 leases Lease nuv
