@@ -18,7 +18,7 @@ PROTO_GENERATOR := grpcio-tools==1.72.1
 OPENAPI := kubernetes-validate==1.37.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture protos openapi constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture monitor-tables protos openapi constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ soak: $(STAMP) ## storms over a node (STORMS=1000) and over quotas (QUOTA_STORMS
 
 picture: $(RUNTIME) ## draw the README's picture from a run of now
 	$(BIN)/python -m docs.picture
+
+monitor-tables: $(RUNTIME) ## write the tables of docs/monitor.md from the code
+	$(BIN)/python -m docs.monitor_tables
 
 bench: $(STAMP) ## measure what docs and README promise about speed
 	$(BIN)/python -m benchmarks

@@ -14,6 +14,7 @@ from benchmarks import (
     filter_http,
     kubelet,
     lock_burst,
+    node_scrape,
     quota,
     quota_plan,
     quota_storm,
@@ -42,6 +43,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = MappingProxyType(
         "kubelet": kubelet.measure,
         "kubernetes": control_plane.measure,
         "lock-burst": lock_burst.measure,
+        "node-scrape": node_scrape.measure,
         "shim": shim.measure,
         "share": share.measure,
     }

@@ -50,6 +50,7 @@ Node agent <node-agent>
 NVIDIA <nvidia>
 Enforcement <enforcement>
 Metrics and API <metrics>
+Monitor <monitor>
 ```
 ```{toctree}
 :hidden:

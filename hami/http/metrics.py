@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from hami.http.connection import Route, RouteAnswer
+from hami.http.connection import RouteAnswer
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -63,33 +63,13 @@ class CounterFamily:
             yield sample(self.name, {self._label: member} if self._label else {}, count)
 
 
-class HistogramFamily:
-    """A histogram: ``buckets`` are upper bounds, ascending."""
-
-    def __init__(self, name: str, text: str, buckets: Sequence[float]) -> None:
-        self.name, self._text, self._buckets = name, text, buckets
-        self._counts = [0] * (len(buckets) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._buckets, value)] += 1
-        self._sum += value
-
-    def lines(self) -> Iterator[str]:
-        yield header(self.name, self._text, "histogram")
-        count = 0
-        for bound, here in zip([*map(str, self._buckets), "+Inf"], self._counts, strict=True):
-            count += here
-            yield sample(f"{self.name}_bucket", {"le": bound}, count)
-        yield sample(f"{self.name}_sum", {}, self._sum)
-        yield sample(f"{self.name}_count", {}, count)
-
-
 class GaugeFamily:
     """A gauge, read at each scrape: a number for each value of ``label``, or one without a label.
 
     ``read`` answers by the label's value; one whose number is None has no line.
     """
+
+    type = "gauge"
 
     def __init__(
         self, name: str, text: str, read: Callable[[], Mapping[str, float | None]], label: str = ""
@@ -97,18 +77,59 @@ class GaugeFamily:
         self.name, self._text, self._read, self._label = name, text, read, label
 
     def lines(self) -> Iterator[str]:
-        yield header(self.name, self._text)
+        yield header(self.name, self._text, self.type)
         for member, value in self._read().items():
             if value is not None:
                 yield sample(self.name, {self._label: member} if self._label else {}, value)
 
 
-def metrics_route(families: Iterable[MetricFamily]) -> Route:
-    """``/metrics`` of a process whose metrics are few: the text is made at once, on the loop."""
-    families = list(families)
+class ReadCounterFamily(GaugeFamily):
+    """A counter that another part counts, and that is read at each scrape."""
 
-    async def route() -> RouteAnswer:
-        text = "".join(line for family in families for line in family.lines())
-        return RouteAnswer(body=text.encode(), type=METRICS_TYPE)
+    type = "counter"
 
-    return route
+
+class ReadHistogramFamily:
+    """A histogram that another part counts, and that is read at each scrape.
+
+    ``buckets`` are upper bounds, ascending. ``read`` answers how many values lie in each and, last,
+    above all of them; and the sum of the values.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        buckets: Sequence[float],
+        read: Callable[[], tuple[Sequence[int], float]],
+    ) -> None:
+        self.name, self._text, self._buckets, self._read = name, text, buckets, read
+
+    def lines(self) -> Iterator[str]:
+        yield header(self.name, self._text, "histogram")
+        counts, total = self._read()
+        count = 0
+        for bound, here in zip([*map(str, self._buckets), "+Inf"], counts, strict=True):
+            count += here
+            yield sample(f"{self.name}_bucket", {"le": bound}, count)
+        yield sample(f"{self.name}_sum", {}, total)
+        yield sample(f"{self.name}_count", {}, count)
+
+
+class HistogramFamily(ReadHistogramFamily):
+    """A histogram; ``buckets`` are upper bounds, ascending."""
+
+    def __init__(self, name: str, text: str, buckets: Sequence[float]) -> None:
+        super().__init__(name, text, buckets, lambda: (self._counts, self._sum))
+        self._counts = [0] * (len(buckets) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._buckets, value)] += 1
+        self._sum += value
+
+
+def metrics_answer(families: Iterable[MetricFamily]) -> RouteAnswer:
+    """The text of a process whose metrics are few: it is made at once, on the loop."""
+    text = "".join(line for family in families for line in family.lines())
+    return RouteAnswer(body=text.encode(), type=METRICS_TYPE)

@@ -32,6 +32,8 @@ from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.lock_file import alone
 from hami.node.disk.store import SliceStore
 from hami.node.disk.tmpfs import why_not_mount
+from hami.node.exposition.agent_parts import AgentParts
+from hami.node.exposition.endpoint import AgentEndpoint
 from hami.node.kubelet.checkpoint import read_checkpoint
 from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.displacement import Displacement
@@ -58,6 +60,7 @@ from hami.node.start.outcomes import Outcomes, PodWriter
 from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
 from hami.slices.cgroups import PodCgroups
+from hami.slices.files import StoreFailed
 from hami.vendors.registry import Vendors, load_vendors
 from hami.wire import keys
 from hami.wire.node_identity import lease_name
@@ -93,10 +96,12 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
         on_failure=lambda failure: log.error(str(failure)),
         on_broken=lambda problem: log.warning(str(problem)),
     )
+    endpoint = AgentEndpoint(config.node_name)
     async with AsyncExitStack() as stack:
         for folder in (config.kubelet_dir / LOCKS, config.slices):
             lock = folder / f"{config.vendor.lower()}.lock"
             await stack.enter_async_context(alone(lock, config.vendor))
+        await stack.enter_async_context(endpoint.listens(config.health_bind))
         client = await KubeClient.connect(config.kube)
         stack.push_async_callback(client.close)
         keys = SigningKeys(_key_file(config))
@@ -124,6 +129,7 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
             )
         )
         stack.push_async_callback(agent.close)
+        endpoint.made_of(agent.parts)
         await agent.recover()
         await agent.run(ready)
 
@@ -154,7 +160,7 @@ class Agent:
         self._begin = begin
         self._labels: Mapping[str, str] = begin.facts.labels
         self._log = structlog.get_logger("hami.agent")
-        self._kept: tuple[str, ...] = ()
+        self._kept: tuple[str, ...] | None = None
         self._watcher = ConfigWatcher(begin.source, config, self._apply)
         self._config = HookConfig(self._plugin_config(config))
         self._events = EventRecorder(
@@ -242,8 +248,8 @@ class Agent:
             cgroups=PodCgroups(config.cgroup_root, problem),
             events=self._events,
             hooks=hooks,
-            pages=Threads("page"),
-            disk=Threads("disk", DISK_AT_ONCE),
+            pages=Threads("page", counted=StoreFailed),
+            disk=Threads("disk", DISK_AT_ONCE, counted=StoreFailed),
             inventory=Inventory(
                 vendor,
                 hooks,
@@ -314,6 +320,18 @@ class Agent:
             "on_problem": self._log.warning,
         }
 
+    @property
+    def parts(self) -> AgentParts:
+        """Those that are asked how they do."""
+        return AgentParts(
+            around=self._around,
+            advertiser=self._advertiser,
+            resources=self._resources,
+            resizing=self._resizing,
+            starts=self._by.counts,
+            recovered=lambda: self._kept is not None,
+        )
+
     async def recover(self) -> None:
         """Take over the slices of a former process, before kubelet may ask for any."""
         around = self._around
@@ -341,7 +359,7 @@ class Agent:
             around.pods.listen(listener)
         async with asyncio.TaskGroup() as tasks:
             for work in (
-                reconcile(around, self._kept),
+                reconcile(around, self._kept or ()),
                 hold_pages(around),
                 around.pods.run(),
                 self._inventory.run(),

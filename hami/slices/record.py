@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -12,6 +12,8 @@ from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.slices.files import MalformedFile
 
 FORMAT = 1
+SliceState = Literal["preparing", "enforced", "releasing"]
+SLICE_STATES: tuple[SliceState, ...] = get_args(SliceState)
 
 
 class RecordedGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class SliceRecord(msgspec.Struct, frozen=True, kw_only=True):
     pod: Pod
     container: str
     generation: int
-    state: Literal["preparing", "enforced", "releasing"]
+    state: SliceState
     created_at: float
     grants: tuple[RecordedGrant, ...]
     identity: Identity = "kubelet"

@@ -14,7 +14,7 @@ from hami.http.metrics import (
     CounterFamily,
     GaugeFamily,
     HistogramFamily,
-    metrics_route,
+    metrics_answer,
     sample,
 )
 
@@ -81,7 +81,7 @@ def test_a_label_may_hold_anything(text):
     assert sample("c_total", {"why": text}, 1.0) == f"{line}\n"
 
 
-async def test_the_route_says_which_format_it_is():
-    answer = await metrics_route([CounterFamily("c_total", "Text.")])()
+def test_the_answer_says_which_format_it_is():
+    answer = metrics_answer([CounterFamily("c_total", "Text.")])
     assert answer.type == METRICS_TYPE
     assert answer.body == b"# HELP c_total Text.\n# TYPE c_total counter\nc_total 0\n"

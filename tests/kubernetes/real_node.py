@@ -95,6 +95,7 @@ class RealNode:
             "device_config": config,
             "verification_keys": self._keys,
             "usage_tmpfs": "on",
+            "health_address": "off",
             "kubeconfig": self.cluster.plane.kubeconfig(
                 f"agent-{vendor}", server=server, token=token
             ),

@@ -87,6 +87,7 @@ class World:
         self.problems: list[str] = []
         self.hears: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0.05)
         """Returns when kubelet, started again, has heard from the API server."""
+        self.health = self.folder / "health.sock"
         self._vendor = vendor
         self._flags = dict(flags or {})
         self._unhealthy = self.folder / "unhealthy"
@@ -159,6 +160,7 @@ class World:
             "cdi_dir": str(self.node.cdi),
             "cdi_read_dirs": str(self.node.cdi),
             "usage_tmpfs": "off",
+            "health_address": f"unix:{self.health}",
             "verification_keys": str(self.folder / "keys.pem"),
             "cgroup_root": str(self.node.cgroups),
             "proc_root": str(self.node.proc),

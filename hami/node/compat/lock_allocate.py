@@ -23,6 +23,7 @@ from hami.node.compat.lock_writes import LockedWrites, patiently
 from hami.node.compat.replicas import device_of
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import Granted, NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.start.container_start import SLICE_ID_BYTES, Starts
 
@@ -147,7 +148,10 @@ class LockedCalls:
         if isinstance(granted, NotGranted):
             return granted
         if problem := _another_list(granted, found):
-            return NotGranted(f"pod {pod.full_name}, container {waiting.container}: {problem}")
+            return NotGranted(
+                f"pod {pod.full_name}, container {waiting.container}: {problem}",
+                RefusalCause.BAD_ALLOCATION,
+            )
         return await make_locked(slice_id, granted, self._around)
 
 

@@ -47,6 +47,7 @@ class ByLock:
             devices,
             locked=True,
         )
+        self.counts = starts.counts
         self.calls = LockedCalls(
             client,
             node,

@@ -18,9 +18,10 @@ from hami.node.device.threads import TooLate
 from hami.node.disk.store import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice, Prepared
-from hami.node.slice.preparing import enforce, is_last, prepare
+from hami.node.slice.preparing import cause_of, enforce, is_last, prepare
 from hami.node.slice.views import new_record, page_limits, to_enforce
 
 
@@ -50,7 +51,8 @@ async def make_locked(
             record = msgspec.structs.replace(record, state="enforced")
             await around.disk.run(around.store.save, record)
     except (StoreFailed, VendorFailed, TooLate) as error:
-        return NotGranted(f"pod {granted.pod.full_name}, container {granted.container}: {error}")
+        who = f"pod {granted.pod.full_name}, container {granted.container}"
+        return NotGranted(f"{who}: {error}", cause_of(error))
     around.slices.put(LiveSlice(record, granted))
     return edits
 
@@ -75,6 +77,7 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
         return NotGranted(
             f"{who}: the record of its slice {shortened(slice_id)} is lost, so nobody can say for "
             "whom its devices were allocated; delete the pod, so that it is made anew",
+            RefusalCause.OTHERS_SLICE,
             ended=over,
         )
     record = known.record
@@ -83,15 +86,20 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
             f"{who}: kubelet gave it the devices that were allocated for pod "
             f"{record.pod.full_name}, container {record.container}: the node lock had expired or "
             "was removed; delete both pods, so that they are made anew",
+            RefusalCause.OTHERS_SLICE,
             ended=over,
         )
     if isinstance(found, NoPod):
         if not found.certain and record.state == "enforced":
             return Prepared(known.granted, None, last=is_last(known.granted, around))
-        return NotGranted(f"container {entry.container}: {found.problem}", ended=over)
+        return NotGranted(
+            f"container {entry.container}: {found.problem}", RefusalCause.POD_UNKNOWN, ended=over
+        )
     if found.finished:
         return NotGranted(
-            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
+            f"pod {found.full_name} has ended: nothing of it starts again",
+            RefusalCause.POD_ENDED,
+            ended=True,
         )
     granted = around.granting.granted(found, entry.container)
     if isinstance(granted, NotGranted):
@@ -100,7 +108,8 @@ async def start_locked(entry: CheckpointEntry, around: AgentContext) -> Prepared
     if had != has:
         return NotGranted(
             f"{who}: it was started with {', '.join(had)}, its allocation now gives it "
-            f"{', '.join(has)}; delete the pod, so that it is made anew"
+            f"{', '.join(has)}; delete the pod, so that it is made anew",
+            RefusalCause.BAD_ALLOCATION,
         )
     edits = await make_locked(slice_id, granted, around)
     if isinstance(edits, NotGranted):

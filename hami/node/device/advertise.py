@@ -95,6 +95,11 @@ class Advertiser:
         """The node as the agent last saw it; None before that."""
         return self._live
 
+    @property
+    def heard_at(self) -> float:
+        """When the API server last said anything of the node (monotonic seconds)."""
+        return self._informer.last_event_at
+
     def set_devices(self, devices: Sequence[Device]) -> None:
         """Publish these devices from now on; if the vendor fails, the annotations stay."""
         try:

@@ -6,6 +6,7 @@ agent that was told to stop until it is killed.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -26,6 +27,7 @@ class Workers(Executor):
         self._waiting: deque[tuple[Future[Any], Callable[[], None]]] = deque()
         self._threads = 0
         self._idle = 0
+        self._taken_at = 0.0
         self._closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -44,6 +46,8 @@ class Workers(Executor):
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._name}: no more work is taken")
+            if not self._waiting:
+                self._taken_at = time.monotonic()
             self._waiting.append((future, work))
             if self._idle >= len(self._waiting):
                 self._changed.notify()
@@ -62,6 +66,11 @@ class Workers(Executor):
         for future, _ in waiting:
             future.cancel()
 
+    def stalled(self) -> float:
+        """For how many seconds no thread took the work that waits; 0 while none waits."""
+        with self._changed:
+            return time.monotonic() - self._taken_at if self._waiting else 0.0
+
     def _serve(self) -> None:
         while (work := self._next()) is not None:
             work()
@@ -72,4 +81,5 @@ class Workers(Executor):
             while not self._waiting and not self._closed:
                 self._changed.wait()
             self._idle -= 1
+            self._taken_at = time.monotonic()
             return self._waiting.popleft()[1] if self._waiting else None

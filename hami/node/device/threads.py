@@ -31,10 +31,22 @@ class TooLate(HamiError):
 
 
 class Threads:
-    """Runs what blocks in threads. Hooks and the disk have their own, so that neither waits."""
+    """Runs what blocks in threads. Hooks and the disk have their own, so that neither waits.
 
-    def __init__(self, name: str, at_once: int = AT_ONCE, *, kept: float = KEPT) -> None:
-        self._name = name
+    ``failures`` counts the calls of :meth:`run` that raised ``counted``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        at_once: int = AT_ONCE,
+        *,
+        kept: float = KEPT,
+        counted: type[Exception] = HamiError,
+    ) -> None:
+        self.name = name
+        self.failures = 0
+        self._counted = counted
         self._kept = kept
         self._workers = Workers(at_once, name)
         self._calls: dict[Key, asyncio.Future[Any]] = {}
@@ -42,7 +54,11 @@ class Threads:
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``function`` in a thread, and wait as long as it takes."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._workers, partial(function, *args, **kwargs))
+        try:
+            return await loop.run_in_executor(self._workers, partial(function, *args, **kwargs))
+        except self._counted:
+            self.failures += 1
+            raise
 
     async def call(
         self,
@@ -64,7 +80,7 @@ class Threads:
             future = loop.run_in_executor(self._workers, partial(function, *args, **kwargs))
             self._calls[key] = future
         if not await self._done(key, future, seconds):
-            raise TooLate(f"{self._name} {_said(key)} takes longer than {seconds:g} s and goes on")
+            raise TooLate(f"{self.name} {_said(key)} takes longer than {seconds:g} s and goes on")
         self._forget(key, future)
         answer: T = future.result()
         return answer
@@ -84,7 +100,11 @@ class Threads:
             left = end - asyncio.get_running_loop().time()
             await asyncio.wait([running], timeout=max(0.0, left))
             if not running.done():
-                raise TooLate(f"{self._name} {_said(words)} still goes on")
+                raise TooLate(f"{self.name} {_said(words)} still goes on")
+
+    def stalled(self) -> float:
+        """For how many seconds no thread took a call that waits: all of them hang, or are slow."""
+        return self._workers.stalled()
 
     def close(self) -> None:
         """Take no more work, and leave behind what hangs."""

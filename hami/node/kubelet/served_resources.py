@@ -54,6 +54,11 @@ class ServedResources:
         self._due.set()
         self._log = structlog.get_logger("hami.kubelet")
 
+    @property
+    def servers(self) -> Sequence[DevicePluginServer]:
+        """The vendor's own resource first."""
+        return (self._server, *self._others.values())
+
     def changed(self) -> None:
         self._due.set()
 

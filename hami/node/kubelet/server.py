@@ -44,7 +44,7 @@ class DevicePluginServer:
     ``on_problem`` gets each trouble once, as a sentence; none of them ends the server.
 
     ``registered`` is set while kubelet follows our list; ``registrations`` counts how often it
-    took one.
+    took one, ``registered_at`` is when it last did (Unix seconds; 0: never).
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class DevicePluginServer:
         check_name(folder, name)
         self.registered = asyncio.Event()
         self.registrations = 0
+        self.registered_at = 0.0
         self.resource = resource
         self.folder = folder
         self._name = name
@@ -85,6 +86,13 @@ class DevicePluginServer:
     def ids(self) -> frozenset[str]:
         """All ids that kubelet is told of."""
         return self._devices.ids
+
+    @property
+    def unregistered(self) -> str:
+        """Why kubelet does not follow our list; empty while it does."""
+        if self.registered.is_set():
+            return ""
+        return self._told or f"kubelet at {self._kubelet.path} has not asked for the list yet"
 
     def publish(self, tokens: Sequence[Token]) -> None:
         """List these ids from now on. The first list lets the registration begin."""
@@ -177,6 +185,7 @@ class DevicePluginServer:
         since = time.monotonic()
         self._told = ""
         self.registrations += 1
+        self.registered_at = time.time()
         self.registered.set()
         self._followed = plugin.streams
         try:

@@ -20,6 +20,7 @@ from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.informer import Informer
 from hami.node.pod.node_pod import NODE_PODS, NodePod
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.policy.pods.accounting import account_of
 from hami.policy.pods.escapes import escape_of
 from hami.policy.ports import VendorRegistry
@@ -88,6 +89,11 @@ class NodePods:
     @property
     def synced(self) -> asyncio.Event:
         return self._informer.synced
+
+    @property
+    def heard_at(self) -> float:
+        """When the API server last said anything of pods (monotonic seconds)."""
+        return self._informer.last_event_at
 
     def listen(self, listener: PodListener) -> None:
         self._listeners.append(listener)
@@ -176,12 +182,13 @@ class NodePods:
 
 @dataclass(frozen=True, slots=True)
 class NotGranted:
-    """The container must not start; ``text`` names pod, container and cause, for people.
+    """The container must not start; ``text`` names pod, container and reason, for people.
 
     ``ended``: its pod is gone or has ended, so that nothing of it starts, whatever is answered.
     """
 
     text: str
+    cause: RefusalCause
     ended: bool = False
 
 
@@ -229,17 +236,23 @@ class Granting:
         """The grants of this container; costs one signature, about 110 µs."""
         who = f"pod {pod.full_name}, container {container}"
         if pod.spec.node_name != self._node:
-            return NotGranted(f"{who}: is bound to node {pod.spec.node_name!r}, not {self._node}")
+            return NotGranted(
+                f"{who}: is bound to node {pod.spec.node_name!r}, not {self._node}",
+                RefusalCause.NOT_ALLOCATED,
+            )
         account = account_of(pod, self._vendors)
         if account is None:
-            return NotGranted(f"{who}: its pod asks for no device of a vendor that is known here")
+            return NotGranted(
+                f"{who}: its pod asks for no device of a vendor that is known here",
+                RefusalCause.NOT_ALLOCATED,
+            )
         if account.problems:
-            return NotGranted(f"{who}: {'; '.join(account.problems)}")
+            return NotGranted(f"{who}: {'; '.join(account.problems)}", RefusalCause.BAD_ALLOCATION)
         if (escape := escape_of(pod, self._vendors)) is not None:
-            return NotGranted(f"{who}: {escape}: its pod may have no slice")
+            return NotGranted(f"{who}: {escape}: its pod may have no slice", RefusalCause.ESCAPE)
         generation = self._generation(pod, account.allocation)
         if isinstance(generation, str):
-            return NotGranted(f"{who}: {generation}")
+            return NotGranted(f"{who}: {generation}", RefusalCause.BAD_SIGNATURE)
         return self._of(pod, container, account.allocation, generation)
 
     def recovered(self, pod: Pod, container: str, generation: int) -> Granted | NotGranted:
@@ -247,7 +260,10 @@ class Granting:
         account = account_of(pod, self._vendors)
         if account is None or account.problems:
             problems = "; ".join(account.problems) if account else "it asks for no device"
-            return NotGranted(f"pod {pod.full_name}, container {container}: {problems}")
+            return NotGranted(
+                f"pod {pod.full_name}, container {container}: {problems}",
+                RefusalCause.BAD_ALLOCATION,
+            )
         self.saw(pod, generation)
         return self._of(pod, container, account.allocation, generation)
 
@@ -276,7 +292,8 @@ class Granting:
                 )
         return NotGranted(
             f"pod {pod.full_name}, container {container}: the allocation of its pod gives this "
-            f"container nothing of {self._vendor}"
+            f"container nothing of {self._vendor}",
+            RefusalCause.NOT_ALLOCATED,
         )
 
     def _generation(self, pod: Pod, allocation: PodAllocation) -> int | str:
@@ -311,6 +328,8 @@ async def find_granted(
         return found
     if found.finished:
         return NotGranted(
-            f"pod {found.full_name} has ended: nothing of it starts again", ended=True
+            f"pod {found.full_name} has ended: nothing of it starts again",
+            RefusalCause.POD_ENDED,
+            ended=True,
         )
     return granting.granted(found, container)

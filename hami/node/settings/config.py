@@ -15,9 +15,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from hami.domain.errors import ConfigError
+from hami.http.addresses import Bind, parse_bind
 from hami.node.settings.node_config import checked_entries
 from hami.settings.model import LIVE, Positive, ServiceSettings, Setting
 
+NOWHERE = "off"
 DEFAULT_NODE_CONFIG = Path("/config/config.json")
 """Where HAMi's chart mounts the per-node configuration."""
 
@@ -47,6 +49,12 @@ def _as_decision(value: Any) -> Any:
 
 def _as_switch(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _is_address(text: str) -> str:
+    if text != NOWHERE:
+        parse_bind(text)
+    return text
 
 
 AbsolutePath = Annotated[Path, AfterValidator(_is_absolute)]
@@ -139,6 +147,14 @@ class AgentConfig(ServiceSettings):
         Path("/proc"), description="The node's processes, to look for slices in their mounts."
     )
 
+    # What it says of itself.
+    health_address: Annotated[
+        str, BeforeValidator(_as_switch), AfterValidator(_is_address), Setting(metavar="ADDRESS")
+    ] = Field(
+        ":9396",
+        description="Where /healthz, /readyz and /metrics are answered, without TLS; off: nowhere.",
+    )
+
     # Times.
     advertise_interval: Positive = Field(
         30.0,
@@ -176,6 +192,11 @@ class AgentConfig(ServiceSettings):
     def socket(self) -> Path:
         """kubelet's, where plugins register."""
         return self.kubelet_socket or self.kubelet_dir / "kubelet.sock"
+
+    @property
+    def health_bind(self) -> Bind | None:
+        """None: nowhere."""
+        return None if self.health_address == NOWHERE else parse_bind(self.health_address)
 
     @property
     def stops_unmounted(self) -> bool:

@@ -12,6 +12,7 @@ from hami.domain.slices import ContainerEdits
 from hami.domain.units import DeviceId
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Prepared
 
@@ -22,13 +23,18 @@ async def start_foreign(entry: CheckpointEntry, around: AgentContext) -> Prepare
     """Let the container start as it was answered, or say why it must not."""
     granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
     if isinstance(granted, NoPod):
-        return NotGranted(f"container {entry.container}: {granted.problem}", ended=granted.ended)
+        return NotGranted(
+            f"container {entry.container}: {granted.problem}",
+            RefusalCause.POD_UNKNOWN,
+            ended=granted.ended,
+        )
     if isinstance(granted, NotGranted):
         return granted
     if problem := other_devices(entry.edits, granted, around.inventory.devices):
         return NotGranted(
             f"pod {granted.pod.full_name}, container {entry.container}: {problem}; delete the pod, "
-            "so that it is made anew"
+            "so that it is made anew",
+            RefusalCause.BAD_ALLOCATION,
         )
     around.events.record(
         granted.pod,

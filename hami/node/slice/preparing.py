@@ -24,6 +24,7 @@ from hami.node.disk.cdi import NoSpec
 from hami.node.disk.store import OthersSlice
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted, find_granted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice, Outcome, Overfull, Prepared
 from hami.node.slice.reconciling import RECONCILE
@@ -56,15 +57,20 @@ async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeR
     """Make the slice of a checkpoint entry real. Callers take turns: one at a time per slice."""
     slice_id = entry.edits.cdi_device(around.kind)
     if not SLICE_ID.fullmatch(slice_id):
-        return NotGranted(f"container {entry.container}: {shortened(slice_id)!r} is no slice id")
+        return NotGranted(
+            f"container {entry.container}: {shortened(slice_id)!r} is no slice id",
+            RefusalCause.OTHERS_SLICE,
+        )
     known = around.slices.get(slice_id)
     if known is not None and (stolen := _other_owner(known, entry)):
-        return NotGranted(stolen)
+        return NotGranted(stolen, RefusalCause.OTHERS_SLICE)
     granted = await find_granted(entry.pod_uid, entry.container, around.pods, around.granting)
     if isinstance(granted, NoPod):
         if granted.certain or known is None:
             return NotGranted(
-                f"container {entry.container}: {granted.problem}", ended=granted.ended
+                f"container {entry.container}: {granted.problem}",
+                RefusalCause.POD_UNKNOWN,
+                ended=granted.ended,
             )
         return await _as_before(known, around, granted)
     if isinstance(granted, NotGranted):
@@ -73,16 +79,18 @@ async def prepare(entry: CheckpointEntry, around: AgentContext, make_room: MakeR
     if len(entry.ids) != len(granted.grants):
         return NotGranted(
             f"pod {pod.full_name}, container {entry.container}: kubelet gave it "
-            f"{len(entry.ids)} of {entry.resource}, its allocation {len(granted.grants)}"
+            f"{len(entry.ids)} of {entry.resource}, its allocation {len(granted.grants)}",
+            RefusalCause.BAD_ALLOCATION,
         )
     if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
-        return NotGranted(_crowded(granted, full))
+        return NotGranted(_crowded(granted, full), RefusalCause.NO_ROOM)
     outcome = await _made(slice_id, granted, known, around)
     if isinstance(outcome, _Renewed):
         # A runtime may still serve the spec that it read before; it sees the new one next time.
         return NotGranted(
             f"pod {pod.full_name}, container {entry.container}: its slice was made anew and its "
-            "CDI spec has changed; the next start takes it"
+            "CDI spec has changed; the next start takes it",
+            RefusalCause.SPEC_CHANGED,
         )
     return outcome
 
@@ -96,7 +104,7 @@ async def resize(
     start on.
     """
     if _grows(granted, known) and (full := await _overfull(granted, around, make_room)):
-        return NotGranted(_crowded(granted, full))
+        return NotGranted(_crowded(granted, full), RefusalCause.NO_ROOM)
     outcome = await _made(known.id, granted, known, around)
     return Prepared(granted, None) if isinstance(outcome, _Renewed) else outcome
 
@@ -133,7 +141,7 @@ async def _made(
     except StoreFailed as error:
         if known is None:
             await _undone(slice_id, around, ours=not isinstance(error, OthersSlice))
-        return NotGranted(f"{who}: {error}")
+        return NotGranted(f"{who}: {error}", cause_of(error))
     try:
         slice = to_enforce(record, granted, state_dir)
         edits = await enforce(slice, granted.generation, around)
@@ -146,11 +154,24 @@ async def _made(
         record = enforced_record(record, granted)
         await around.disk.run(around.store.save, record)
     except (StoreFailed, VendorFailed, TooLate, NoSpec) as error:
-        return NotGranted(f"{who}: {error}")
+        return NotGranted(f"{who}: {error}", cause_of(error))
     around.slices.put(LiveSlice(record, granted))
     if outcome == "changed":
         return _Renewed()
     return Prepared(granted, edits, last=is_last(granted, around))
+
+
+def cause_of(error: Exception) -> RefusalCause:
+    """The word for an error of a disk, a vendor or its hook."""
+    match error:
+        case OthersSlice():
+            return RefusalCause.OTHERS_SLICE
+        case StoreFailed():
+            return RefusalCause.DISK
+        case TooLate():
+            return RefusalCause.LATE
+        case _:
+            return RefusalCause.VENDOR
 
 
 def is_last(granted: Granted, around: AgentContext) -> bool:
@@ -247,7 +268,7 @@ async def _as_before(known: LiveSlice, around: AgentContext, found: NoPod) -> Pr
         try:
             written = await around.disk.run(around.folders.written)
         except StoreFailed as error:
-            return NotGranted(f"{who}: {error}")
+            return NotGranted(f"{who}: {error}", RefusalCause.DISK)
         if known.id in written:
             return Prepared(known.granted, None, last=is_last(known.granted, around))
-    return NotGranted(f"{who}: {found.problem}")
+    return NotGranted(f"{who}: {found.problem}", RefusalCause.POD_UNKNOWN)

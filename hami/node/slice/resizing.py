@@ -13,6 +13,7 @@ from hami.domain.units import PodUid
 from hami.kube.pace import Backoff
 from hami.node.pod.node_pod import NodePod
 from hami.node.pod.pods import Granted, NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice, Outcome
 from hami.node.slice.preparing import MakeRoom, resize
@@ -33,7 +34,10 @@ class _Refusals:
 
 
 class Resizing:
-    """Gives slices the limits of a newer allocation (by its generation) of the same devices."""
+    """Gives slices the limits of a newer allocation (by its generation) of the same devices.
+
+    ``counts`` says how often that came to what: a try that is refused is made again.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Resizing:
         first_retry: float = FIRST_RETRY,
     ) -> None:
         self._mine = around
+        self.counts = {"resized": 0, "refused": 0, "failed": 0}
         self._slices = around.slices
         self._make_room = make_room
         self._first_retry = first_retry
@@ -93,6 +98,7 @@ class Resizing:
                 await self._slices.in_turn(pod.uid, live.id, work)
             except Exception as error:  # noqa: BLE001 -- one pod's trouble, not the agent's end
                 self._log.exception("a resize failed", slice=live.id)
+                self.counts["failed"] += 1
                 refused.append(f"the node agent failed: {type(error).__name__}: {error}")
         if refused:
             self._tell(pod, "; ".join(refused))
@@ -113,8 +119,10 @@ class Resizing:
             else await resize(granted, live, self._mine, self._make_room)
         )
         if isinstance(outcome, NotGranted):
+            self.counts["failed" if outcome.cause.failed else "refused"] += 1
             refused.append(outcome.text)
             return
+        self.counts["resized"] += 1
         text = ", ".join(
             f"{g.device_id}: {g.memory_mib} MiB, {g.cores} %" for g in outcome.granted.grants
         )
@@ -133,12 +141,14 @@ class Resizing:
         if [g.device_id for g in granted.grants] != [g.device_id for g in live.grants]:
             return NotGranted(
                 f"{who}: generation {granted.generation} of its allocation names other devices "
-                "than it has"
+                "than it has",
+                RefusalCause.BAD_ALLOCATION,
             )
         if live.record.identity == "lock":
             return NotGranted(
                 f"{who}: its limits are in its environment, as HAMi's protocol has it; only a new "
-                "pod gets others"
+                "pod gets others",
+                RefusalCause.BAD_ALLOCATION,
             )
         return granted
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,7 @@ from hami.node.kubelet.checkpoint import CheckpointEntry, read_checkpoint
 from hami.node.kubelet.device_list import DeviceList
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Outcome, Prepared
 from hami.node.slice.other_agents import start_foreign
@@ -45,7 +47,10 @@ REMEMBERED = 4096
 """Answers to Allocate; sets of ids come again, so that there are few more than ids."""
 
 _NUMBER = re.compile(r"\d+")
-_STILL = NotGranted("its slice is still being prepared")
+_STILL = NotGranted("its slice is still being prepared", RefusalCause.LATE)
+
+PREPARE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25)
+"""In seconds. A start takes some 3 ms; kubelet is answered within 25 s."""
 
 
 Prepare = Callable[[CheckpointEntry], Awaitable[Outcome]]
@@ -60,8 +65,32 @@ class StartReports(Protocol):
     def refused(self, entry: CheckpointEntry, outcome: NotGranted) -> None: ...
 
 
+class StartCounts:
+    """How the starts of containers went, and how long those took that were prepared.
+
+    ``refused`` by cause, failures included. ``took``: how many took at most each of
+    ``PREPARE_BUCKETS`` and more than the one before, then those that took longer; ``seconds`` is
+    the sum.
+    """
+
+    def __init__(self) -> None:
+        self.prepared = 0
+        self.refused = dict.fromkeys(RefusalCause, 0)
+        self.took = [0] * (len(PREPARE_BUCKETS) + 1)
+        self.seconds = 0.0
+
+    def count(self, outcome: Outcome, seconds: float) -> None:
+        """One container; ``seconds`` since kubelet asked."""
+        if isinstance(outcome, NotGranted):
+            self.refused[outcome.cause] += 1
+            return
+        self.prepared += 1
+        self.took[bisect_left(PREPARE_BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+
 class Starts:
-    """Answers PreStartContainer for the vendor's count resource.
+    """Answers PreStartContainer for the vendor's count resource; ``counts`` says how that went.
 
     ``folder`` is where kubelet's checkpoint lies; sending ``devices`` again makes kubelet write it
     again. ``locked``: slices of the mode ``lock`` are ours too.
@@ -89,6 +118,7 @@ class Starts:
         self._locked = locked
         self._rewritten_within = rewritten_within
         self._answer_within = answer_within
+        self.counts = StartCounts()
         self._issued: dict[frozenset[str], str] = {}
         self._running: dict[tuple[str, PodUid, str], asyncio.Task[Outcome]] = {}
         self._log = structlog.get_logger("hami.starting")
@@ -106,13 +136,13 @@ class Starts:
         Raises:
             CallRefused: nothing could be prepared; the text says for each container why.
         """
-        entries = await self._entries(ids)
-        if not entries:
-            raise CallRefused(
-                f"kubelet's checkpoint in {self._folder} names no container that holds "
-                f"{', '.join(sorted(ids))} of {self._resource}; kubelet tries again"
-            )
-        tasks = [self._task(entry) for entry in entries]
+        asked = asyncio.get_running_loop().time()
+        try:
+            entries = await self._claimed(ids)
+        except CallRefused:
+            self.counts.refused[RefusalCause.CHECKPOINT] += 1
+            raise
+        tasks = [self._task(entry, asked) for entry in entries]
         _, late = await asyncio.wait(tasks, timeout=self._answer_within)
         outcomes = [_STILL if task in late else self._outcome(task) for task in tasks]
         refused = [
@@ -139,11 +169,26 @@ class Starts:
 
     def _outcome(self, task: asyncio.Task[Outcome]) -> Outcome:
         if task.cancelled():
-            return NotGranted("the node agent is stopping")
+            return NotGranted("the node agent is stopping", RefusalCause.STOPPING)
         if (error := task.exception()) is not None:
             # A defect of ours; kubelet tries again.
-            return NotGranted(f"the node agent failed: {type(error).__name__}: {error}")
+            said = f"the node agent failed: {type(error).__name__}: {error}"
+            return NotGranted(said, RefusalCause.DEFECT)
         return task.result()
+
+    async def _claimed(self, ids: frozenset[str]) -> list[CheckpointEntry]:
+        """:meth:`_entries`, of which there must be one.
+
+        Raises:
+            CallRefused: kubelet's checkpoint names none, or cannot be read.
+        """
+        entries = await self._entries(ids)
+        if not entries:
+            raise CallRefused(
+                f"kubelet's checkpoint in {self._folder} names no container that holds "
+                f"{', '.join(sorted(ids))} of {self._resource}; kubelet tries again"
+            )
+        return entries
 
     async def _entries(self, ids: frozenset[str]) -> list[CheckpointEntry]:
         """The containers that hold exactly these ids.
@@ -195,7 +240,7 @@ class Starts:
             return entries
         return [e for e in entries if e.resource == self._resource and e.ids == ids]
 
-    def _task(self, entry: CheckpointEntry) -> asyncio.Task[Outcome]:
+    def _task(self, entry: CheckpointEntry, asked: float) -> asyncio.Task[Outcome]:
         """Prepare a container, or join the preparation that a former call of kubelet's began."""
         slice_id = self._slice_id(entry)
         key = (slice_id, entry.pod_uid, entry.container)
@@ -206,10 +251,12 @@ class Starts:
 
         def done(task: asyncio.Task[Outcome]) -> None:
             del self._running[key]
-            match self._outcome(task):
-                case Prepared() as outcome:
+            outcome = self._outcome(task)
+            self.counts.count(outcome, task.get_loop().time() - asked)
+            match outcome:
+                case Prepared():
                     self._reports.prepared(entry, outcome)
-                case NotGranted() as outcome:
+                case NotGranted():
                     self._reports.refused(entry, outcome)
 
         task.add_done_callback(done)

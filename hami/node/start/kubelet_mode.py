@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -35,10 +36,10 @@ class ByKubelet:
         self._resource = profile.resources.count
         self._held: list[CheckpointEntry] = []
         self._log = structlog.get_logger("hami.kubelet")
-        starts = Starts(
-            around, folder, lambda entry: prepare(entry, around, make_room), reports, devices
-        )
+        preparing = partial(prepare, around=around, make_room=make_room)
+        starts = Starts(around, folder, preparing, reports, devices)
         self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
+        self.counts = starts.counts
 
     async def tokens(self) -> Sequence[Token]:
         """The ids that kubelet may give away.

@@ -101,6 +101,7 @@ class NodeAgent(HamiProcess):
             f"--cgroup-root={node.cgroups}",
             f"--proc-root={node.proc}",
             "--usage-tmpfs=off",
+            "--health-address=off",
             f"--kubeconfig={service.kubeconfig}",
             f"--verification-keys={service.verification_keys}",
             f"--device-config={gpus.devices if gpus else service.devices}",

@@ -10,6 +10,7 @@ import pytest
 from hami.domain.slices import ContainerEdits
 from hami.kube.errors import CONFLICT, FORBIDDEN, NO_ANSWER, NOT_FOUND, ApiError
 from hami.node.pod.pods import NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.live_slices import Prepared
 from hami.node.slice.preparing import prepare
 from hami.node.start.outcomes import CONFLICTS, Outcomes, PodWriter
@@ -162,7 +163,9 @@ async def test_the_vendors_annotations_are_written(parts):
 def test_a_refusal_is_an_event_of_the_pod_if_it_is_known(parts, known):
     pod = parts.pod()
     outcomes = Outcomes(parts.around, Writer())
-    outcomes.refused(an_entry(pod if known else "uid-x", ONE), NotGranted("because"))
+    outcomes.refused(
+        an_entry(pod if known else "uid-x", ONE), NotGranted("because", RefusalCause.NO_ROOM)
+    )
     assert parts.events.said == ([("p", "SliceRefused", "because")] if known else [])
 
 

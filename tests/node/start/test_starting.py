@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hami.node.kubelet.checkpoint import CHECKPOINT
 from hami.node.kubelet.responses import encode
 from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import NotGranted
+from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.live_slices import LiveSlice, Prepared
 from hami.node.start import container_start
-from hami.node.start.container_start import Starts
+from hami.node.start.container_start import PREPARE_BUCKETS, StartCounts, Starts
 from hami.node.start.kubelet_mode import ByKubelet
 
 from ..parts import COUNT, KIND, Parts, a_grant, an_entry, slice_id, until
@@ -98,7 +103,8 @@ async def refusal(starts, ids=IDS) -> str:
     return str(caught.value)
 
 
-NO, OVER = NotGranted("no"), NotGranted("it has ended", ended=True)
+NO = NotGranted("no", RefusalCause.NO_ROOM)
+OVER = NotGranted("it has ended", RefusalCause.POD_ENDED, ended=True)
 FOREIGN = {"env": {"X": "y"}}
 
 
@@ -337,3 +343,60 @@ async def test_as_many_free_ids_are_healthy_as_slots_are_left(node, parts, unhea
     healthy = said(await tokens_of(node, parts).tokens())
     assert {"slot-0", "slot-1", "slot-2"} <= healthy
     assert len(healthy) == 3 + free
+
+
+# What is counted.
+
+
+def counted(starts) -> dict[str, int]:
+    refused = {str(cause): times for cause, times in starts.counts.refused.items() if times}
+    return refused | {"prepared": starts.counts.prepared}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        pytest.param(None, {"prepared": 1}, id="it may start"),
+        pytest.param(NO, {"prepared": 0, "NoRoom": 1}, id="it is refused"),
+        pytest.param(OVER, {"prepared": 0, "PodEnded": 1}, id="its pod has ended"),
+        pytest.param(KeyError("x"), {"prepared": 0, "Defect": 1}, id="a defect"),
+    ],
+)
+async def test_a_start_is_counted_by_what_it_came_to(node, outcome, expected):
+    node.write(an_entry("uid", ONE))
+    node.refusals[ONE] = outcome
+    starts = node.starts()
+    with suppress(CallRefused):
+        await starts.start(IDS)
+    assert counted(starts) == expected
+    assert sum(starts.counts.took) == starts.counts.prepared
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+async def test_ids_of_which_kubelets_record_says_nothing_are_counted(node, text):
+    if text is not None:
+        (node.folder / CHECKPOINT).write_text(text)
+    starts = node.starts()
+    await refusal(starts)
+    assert counted(starts) == {"prepared": 0, "Checkpoint": 1}
+
+
+async def test_calls_that_join_count_as_one_start(node):
+    node.write(an_entry("uid", ONE))
+    starts = node.starts()
+    node.may_end.clear()
+    calls = [asyncio.create_task(starts.start(IDS)) for _ in range(3)]
+    await until("it is asked", lambda: node.asked)
+    node.may_end.set()
+    await asyncio.gather(*calls)
+    assert counted(starts) == {"prepared": 1}
+
+
+@given(st.lists(st.floats(0, 100)))
+def test_each_time_is_in_the_first_bucket_that_holds_it(seconds):
+    counts = StartCounts()
+    for one in seconds:
+        counts.count(Prepared(None, None), one)
+    for bound, at_most in zip(PREPARE_BUCKETS, accumulate(counts.took), strict=False):
+        assert at_most == sum(one <= bound for one in seconds)
+    assert (counts.prepared, counts.seconds) == (len(seconds), pytest.approx(sum(seconds)))
