@@ -36,7 +36,11 @@ REST = 0.5
 RELISTS = 4
 """Turns under load, with one relist in each."""
 
+RESIZES, TURNS = 10, 6
+"""Resizes a second, and how often filters are measured with them and without."""
+
 PLACED_P50, PLACED_P99, REFUSED_P50, BUSY_P99, TEN_TIMES = 2.5, 5.0, 6.0, 8.0, 12.0
+RESIZING_P50 = 1.03
 
 
 def measure() -> list[Row]:
@@ -58,6 +62,7 @@ def measure() -> list[Row]:
             refused = at.compared(_bodies(large, LARGE, name, limits))
             rows.append(refused.row(f"Filter refuses every node {what}, p50", p50, REFUSED_P50))
         rows.append(_busy(large, service, at, placed))
+        rows.append(_resizing(large, service, at, placed))
         lesser = small.service()
         _come_to_rest(lesser)
         less = stack.enter_context(Connection(lesser.extender))
@@ -93,7 +98,9 @@ class _Asked:
     unread: Connection
     extender: Connection
 
-    def compared(self, bodies: Sequence[bytes], *, until: float = 0.0) -> _Compared:
+    def compared(
+        self, bodies: Sequence[bytes], *, until: float = 0.0, calls: int = CALLS
+    ) -> _Compared:
         """Call all three in turns; ``until`` may end it."""
         asked = [
             (self.unread, "/bytes", bodies),
@@ -103,7 +110,7 @@ class _Asked:
         if until:
             unread, echoed, filtered = _in_turns(asked, calls=1 << 30, warm_up=0, until=until)
         else:
-            unread, echoed, filtered = _in_turns(asked)
+            unread, echoed, filtered = _in_turns(asked, calls)
         return _Compared(echoed=echoed, unread=unread, filtered=filtered)
 
 
@@ -175,6 +182,34 @@ def _busy(stage: Stage, service: ServiceProcess, at: _Asked, bodies: Sequence[by
         p99,
         BUSY_P99,
     )
+
+
+def _resizing(stage: Stage, service: ServiceProcess, at: _Asked, bodies: Sequence[bytes]) -> Row:
+    """Measure with and without resizes in turns; each against the echo of the same turn."""
+    _come_to_rest(service)
+    quiet, busy = list[_Compared](), list[_Compared]()
+    done = 0
+    for _ in range(TURNS):
+        quiet.append(at.compared(bodies, calls=CALLS // 2))
+        resizer = stage.child("resize_process", stage.api.url, service.metrics, str(RESIZES))
+        resizer.line()
+        busy.append(at.compared(bodies, calls=CALLS // 2))
+        done += resizer.told("stop")
+        resizer.close()
+    (filtered, echoed), (alone, echoed_alone) = map(_medians, (busy, quiet))
+    return Row(
+        what=f"Filter while {RESIZES} pods a second are resized, against none, p50",
+        value=round(filtered / echoed / (alone / echoed_alone), 3),
+        unit="x",
+        most=RESIZING_P50,
+        seen=f"{ms(filtered)}, {ms(alone)}; echo {ms(echoed)}, {ms(echoed_alone)}; {done} resizes",
+    )
+
+
+def _medians(turns: Sequence[_Compared]) -> tuple[float, float]:
+    """Of filters, and of echoes."""
+    filtered = [seconds for turn in turns for seconds in turn.filtered]
+    return p50(filtered), p50([seconds for turn in turns for seconds in turn.echoed])
 
 
 def _come_to_rest(service: ServiceProcess) -> None:

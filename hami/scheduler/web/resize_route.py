@@ -112,9 +112,12 @@ def _is_private(request: Request) -> bool:
     if request.url.scheme == "https" or request.client is None:
         return True
     try:
-        return ipaddress.ip_address(request.client.host).is_loopback
+        address = ipaddress.ip_address(request.client.host)
     except ValueError:
         return False
+    # A listener for both families names an IPv4 caller so.
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _token(request: Request) -> str | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from hami.node.slice.live_slices import LiveSlice
-from hami.node.slice.preparing import prepare
+from hami.node.slice.live_slices import LiveSlice, LiveSlices
+from hami.node.slice.preparing import prepare, resize
+from hami.node.slice.recovery import recover
 from hami.node.slice.resizing import Resizing
 
 from ..parts import a_grant, an_entry, slice_id, until
@@ -140,3 +142,50 @@ async def test_a_defect_is_one_pods_trouble(parts, pod, monkeypatch):
         worker.pod_changed(a_newer(parts, 3000))
         await until("it is said", lambda: parts.events.said)
     assert "the node agent failed: KeyError" in parts.events.said[0][2]
+
+
+STEPS = [
+    ("store", "create"),
+    ("store", "write_limits"),
+    ("folders", "write_slice"),
+    ("store", "save"),
+]
+"""All that a resize writes; the vendor's hook is called between the first and the second."""
+
+
+@pytest.mark.parametrize("memory", [3000, 500], ids=["grows", "shrinks"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("owner", "step"), STEPS, ids=[step for _, step in STEPS])
+async def test_an_agent_killed_at_each_step_leaves_one_generation_and_the_next_ends_it(
+    parts, pod, monkeypatch, owner, step, after, memory
+):
+    newer = a_newer(parts, memory)
+    with monkeypatch.context() as killing:
+        kind = type(getattr(parts, owner))
+        real = getattr(kind, step)
+
+        def killed(*args, **kwargs):
+            if after:
+                real(*args, **kwargs)
+            raise SystemExit
+
+        killing.setattr(kind, step, killed)
+        with pytest.raises(SystemExit):
+            await resize(parts.granted(newer), parts.around.slices.get(ONE), parts.around, no_room)
+    (record,), _ = parts.store.recover()
+    in_force = {1: 1000, 2: memory}
+    assert parts.mib(ONE) == [in_force[parts.page(ONE).generation]]
+    assert record.generation <= parts.page(ONE).generation, "what is written down is in the page"
+    # The next agent knows the disk alone.
+    found = recover(
+        parts.store, parts.folders, parts.a_granting(), set, lambda _: (), parts.problems.append
+    )
+    parts.around = replace(parts.around, slices=LiveSlices(), granting=parts.a_granting())
+    for live in found.slices:
+        parts.around.slices.put(live)
+    async with resizing(parts) as worker:
+        worker.pod_changed(newer)
+        await until("it is done", lambda: parts.store.recover()[0][0].generation == 2)
+        await until("the table has it", lambda: parts.around.slices.get(ONE).record.generation == 2)
+    assert parts.mib(ONE) == [memory]
+    assert parts.around.slices.get(ONE).grants[0].memory_mib == memory
