@@ -52,7 +52,8 @@ class HourShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
         float | None, Meta(description="what the mean of a minute stays below in 95 % of them")
     ]
     waited_minutes: Annotated[
-        int, Meta(description="in how many its threads waited for compute for half a minute, summed")
+        int,
+        Meta(description="in how many its threads waited for compute for half a minute, summed"),
     ] = 0
 
 

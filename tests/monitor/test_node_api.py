@@ -68,7 +68,11 @@ def test_the_last_hour_stands_by_its_device():
         )
     )
     hours = [device["lastHour"] for held_by in found["slices"] for device in held_by["devices"]]
-    assert hours == [None, {"minutes": 60, "maxUsedBytes": GIB, "p95Utilisation": 33.5, "waitedMinutes": 0}, None]
+    assert hours == [
+        None,
+        {"minutes": 60, "maxUsedBytes": GIB, "p95Utilisation": 33.5, "waitedMinutes": 0},
+        None,
+    ]
 
 
 def test_a_history_can_be_asked():
