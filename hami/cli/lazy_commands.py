@@ -1,7 +1,8 @@
 """Commands that are loaded only when somebody calls them, so that the node agent stays small.
 
-``scheduler`` and ``device-plugin`` declare dozens of settings each. ``demo`` and ``up`` belong to
-another distribution, hami-lab, which registers them under the entry point group ``hami.commands``.
+``scheduler`` and ``device-plugin`` declare dozens of settings each, ``recommend`` many options.
+``demo`` and ``up`` belong to another distribution, hami-lab, which registers them under the entry
+point group ``hami.commands``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from hami.cli.terminal.messages import answering
 from hami.domain.errors import ConfigError
 
 LATE = MappingProxyType(
-    {"scheduler": "hami.cli.commands.scheduler", "device-plugin": "hami.cli.commands.device_plugin"}
+    {
+        "scheduler": "hami.cli.commands.scheduler",
+        "device-plugin": "hami.cli.commands.device_plugin",
+        "recommend": "hami.cli.commands.recommend",
+    }
 )
 """The module of each such command; its ``app`` holds only that command."""
 

@@ -1,0 +1,213 @@
+"""What the monitors say, by workload: a Deployment's pods ask for the same, so they are one line.
+
+Pure: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hami.cli.recommending.monitors import Heard
+from hami.domain.kubernetes.objects import Pod
+from hami.domain.units import MIB, CorePercent, MemoryMiB, mib_down
+from hami.monitor.node_api import NodeShape, SliceDeviceShape, SliceShape
+from hami.policy.recommendation import (
+    NoRecommendation,
+    Recommendation,
+    SliceUse,
+    recommend,
+)
+
+_CHANGEABLE = frozenset({NoRecommendation.FITS})
+"""Whom a recommendation for the others includes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Workload:
+    """What a pod's template belongs to; a pod of nobody stands for itself."""
+
+    namespace: str
+    kind: str
+    name: str
+
+    @property
+    def has_template(self) -> bool:
+        return self.kind != "Pod"
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One container of one pod."""
+
+    pod: str
+    pod_uid: str
+    generation: int
+    uses: tuple[SliceUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What a container of a workload could ask for, or why it is told nothing.
+
+    ``replicas`` are those that the answer is about; ``left_out`` are names of other pods, and why.
+    """
+
+    workload: Workload
+    container: str
+    vendor: str
+    answer: Recommendation | NoRecommendation
+    replicas: tuple[Replica, ...]
+    left_out: tuple[tuple[str, NoRecommendation], ...] = ()
+
+    @property
+    def uses(self) -> Iterator[SliceUse]:
+        return (use for replica in self.replicas for use in replica.uses)
+
+    @property
+    def minutes(self) -> int:
+        """Of the replica that least is known of."""
+        return min((use.minutes for use in self.uses), default=0)
+
+    @property
+    def saves(self) -> tuple[int, int]:
+        """MiB and percent, of all replicas and devices; negative where they get more."""
+        if isinstance(self.answer, NoRecommendation):
+            return 0, 0
+        memory, cores = self.answer.memory_mib, self.answer.cores
+        return (
+            0 if memory is None else sum(use.memory_limit_mib - memory for use in self.uses),
+            0 if cores is None else sum(use.guarantee - cores for use in self.uses),
+        )
+
+
+def advise(heard: Heard, namespace: str) -> tuple[Advice, ...]:
+    """One for each container of each workload; ``namespace`` "" means all."""
+    found: dict[tuple[Workload, str], list[tuple[Replica, str, NoRecommendation | None]]]
+    found = defaultdict(list)
+    for (uid, container), parts in _newest(heard.nodes, namespace).items():
+        first_node, first = parts[0]
+        workload = _workload(heard, uid, first_node, first)
+        if workload is None:
+            continue
+        replica = Replica(
+            pod=first.pod,
+            pod_uid=uid,
+            generation=max(part.generation for _, part in parts),
+            uses=tuple(_uses(parts)),
+        )
+        vendors = {part.vendor for _, part in parts}
+        nothing = NoRecommendation.SEVERAL_VENDORS if len(vendors) > 1 else _nothing(parts)
+        found[workload, container].append((replica, first.vendor, nothing))
+    return tuple(
+        _together(workload, container, found[workload, container])
+        for workload, container in sorted(found)
+    )
+
+
+_Part = tuple[NodeShape, SliceShape]
+
+
+def _newest(nodes: Iterable[NodeShape], namespace: str) -> dict[tuple[str, str], list[_Part]]:
+    """The newest slice of each vendor, by pod and container, as the newest answer shows it."""
+    found: dict[tuple[str, str], dict[str, _Part]] = defaultdict(dict)
+    for node in sorted(nodes, key=lambda node: node.taken_at):
+        for one in node.slices:
+            if namespace in ("", one.namespace):
+                held = found[one.pod_uid, one.container]
+                before = held.get(one.vendor)
+                if before is None or one.created_at >= before[1].created_at:
+                    held[one.vendor] = (node, one)
+    return {key: list(held.values()) for key, held in found.items()}
+
+
+def _workload(heard: Heard, uid: str, node: NodeShape, one: SliceShape) -> Workload | None:
+    """None for a pod that does not run there."""
+    if heard.pods is None:
+        return Workload(namespace=one.namespace, kind="Pod", name=one.pod)
+    pod = heard.pods.get(uid)
+    if pod is None or pod.spec.node_name != node.node or pod.metadata.deletion_timestamp:
+        return None
+    if pod.finished:
+        return None
+    return workload_of(pod)
+
+
+def workload_of(pod: Pod) -> Workload:
+    """The pod's controller; for a ReplicaSet of a Deployment, the Deployment."""
+    owners = pod.metadata.owner_references or ()
+    owner = next((owner for owner in owners if owner.controller), None)
+    if owner is None:
+        return Workload(namespace=pod.namespace, kind="Pod", name=pod.name)
+    # https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-template-hash-label
+    suffix = f"-{pod.labels.get('pod-template-hash', '')}"
+    if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
+        name = owner.name.removesuffix(suffix)
+        return Workload(namespace=pod.namespace, kind="Deployment", name=name)
+    return Workload(namespace=pod.namespace, kind=owner.kind, name=owner.name)
+
+
+def _nothing(parts: Sequence[_Part]) -> NoRecommendation | None:
+    """What the amounts do not tell."""
+    for _, one in parts:
+        if one.source != "hami":
+            return NoRecommendation.FOREIGN_LIBRARY
+        if any(device.mig is not None for device in one.devices):
+            return NoRecommendation.MIG
+        if one.problem or not one.devices:
+            return NoRecommendation.NO_FIGURES
+    return None
+
+
+def _uses(parts: Sequence[_Part]) -> Iterator[SliceUse]:
+    for node, one in parts:
+        totals = {(d.vendor, d.id): d.memory_total_bytes for d in node.devices}
+        for device in one.devices:
+            total = totals.get((one.vendor, device.device_id), 0)
+            yield _use(device, total, (node.taken_at - one.created_at) / 60)
+
+
+def _use(device: SliceDeviceShape, total: int, age_minutes: float) -> SliceUse:
+    hour = device.last_hour
+    # A device that the node does not show now: nothing about it can be judged.
+    known = hour is not None and total > 0
+    return SliceUse(
+        memory_limit_mib=MemoryMiB(device.memory_limit_bytes // MIB),
+        device_memory_mib=mib_down(total),
+        guarantee=CorePercent(device.guarantee),
+        used_bytes=device.used_bytes,
+        max_used_bytes=hour.max_used_bytes if hour else 0,
+        p95_utilisation=hour.p95_utilisation if hour else None,
+        minutes=hour.minutes if hour and known else 0,
+        waited_minutes=hour.waited_minutes if hour else 0,
+        age_minutes=age_minutes,
+    )
+
+
+def _together(
+    workload: Workload,
+    container: str,
+    found: Sequence[tuple[Replica, str, NoRecommendation | None]],
+) -> Advice:
+    """The replicas that something is known of decide, and it is about them."""
+    known: list[Replica] = []
+    left_out: list[tuple[str, NoRecommendation]] = []
+    for replica, _, nothing in sorted(found, key=lambda one: one[0].pod):
+        own = nothing or recommend(replica.uses)
+        if isinstance(own, Recommendation) or own in _CHANGEABLE:
+            known.append(replica)
+        else:
+            left_out.append((replica.pod, own))
+    answer = recommend([use for one in known for use in one.uses]) if known else left_out[0][1]
+    return Advice(
+        workload=workload,
+        container=container,
+        vendor=found[0][1],
+        answer=answer,
+        replicas=tuple(known or [replica for replica, _, _ in found]),
+        left_out=tuple(left_out) if known else (),
+    )
