@@ -17,7 +17,9 @@ from hami.policy.recommendation import NoRecommendation, Recommendation
 Profiles = Mapping[str, VendorProfile]
 """By the vendor's key."""
 
-_HEADINGS = ("Namespace", "Workload", "Container", "Pods", "Memory", "Compute", "Known", "Saves")
+_HEADINGS = (
+    "Namespace", "Workload", "Container", "Pods", "Memory", "Compute", "Known", "Saves", "Why not",
+)  # fmt: skip
 
 
 def show(console: Console, advices: Sequence[Advice]) -> None:
@@ -41,12 +43,12 @@ def _cells(advice: Advice) -> tuple[str, ...]:
     memory = _range([use.memory_limit_mib for use in uses])
     cores = _range([use.guarantee for use in uses])
     to_memory = to_cores = None
-    said = ""
+    saves = why_not = ""
     if isinstance(answer, Recommendation):
         to_memory, to_cores = answer.memory_mib, answer.cores
-        said = _amounts(*advice.saves)
+        saves = _amounts(*advice.saves)
     else:
-        said = answer.value
+        why_not = answer.value
     return (
         advice.workload.namespace,
         str(advice.workload),
@@ -55,7 +57,8 @@ def _cells(advice: Advice) -> tuple[str, ...]:
         f"{_change(memory, to_memory)} MiB",
         f"{_change(cores, to_cores)} %",
         f"{advice.minutes} min",
-        said,
+        saves,
+        why_not,
     )
 
 

@@ -1,0 +1,31 @@
+"""Monitors that answer, on a socket, as the real ones do; what they measured is made up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from hami.http.addresses import parse_bind
+from hami.http.listening import listening
+from hami.monitor.metrics import MonitorMetrics
+from hami.monitor.routes import node_routes
+from hami.monitor.table import NodeTable
+from hami.monitor.usage_history import UsageHistory
+
+
+@asynccontextmanager
+async def a_monitor(
+    table: Callable[[], NodeTable], *, host: str = "127.0.0.1", port: int = 0, minutes: int = 60
+) -> AsyncIterator[str]:
+    """Answers with ``table()``, which it saw just so for ``minutes``; yields its URL."""
+    history = UsageHistory()
+
+    def newest() -> NodeTable:
+        now = table()
+        for minute in range(minutes):
+            history.observe(now, 60.0 * minute)
+        return now
+
+    routes = node_routes(newest, MonitorMetrics([]), history)
+    async with listening(parse_bind(f"{host}:{port}"), routes) as url:
+        yield url
