@@ -157,6 +157,10 @@ SHAPES = (
     ProcessShape, StrangerShape,
 )  # fmt: skip
 
+NODE_DECODER = msgspec.json.Decoder(NodeShape)
+"""Made here, before any thread: msgspec learns a type at its first use, and crashes where two
+threads do that at once."""
+
 
 def node_json(table: NodeTable, last_hour: LastHour) -> bytes:
     """The table as the answer; ``last_hour`` says what is known of a device of a slice."""

@@ -16,7 +16,7 @@ from hami.domain.kubernetes.objects import Pod
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.resources import PODS
-from hami.monitor.node_api import NodeShape
+from hami.monitor.node_api import NODE_DECODER, NodeShape
 
 PATH = "/api/v1/node"
 AT_ONCE = 16
@@ -148,7 +148,7 @@ async def _ask_all(monitors: Sequence[_Monitor]) -> Heard:
 
 def _read(monitor: _Monitor, body: bytes) -> NodeShape:
     try:
-        shape = msgspec.json.decode(body, type=NodeShape)
+        shape = NODE_DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeError) as error:
         text = f"no answer of a hami monitor of this version: {shortened(str(error), 200)}"
         raise NoAnswer(text) from error

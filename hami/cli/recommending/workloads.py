@@ -6,7 +6,7 @@ Pure: values in, values out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hami.cli.recommending.monitors import Heard
@@ -89,13 +89,10 @@ def advise(heard: Heard, namespace: str) -> tuple[Advice, ...]:
     """One for each container of each workload; ``namespace`` "" means all."""
     found: dict[tuple[Workload, str], list[tuple[Replica, str, NoRecommendation | None]]]
     found = defaultdict(list)
-    for (uid, container), parts in _newest(heard.nodes, namespace).items():
-        first_node, first = parts[0]
-        workload = _workload(heard, uid, first_node, first)
-        if workload is None:
-            continue
+    for (workload, uid, container), parts in _newest(heard, namespace).items():
+        _, first = parts[0]
         replica = Replica(
-            pod=first.pod,
+            pod=first.pod if heard.pods is None else heard.pods[uid].name,
             pod_uid=uid,
             generation=max(part.generation for _, part in parts),
             uses=tuple(_uses(parts)),
@@ -112,27 +109,31 @@ def advise(heard: Heard, namespace: str) -> tuple[Advice, ...]:
 _Part = tuple[NodeShape, SliceShape]
 
 
-def _newest(nodes: Iterable[NodeShape], namespace: str) -> dict[tuple[str, str], list[_Part]]:
-    """The newest slice of each vendor, by pod and container, as the newest answer shows it."""
-    found: dict[tuple[str, str], dict[str, _Part]] = defaultdict(dict)
-    for node in sorted(nodes, key=lambda node: node.taken_at):
+def _newest(heard: Heard, namespace: str) -> dict[tuple[Workload, str, str], list[_Part]]:
+    """The newest slice of each vendor, as the newest answer has it, by pod UID and container."""
+    found: dict[tuple[Workload, str, str], dict[str, _Part]] = defaultdict(dict)
+    for node in sorted(heard.nodes, key=lambda node: node.taken_at):
         for one in node.slices:
-            if namespace in ("", one.namespace):
-                held = found[one.pod_uid, one.container]
-                before = held.get(one.vendor)
-                if before is None or one.created_at >= before[1].created_at:
-                    held[one.vendor] = (node, one)
+            if namespace not in ("", one.namespace):
+                continue
+            workload = _workload(heard, node, one)
+            if workload is None:
+                continue
+            held = found[workload, one.pod_uid, one.container]
+            before = held.get(one.vendor)
+            if before is None or one.created_at >= before[1].created_at:
+                held[one.vendor] = (node, one)
     return {key: list(held.values()) for key, held in found.items()}
 
 
-def _workload(heard: Heard, uid: str, node: NodeShape, one: SliceShape) -> Workload | None:
-    """None for a pod that does not run there."""
+def _workload(heard: Heard, node: NodeShape, one: SliceShape) -> Workload | None:
+    """None for a pod that does not run on this node, or not for long."""
     if heard.pods is None:
         return Workload(namespace=one.namespace, kind="Pod", name=one.pod)
-    pod = heard.pods.get(uid)
-    if pod is None or pod.spec.node_name != node.node or pod.metadata.deletion_timestamp:
+    pod = heard.pods.get(one.pod_uid)
+    if pod is None or pod.spec.node_name != node.node:
         return None
-    if pod.finished:
+    if pod.finished or pod.metadata.deletion_timestamp:
         return None
     return workload_of(pod)
 
