@@ -22,33 +22,27 @@ from hami.monitor.metrics import MonitorMetrics
 from hami.monitor.node_api import SHAPES
 
 PAGE = Path(__file__).with_name("monitor.md")
-HAMIS = frozenset(
-    family.name
-    for family in (
-        *compat.HOST_FAMILIES, *compat.CONTROLLER.families, *compat.USED_FAMILIES,
-        compat.last_kernel(0), *compat.MIG.families,
-    )
+_FAMILIES: tuple[NodeFamily[Any], ...] = (
+    *compat.HOST_FAMILIES, *compat.CONTROLLER.families, *compat.USED_FAMILIES,
+    compat.last_kernel(0), *compat.MIG.families,
 )  # fmt: skip
+HAMIS = frozenset(family.name for family in _FAMILIES)
 
 
 def tables() -> dict[str, str]:
     """Each generated table, by the name of its place in the page."""
     groups: Iterable[FamilyGroup[Any]] = (
-        *device_groups(legacy=False), *container_groups(0, legacy=False), *SLICE_GROUPS,
+        *device_groups(legacy=False), *container_groups(0, legacy=False), compat.MIG, *SLICE_GROUPS,
         *VENDOR_GROUPS,
     )  # fmt: skip
     rows = [(family, group.labels) for group in groups for family in group.families]
+    heads = ("metric", "labels", "what it says")
+    hamis = [(*_metric(*row), _code(row[0].legacy)) for row in rows if row[0].name in HAMIS]
     return {
-        "hami": _table(
-            ("metric", "labels", "what it says", "before 2.9"),
-            [(*_metric(*row), _code(row[0].legacy)) for row in rows if row[0].name in HAMIS],
-        ),
-        "ours": _table(
-            ("metric", "labels", "what it says"),
-            [_metric(*row) for row in rows if row[0].name not in HAMIS],
-        ),
-        "process": _table(("metric", "labels", "what it says"), _process()),
-        "shapes": "\n".join(map(_shape, SHAPES)),
+        "hami": _table((*heads, "before 2.9"), hamis),
+        "ours": _table(heads, [_metric(*row) for row in rows if row[0].name not in HAMIS]),
+        "process": _table(heads, _process()),
+        "shapes": "\n".join([_shape(shape) for shape in SHAPES]),
     }
 
 
@@ -81,19 +75,25 @@ def _labels(name: str, text: str) -> list[str]:
 def _shape(shape: type[msgspec.Struct]) -> str:
     fields = msgspec.json.schema(shape)["$defs"][shape.__name__]["properties"]
     rows = [(_code(name), _kind(field), field["description"]) for name, field in fields.items()]
-    return f"{inspect.getdoc(shape)}\n\n{_table(('field', 'type', 'what it says'), rows)}"
+    heads = (f"{_named(shape.__name__)}'s field", "type", "what it says")
+    return f"{inspect.getdoc(shape)}\n\n{_table(heads, rows)}"
+
+
+def _named(shape: str) -> str:
+    """``SliceDeviceShape`` is a slice device."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", shape.removesuffix("Shape")).lower()
 
 
 def _kind(field: dict[str, Any]) -> str:
-    """In a reader's words: ``number or null``, ``list of processes``."""
+    """In a reader's words: ``number or null``, ``list of process``."""
     if "anyOf" in field:
         return " or ".join(map(_kind, field["anyOf"]))
     if "$ref" in field:
-        return "object"
+        return _named(field["$ref"].rpartition("/")[2])
     if "enum" in field:
         return " or ".join(map(str, field["enum"]))
     if field["type"] == "array":
-        return f"list of {_kind(field['items'])}s"
+        return f"list of {_kind(field['items'])}"
     return str(field["type"])
 
 
@@ -102,12 +102,14 @@ def _code(text: str) -> str:
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    return (
-        "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        .replace("| --- ", "|---")
-        .replace("|--- |", "|---|")
-    )
+    """Cells that are as in the row above say so, where there are labels."""
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    before = ""
+    for name, labels, *more in rows:
+        again = bool(labels) and "labels" in heads and labels == before
+        lines.append(f"| {' | '.join([name, 'the same' if again else labels, *more])} |")
+        before = labels
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

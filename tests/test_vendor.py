@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.devices import Grant
 from hami.domain.units import CorePercent, DeviceId
@@ -22,8 +25,7 @@ class ContainerKind(Enum):
     APP = "app"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerAllocation:
+class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The grants of one container; ``grants`` is empty for a container that asks for no device.
 
     ``cores_limit``: how much of each of its devices it may have where others leave some idle; its
@@ -36,8 +38,7 @@ class ContainerAllocation:
     cores_limit: CorePercent = CorePercent(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAllocation:
+class PodAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Every container of a pod in spec order, init containers first, on one node."""
 
     node: str

@@ -1,15 +1,19 @@
-"""A device, its usage, and the slices granted on it."""
+"""A device, its usage, and the slices granted on it.
+
+The values that a start makes by the hundred thousand are msgspec Structs: a frozen dataclass takes
+nine times as long to make. ``msgspec.structs.replace`` makes a changed copy of one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.extra import NO_EXTRA, Extra
 from hami.domain.units import WHOLE_DEVICE, CorePercent, DeviceId, MemoryMiB, VendorKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One schedulable device as its node published it.
 
     ``slots`` is how many slices may share it. ``memory_mib`` is after the vendor's scaling, rounded
@@ -29,8 +33,7 @@ class Device:
     extra: Extra = NO_EXTRA
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """How much of one device is taken."""
 
     slots: int = 0
@@ -67,8 +70,7 @@ class Usage:
 UNUSED = Usage()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One slice of one device, and what the vendor charged for it."""
 
     device_id: DeviceId
@@ -83,8 +85,7 @@ class Grant:
         return Usage(self.slots, self.memory_mib, self.cores)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceState:
+class DeviceState(msgspec.Struct, frozen=True, gc=False):
     """A device with its usage and its grants at one moment.
 
     The grants include those of the pod being placed that run at the same time as the container in

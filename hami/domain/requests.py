@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.extra import NO_EXTRA, Extra
@@ -14,8 +16,7 @@ from hami.domain.scheduling import SchedulingPolicy
 from hami.domain.units import CorePercent, MemoryMiB, VendorKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRequest:
+class DeviceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``count`` slices, each with the same memory and compute.
 
     One of ``memory_mib`` and ``memory_percent`` is set: a percentage is resolved on each candidate
@@ -42,8 +43,7 @@ class Invalid:
         return self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRequest:
+class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything one container asks for: at most one request per vendor, sorted by vendor key.
 
     ``cores_limit`` as in :class:`~hami.domain.allocations.ContainerAllocation`.
@@ -55,8 +55,7 @@ class ContainerRequest:
     cores_limit: CorePercent = CorePercent(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRequest:
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod parsed once: every container in spec order (init first), and the pod's policy."""
 
     pod: Pod
@@ -78,8 +77,7 @@ class PodRequest:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """The grants for one request of one container on one node."""
 
     grants: tuple[Grant, ...]
@@ -89,8 +87,7 @@ def _anything(_: Sequence[Grant]) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitContext:
+class FitContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request is being fitted.
 
     ``granted`` is what this pod has so far: every earlier container with all its vendors, and this

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -21,11 +22,12 @@ JSON_TYPE = "application/json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteAnswer:
-    """What a route says."""
+    """What a route says: ``body``, then what ``more`` yields, as fast as the caller reads."""
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
     type: str = TEXT
+    more: AsyncGenerator[bytes, None] | None = None
 
 
 Route = Callable[[], Awaitable[RouteAnswer]]
@@ -107,6 +109,18 @@ class Connection(asyncio.Protocol):
         if not self._bytes:
             self._again_within(self._limits.request_seconds)
         self._bytes += len(data)
+        refusal = self._fed(data)
+        if refusal is None and self._bytes > REQUEST_BYTES:
+            refusal = (
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                if self._has_body
+                else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            )
+        if refusal is not None:
+            self._refuse(refusal)
+
+    def _fed(self, data: bytes) -> HTTPStatus | None:
+        """What to answer to what cannot be read; None as long as it can."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -114,13 +128,8 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserCallbackError:
             raise
         except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST)
-        if self._bytes > REQUEST_BYTES:
-            self._refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                if self._has_body
-                else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            )
+            return HTTPStatus.BAD_REQUEST
+        return None
 
     def pause_writing(self) -> None:
         self._readable.clear()
@@ -174,7 +183,10 @@ class Connection(asyncio.Protocol):
             structlog.get_logger("hami.http").exception("a request failed", url=str(url))
             text = f"failed: {type(error).__name__}; the log has the details\n"
             answer = RouteAnswer(body=text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
-        self._write(answer, head_only=method == "HEAD")
+        if answer.more is None or method == "HEAD":
+            self._write(answer, head_only=method == "HEAD")
+        else:
+            await self._stream(answer, answer.more)
         await self._readable.wait()
         self._answering = None
         if self._last:
@@ -182,6 +194,28 @@ class Connection(asyncio.Protocol):
         else:
             limits = self._limits
             self._again_within(limits.request_seconds if self._bytes else limits.idle_seconds)
+
+    async def _stream(self, answer: RouteAnswer, more: AsyncGenerator[bytes, None]) -> None:
+        """Each piece when the former one is in the socket's buffers, so that few are in memory.
+
+        In chunks (RFC 9112, 7.1), or for HTTP/1.0 until the end of the connection. What fails on
+        the way cuts the answer off: its end is missing, which the caller sees.
+        """
+        chunked = self._parser.get_http_version() == "1.1"
+        self._last |= not chunked
+        self._transport.write(self._head(answer, *(["transfer-encoding: chunked"] * chunked)))
+        try:
+            async with aclosing(more):
+                self._transport.write(_chunk(answer.body) if chunked else answer.body)
+                async for piece in more:
+                    await self._readable.wait()
+                    self._transport.write(_chunk(piece) if chunked else piece)
+        except Exception:  # noqa: BLE001 -- the caller sees no end, the log has the rest
+            structlog.get_logger("hami.http").exception("an answer failed on the way")
+            self._transport.abort()
+            return
+        if chunked:
+            self._transport.write(b"0\r\n\r\n")
 
     async def _found(self, method: str, url: bytes) -> RouteAnswer:
         try:
@@ -203,17 +237,20 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def _write(self, answer: RouteAnswer, *, head_only: bool) -> None:
+        head = self._head(answer, f"content-length: {len(answer.body)}")
+        self._transport.writelines([head] if head_only else [head, answer.body])
+
+    def _head(self, answer: RouteAnswer, *length: str) -> bytes:
         lines = [
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
             f"date: {formatdate(usegmt=True)}",
             f"content-type: {answer.type}",
-            f"content-length: {len(answer.body)}",
+            *length,
         ]
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             lines.append("allow: GET, HEAD")
         lines.append(f"connection: {'close' if self._last else 'keep-alive'}")
-        head = "\r\n".join([*lines, "", ""]).encode()
-        self._transport.writelines([head] if head_only else [head, answer.body])
+        return "\r\n".join([*lines, "", ""]).encode()
 
     def _end(self) -> None:
         """No more answers; the caller closes, or the time to ask is over."""
@@ -227,6 +264,11 @@ class Connection(asyncio.Protocol):
     def _again_within(self, seconds: float) -> None:
         self._deadline.cancel()
         self._deadline = self._within(seconds)
+
+
+def _chunk(piece: bytes) -> bytes:
+    """Empty for an empty piece: an empty chunk is the end."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
 
 
 def _said(status: HTTPStatus, more: str = "") -> RouteAnswer:

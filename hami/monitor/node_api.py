@@ -60,6 +60,8 @@ class HourShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
 class MigShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
     """What a container has of a device in MIG mode."""
 
+    index: Annotated[int, Meta(description="its place among what the container was granted")]
+    device_id: Annotated[str, Meta(description="`id` of the device")]
     uuid: Annotated[str, Meta(description="of the MIG device")]
     profile: Annotated[str, Meta(description="its profile, for example `1g.10gb`")]
     gpu_instance_id: Annotated[int, Meta(description="the driver's number for its GPU instance")]
@@ -90,7 +92,6 @@ class SliceDeviceShape(msgspec.Struct, rename="camel", gc=False):
         float, Meta(description="for how long its threads waited for compute")
     ]
     last_active_at: Annotated[float, Meta(description="when it was last seen to compute")]
-    mig: Annotated[MigShape | None, Meta(description="its MIG instance, where it is one")]
     last_hour: Annotated[HourShape | None, Meta(description="its last hour")] = None
 
 
@@ -122,6 +123,7 @@ class SliceShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
     covered: Annotated[bool, Meta(description="another file lies over its limits")]
     problem: Annotated[str, Meta(description="what of its files could not be read")]
     devices: Annotated[tuple[SliceDeviceShape, ...], Meta(description="its devices")]
+    mig: Annotated[tuple[MigShape, ...], Meta(description="its MIG instances")]
     processes: Annotated[tuple[ProcessShape, ...], Meta(description="its processes")]
 
 

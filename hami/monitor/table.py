@@ -39,8 +39,13 @@ class DeviceFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigIdentity:
-    """What a container has of a device in MIG mode; ids as the driver gave them."""
+    """What a container has of a device in MIG mode; ids as the driver gave them.
 
+    ``index`` is its place among what the container was granted; it may have several of one device.
+    """
+
+    index: int
+    device_id: DeviceId
     uuid: str
     profile: str
     gpu_instance_id: int
@@ -81,7 +86,6 @@ class SliceDevice:
     utilisation: float | None = None
     waited_seconds: float = 0.0
     last_active_at: float = 0.0
-    mig: MigIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,7 @@ class SliceFigures:
     library: str
     devices: tuple[SliceDevice, ...]
     processes: tuple[ProcessFigures, ...] = ()
+    mig: tuple[MigIdentity, ...] = ()
     priority: int = 1
     policy: Literal["default", "force", "disable"] = "default"
     source: Source = "hami"

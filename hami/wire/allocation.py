@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from hami.domain.allocations import ContainerAllocation, PodAllocation
 from hami.domain.devices import Grant
@@ -21,8 +22,7 @@ from hami.wire.codecs.cores_limits import (
 from hami.wire.codecs.pod_devices import containers_of, encode_pod_devices, read_pod_devices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedAllocation:
+class DecodedAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a pod's annotations say it was given. One vendor's fault hides no other vendor.
 
     ``allocation`` has every container of the pod, with the grants that could be read. ``unplaced``

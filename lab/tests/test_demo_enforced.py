@@ -138,7 +138,7 @@ async def test_a_program_that_ends_says_why(driver, slice_, tmp_path):
 
 
 async def test_a_daemon_that_cannot_start_says_why(driver, tmp_path):
-    broken = replace(DEVICE, memory_mib=MemoryMiB(-1))
+    broken = msgspec.structs.replace(DEVICE, memory_mib=MemoryMiB(-1))
     with pytest.raises(StepFailed, match="simgpud"):
         async with simulated_device(driver, broken, tmp_path / "d"):
             raise AssertionError("it started")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hami.domain.errors import ConfigError
 from hami.http.addresses import parse_bind
@@ -85,6 +87,47 @@ async def test_a_connection_that_ends_after_its_answer(data):
         caller.send(data)
         assert (await caller.answer())[2] == b"ok\n"
         assert await caller.closed()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\0" * (REQUEST_BYTES + 1), id="much garbage"),
+        pytest.param(b"garbage\r\n\r\n" * 2000, id="garbage in lines"),
+        pytest.param(
+            GET.replace(b"/ ", b"/?" + b"a" * REQUEST_BYTES + b" ") * 2, id="two too long"
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_refused_once(data, caplog):
+    async with a_listener() as address, a_caller(address) as caller:
+        caller.send(data)
+        assert (await caller.answer())[0] in (400, 431)
+        assert await caller.closed()
+    assert caplog.messages == []  # as of asyncio, when a second answer is written
+
+
+PIECES = [
+    GET, GET[:9], GET[9:], b"POST / HTTP/1.1\r\n", b"content-length: 9\r\n", b"\r\n\r\n", b"a" * 9000,
+    b"transfer-encoding: chunked\r\n", b"3\r\nabc\r\n", b"upgrade: x\r\nconnection: upgrade\r\n",
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), max_size=8))
+def test_whatever_is_sent_the_next_caller_is_answered(pieces):
+    async def sent() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: failures.append(about))
+        async with a_listener() as address:
+            async with a_caller(address) as caller:
+                for piece in pieces:
+                    caller.send(piece)
+                    await asyncio.sleep(0)
+            assert (await asked(address, GET))[0] == 200
+
+    failures: list[dict] = []
+    asyncio.run(sent())
+    assert failures == []
 
 
 async def test_a_request_may_come_byte_by_byte():
@@ -243,6 +286,123 @@ async def test_an_answer_is_not_made_for_a_caller_who_left():
         raise AssertionError
 
     async with a_listener({"/": slow}) as address:
+        async with a_caller(address) as caller:
+            caller.send(GET)
+            await begun.wait()
+        async with asyncio.timeout(10):
+            await ended.wait()
+
+
+# Answers in pieces.
+
+
+def in_pieces(*pieces: bytes, then=None):
+    """A route that says ``begin`` and these pieces, and then does this."""
+
+    async def more():
+        for piece in pieces:
+            yield piece
+        if then is not None:
+            await then()
+
+    async def route() -> RouteAnswer:
+        return RouteAnswer(body=b"begin ", more=more())
+
+    return {"/": route}
+
+
+async def read_all(address, data: bytes) -> bytes:
+    async with a_caller(address) as caller, asyncio.timeout(20):
+        caller.send(data)
+        return await caller.reader.read()
+
+
+CLOSING = a_request("GET /", "connection: close")
+OLD = a_request("GET /", "connection: keep-alive").replace(b"1.1", b"1.0")
+
+
+async def test_pieces_are_chunks():
+    async with a_listener(in_pieces(b"a", b"", b"b" * 17)) as address:
+        head, _, said = (await read_all(address, CLOSING)).partition(b"\r\n\r\n")
+        assert b"transfer-encoding: chunked" in head
+        assert b"content-length" not in head
+        assert said == b"6\r\nbegin \r\n1\r\na\r\n11\r\n" + b"b" * 17 + b"\r\n0\r\n\r\n"
+
+
+async def test_an_old_caller_gets_pieces_until_the_end():
+    async with a_listener(in_pieces(b"a", b"b")) as address:
+        head, _, said = (await read_all(address, OLD)).partition(b"\r\n\r\n")
+        assert b"chunked" not in head
+        assert b"connection: close" in head
+        assert said == b"begin ab"
+
+
+async def test_the_connection_goes_on_after_pieces():
+    async with a_listener(in_pieces(b"a")) as address, a_caller(address) as caller:
+        for _ in range(3):
+            caller.send(GET)
+            async with asyncio.timeout(20):
+                assert b"keep-alive" in await caller.reader.readuntil(b"0\r\n\r\n")
+
+
+async def test_a_head_takes_no_pieces():
+    async def never():
+        raise AssertionError
+
+    async with a_listener(in_pieces(then=never)) as address:
+        said = await read_all(address, CLOSING.replace(b"GET", b"HEAD"))
+        assert said.startswith(b"HTTP/1.1 200 OK")
+        assert said.endswith(b"\r\n\r\n")
+
+
+async def test_an_answer_that_fails_on_the_way_has_no_end():
+    async def fails():
+        raise ValueError("on the way")
+
+    async with a_listener(in_pieces(b"a", then=fails)) as address:
+        with suppress(ConnectionError):
+            assert not (await read_all(address, CLOSING)).endswith(b"0\r\n\r\n")
+        assert (await asked(address, a_request("GET /nope")))[0] == 404
+
+
+async def test_pieces_wait_for_their_reader():
+    made = 0
+
+    async def more():
+        nonlocal made
+        while made < 100:
+            made += 1
+            yield b"a" * 1_000_000
+
+    async def route() -> RouteAnswer:
+        return RouteAnswer(body=b"", more=more())
+
+    async with a_listener({"/": route}) as address, a_caller(address) as caller:
+        caller.send(CLOSING)
+        await caller.reader.readexactly(1)
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+        assert made < 50
+        async with asyncio.timeout(20):
+            assert len(await caller.reader.read()) > 100_000_000
+        assert made == 100
+
+
+async def test_pieces_are_not_made_for_a_caller_who_left():
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def more():
+        try:
+            while True:
+                yield b"a" * 1_000_000
+                begun.set()
+        finally:
+            ended.set()
+
+    async def route() -> RouteAnswer:
+        return RouteAnswer(body=b"", more=more())
+
+    async with a_listener({"/": route}) as address:
         async with a_caller(address) as caller:
             caller.send(GET)
             await begun.wait()

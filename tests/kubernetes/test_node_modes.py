@@ -6,12 +6,12 @@ import base64
 import json
 import os
 import signal
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MemoryMiB

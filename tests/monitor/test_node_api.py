@@ -93,15 +93,24 @@ def test_a_client_reads_what_was_written():
 
 def test_a_mig_instance_is_told():
     mig = tables.MigIdentity(
-        uuid="MIG-1", profile="1g.10gb", gpu_instance_id=7, compute_instance_id=0
+        index=0,
+        device_id="GPU-0",
+        uuid="MIG-1",
+        profile="1g.10gb",
+        gpu_instance_id=7,
+        compute_instance_id=0,
     )
-    [own] = answer(a_node(a_slice("train-0", held(mig=mig))))["slices"][0]["devices"]
-    assert own["mig"] == {
-        "uuid": "MIG-1",
-        "profile": "1g.10gb",
-        "gpuInstanceId": 7,
-        "computeInstanceId": 0,
-    }
+    [held_by] = answer(a_node(a_slice(mig=(mig,))))["slices"]
+    assert held_by["mig"] == [
+        {
+            "index": 0,
+            "deviceId": "GPU-0",
+            "uuid": "MIG-1",
+            "profile": "1g.10gb",
+            "gpuInstanceId": 7,
+            "computeInstanceId": 0,
+        }
+    ]
 
 
 def test_a_client_skips_what_it_does_not_know():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami.domain.units import VendorKey
+from hami.monitor.exposition.node_text import PIECE
 from hami.monitor.metrics import TICK_BUCKETS, MonitorMetrics
-from hami.monitor.routes import node_routes
+from hami.monitor.routes import AT_ONCE, node_routes
 from hami.monitor.usage_history import UsageHistory
 from tests.monitor.tables import a_node, a_slice, held
 
@@ -24,7 +26,13 @@ def metrics() -> MonitorMetrics:
 async def asked(path: str, metrics: MonitorMetrics, *, tables=None, history=None, **more):
     tables = tables or [a_node(a_slice())]
     routes = node_routes(tables.pop, metrics, history or UsageHistory(), **more)
-    return await routes[path]()
+    return await said(routes[path])
+
+
+async def said(route):
+    answer = await route()
+    pieces = [piece async for piece in answer.more] if answer.more else []
+    return replace(answer, body=b"".join([answer.body, *pieces]))
 
 
 def values(text: bytes) -> dict[str, float]:
@@ -68,8 +76,8 @@ async def test_the_earlier_names_have_to_be_asked_for(metrics, legacy):
 async def test_every_answer_is_of_the_newest_table(metrics):
     tables = [a_node(a_slice("second")), a_node(a_slice("first"))]
     routes = node_routes(tables.pop, metrics, UsageHistory())
-    assert b'pod="first"' in (await routes["/metrics"]()).body
-    assert json.loads((await routes["/api/v1/node"]()).body)["slices"][0]["pod"] == "second"
+    assert b'pod="first"' in (await said(routes["/metrics"])).body
+    assert json.loads((await said(routes["/api/v1/node"])).body)["slices"][0]["pod"] == "second"
 
 
 async def test_the_node_has_its_history(metrics):
@@ -82,3 +90,11 @@ async def test_the_node_has_its_history(metrics):
 
 def test_a_tick_of_a_full_node_is_told_from_a_slow_one():
     assert {0.01, 0.5} <= set(TICK_BUCKETS)
+
+
+async def test_a_large_node_comes_in_pieces(metrics):
+    node = a_node(*(a_slice(f"pod-{number}") for number in range(AT_ONCE * PIECE // 4)))
+    answer = await node_routes(lambda: node, metrics, UsageHistory())["/metrics"]()
+    pieces = [piece async for piece in answer.more]
+    assert len(pieces) > 2
+    assert b"".join(pieces).count(b"hami_vgpu_memory_used_bytes{") == len(node.slices)

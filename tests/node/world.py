@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from hami_lab.kubelet.nodes import LIVE_NODES, NodeReports
 from hami_lab.kubelet.plugin_node import PluginNode, PluginNodeSettings
 from hami_lab.kubelet.runtime.create import StartedContainer
 from hami_lab.live import LIVE_PODS, LivePod
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hami.domain import reasons
 from hami.domain.admission import Admission
@@ -24,24 +26,26 @@ SEATS = TOY.modes["seats"]
 
 
 def profiled(**changes):
-    return broken(profile=replace(TOY, **changes))
+    return broken(profile=dataclasses.replace(TOY, **changes))
 
 
 def named(**changes):
-    return profiled(resources=replace(TOY.resources, **changes))
+    return profiled(resources=dataclasses.replace(TOY.resources, **changes))
 
 
 def keyed(**changes):
-    return profiled(pod_annotations=replace(TOY.pod_annotations, **changes))
+    return profiled(pod_annotations=dataclasses.replace(TOY.pod_annotations, **changes))
 
 
 def with_a_twin(key):
-    twin = replace(
+    twin = dataclasses.replace(
         TOY,
         key=key,
-        resources=replace(TOY.resources, count="x.io/a", memory="", memory_percentage="", cores=""),
-        node_annotations=replace(TOY.node_annotations, register="x.io/r", handshake=""),
-        pod_annotations=replace(
+        resources=dataclasses.replace(
+            TOY.resources, count="x.io/a", memory="", memory_percentage="", cores=""
+        ),
+        node_annotations=dataclasses.replace(TOY.node_annotations, register="x.io/r", handshake=""),
+        pod_annotations=dataclasses.replace(
             TOY.pod_annotations, to_allocate="", allocated="x.io/d", also_written=()
         ),
     )
@@ -50,13 +54,15 @@ def with_a_twin(key):
 
 def another_profile_each_time():
     factors = itertools.count(1)
-    return broken(hami_vendors=lambda self: (replace(TOY, memory_factor=next(factors)),))
+    return broken(
+        hami_vendors=lambda self: (dataclasses.replace(TOY, memory_factor=next(factors)),)
+    )
 
 
 def another_default_beside_others():
     """The third registry of that check, after the subject's and the lone one, has neighbours."""
     loads = itertools.count()
-    shy = replace(TOY, default_memory_mib=5)
+    shy = dataclasses.replace(TOY, default_memory_mib=5)
     return broken(hami_vendors=lambda self: (TOY if next(loads) < 2 else shy,))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami.domain import reasons
 from hami.domain.admission import Denied
@@ -223,7 +224,7 @@ BROKEN = {
             lambda: halving(
                 "memory_mib",
                 when=lambda request: request.exclusive,
-                profile=replace(TOY, whole_device=True),
+                profile=dataclasses.replace(TOY, whole_device=True),
             ),
             "grants 2048 MiB when 4096 were asked",
         ),
@@ -305,7 +306,9 @@ BROKEN = {
     },
     "test_the_prefilter_is_sound": {
         "columns that placements ignore": (
-            lambda: profiled(modes=TOY.modes | {"seats": replace(SEATS, prefilter=ALL_COLUMNS)}),
+            lambda: profiled(
+                modes=TOY.modes | {"seats": dataclasses.replace(SEATS, prefilter=ALL_COLUMNS)}
+            ),
             "the prefilter drops a node",
         ),
     },

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hami.monitor.compat.region_layout import (
     LARGEST_HEADER,
@@ -29,36 +31,35 @@ Read = Callable[[int, int], bytes]
 """``(length, offset)``: as ``os.pread`` of one file."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionMemory:
-    """Bytes that one process was charged on one device; ``total`` may exceed the parts."""
-
-    context: int
-    module: int
-    buffer: int
-    total: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionProcess:
-    """What a process says of itself; ``memory`` and ``utilisation`` (percent) by device.
+    """What a process says of itself, by device: bytes and percent.
 
     ``pid`` is the container's. ``utilisation`` is empty in a layout that has none.
     """
 
     slot: int
     pid: int
-    memory: tuple[RegionMemory, ...]
+    used: tuple[int, ...]
     utilisation: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionDevice:
-    """``uuid`` is empty where the region names none; limits in bytes and percent, 0 for none."""
+    """A device, and what all processes together say of it.
+
+    ``uuid`` is empty where the region names none; limits are in bytes and percent, 0 for none.
+    ``used`` may exceed the sum of its parts: context, module and buffer, all in bytes.
+    """
 
     uuid: str
     memory_limit: int
     sm_limit: int
+    context: int = 0
+    module: int = 0
+    buffer: int = 0
+    used: int = 0
+    utilisation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,75 +102,104 @@ def read_region(size: int, read: Read) -> Region | MalformedFile:
     layout = only_one(layouts, processes)
     if isinstance(layout, MalformedFile):
         return layout
-    devices = _devices(layout, header)
-    found, unreadable = _processes(layout, processes, len(devices))
+    read_as = _Numbers(layout, processes)
+    devices = [
+        _Said.of(read_as, layout, place)
+        for place in range(min(_word(header, layout.device_count), MAX_DEVICES))
+    ]
+    statuses, pids = read_as.column(layout.status, "i"), read_as.column(0, "i")
+    mad = frozenset(slot for said in devices for slot in said.mad)
+    live = [slot for slot, status in enumerate(statuses) if status in _LIVE and slot not in mad]
+    none = ((),) * len(statuses)
+    used = list(zip(*(said.used for said in devices), strict=True)) or none
+    percents = list(zip(*(said.utilisation for said in devices), strict=True)) or none
     return Region(
         layout=layout,
-        devices=devices,
-        processes=found,
+        devices=tuple(_device(layout, header, *each, live) for each in enumerate(devices)),
+        processes=tuple(
+            [
+                RegionProcess(
+                    slot=slot, pid=pids[slot], used=used[slot], utilisation=percents[slot]
+                )
+                for slot in live
+            ]
+        ),
         priority=priority,
         recent_kernel=recent,
         utilization_switch=switch,
-        last_kernel=struct.unpack_from("<Q", ending, 16)[0] if layout.has_last_kernel else 0,
-        unreadable=unreadable,
+        last_kernel=_word(ending, 16) if layout.has_last_kernel else 0,
+        unreadable=len(statuses) - statuses.count(0) - len(live),
     )
 
 
-def _devices(layout: RegionLayout, header: bytes) -> tuple[RegionDevice, ...]:
-    [count] = struct.unpack_from("<Q", header, layout.device_count)
-    limits = struct.unpack_from(f"<{MAX_DEVICES}Q", header, layout.limits)
-    sm_limits = struct.unpack_from(f"<{MAX_DEVICES}Q", header, layout.sm_limits)
-    return tuple(
-        RegionDevice(
-            uuid=_uuid(header[layout.uuids + i * UUID_CELL :][:_UUID_TEXT]),
-            memory_limit=limits[i] if limits[i] <= MOST_CHARGED else 0,
-            sm_limit=sm_limits[i] if sm_limits[i] <= 100 else 0,
+class _Numbers:
+    """Numbers of all processes. Little-endian, as the library and everything beside it is."""
+
+    def __init__(self, layout: RegionLayout, processes: bytes) -> None:
+        self._size = layout.process_size
+        self._by_kind = {kind: array(kind, processes) for kind in ("i", "Q")}
+
+    def column(self, offset: int, kind: Literal["i", "Q"] = "Q") -> list[int]:
+        """One number of every process, which stands ``offset`` bytes behind its begin."""
+        numbers = self._by_kind[kind]
+        width = numbers.itemsize
+        return numbers[offset // width :: self._size // width].tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What all processes say of one device, by slot; ``mad`` are slots that make no sense."""
+
+    context: list[int]
+    module: list[int]
+    buffer: list[int]
+    used: list[int]
+    utilisation: list[int]
+    mad: list[int]
+
+    @classmethod
+    def of(cls, numbers: _Numbers, layout: RegionLayout, place: int) -> _Said:
+        at = layout.used + place * layout.used_size
+        context, module, buffer, used = (numbers.column(at + part) for part in (0, 8, 16, 32))
+        percents: list[int] = []
+        if layout.has_utilisation:
+            percents = numbers.column(layout.utilisation + place * layout.utilisation_size + 16)
+            if max(percents, default=0) > 100:
+                # NVML gives garbage now and then; nobody uses more than a whole device.
+                percents = [min(percent, 100) for percent in percents]
+        mad = [
+            slot
+            for column in (context, module, buffer, used)
+            if max(column, default=0) > MOST_CHARGED
+            for slot, number in enumerate(column)
+            if number > MOST_CHARGED
+        ]
+        return cls(
+            context=context, module=module, buffer=buffer, used=used, utilisation=percents, mad=mad
         )
-        for i in range(min(count, MAX_DEVICES))
+
+
+def _device(
+    layout: RegionLayout, header: bytes, place: int, said: _Said, live: Sequence[int]
+) -> RegionDevice:
+    memory_limit = _word(header, layout.limits + 8 * place)
+    sm_limit = _word(header, layout.sm_limits + 8 * place)
+    return RegionDevice(
+        uuid=_uuid(header[layout.uuids + place * UUID_CELL :][:_UUID_TEXT]),
+        memory_limit=memory_limit if memory_limit <= MOST_CHARGED else 0,
+        sm_limit=sm_limit if sm_limit <= 100 else 0,
+        context=sum([said.context[slot] for slot in live]),
+        module=sum([said.module[slot] for slot in live]),
+        buffer=sum([said.buffer[slot] for slot in live]),
+        used=sum([said.used[slot] for slot in live]),
+        utilisation=sum([said.utilisation[slot] for slot in live]) if layout.has_utilisation else 0,
     )
+
+
+def _word(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 8], "little")
 
 
 def _uuid(cell: bytes) -> str:
     name = cell.partition(b"\0")[0]
     return name.decode() if name.isascii() and name.decode("ascii").isprintable() else ""
-
-
-def _processes(
-    layout: RegionLayout, data: bytes, devices: int
-) -> tuple[tuple[RegionProcess, ...], int]:
-    found = []
-    unreadable = 0
-    for slot, start in enumerate(range(0, len(data), layout.process_size)):
-        [status] = struct.unpack_from("<i", data, start + layout.status)
-        if status == 0:
-            continue
-        process = _process(layout, data, start, slot, devices) if status in _LIVE else None
-        if process is None:
-            unreadable += 1
-        else:
-            found.append(process)
-    return tuple(found), unreadable
-
-
-def _process(
-    layout: RegionLayout, data: bytes, start: int, slot: int, devices: int
-) -> RegionProcess | None:
-    """One live process; None if what it says cannot be."""
-    memory = []
-    for device in range(devices):
-        at = start + layout.used + device * layout.used_size
-        context, module, buffer, _, total = struct.unpack_from("<5Q", data, at)
-        if max(context, module, buffer, total) > MOST_CHARGED:
-            return None
-        memory.append(RegionMemory(context, module, buffer, total))
-    shares = [
-        struct.unpack_from("<Q", data, start + layout.util + device * layout.util_size + 16)[0]
-        for device in range(devices if layout.has_util else 0)
-    ]
-    return RegionProcess(
-        slot=slot,
-        pid=struct.unpack_from("<i", data, start)[0],
-        memory=tuple(memory),
-        # NVML gives garbage now and then; nobody uses more than a whole device.
-        utilisation=tuple(min(share, 100) for share in shares),
-    )

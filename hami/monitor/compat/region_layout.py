@@ -38,21 +38,23 @@ class RegionLayout:
     used_size: int
     status: int
     tail: int
-    util: int = 0
-    util_size: int = 0
+    utilisation: int = 0
+    utilisation_size: int = 0
     has_last_kernel: bool = False
 
     @property
-    def has_util(self) -> bool:
-        return self.util_size > 0
+    def has_utilisation(self) -> bool:
+        return self.utilisation_size > 0
 
 
-def _early(version: str, size: int, process_size: int, status: int, util: int) -> RegionLayout:
+def _early(
+    version: str, size: int, process_size: int, status: int, utilisation: int
+) -> RegionLayout:
     """Before the file said its version."""
     return RegionLayout(
         version=version, size=size, device_count=48, uuids=56, limits=1592, sm_limits=1720,
         processes=1848, process_size=process_size, used=8, used_size=40, status=status,
-        tail=size - 16, util=util, util_size=24 if util else 0,
+        tail=size - 16, utilisation=utilisation, utilisation_size=24 if utilisation else 0,
     )  # fmt: skip
 
 
@@ -62,7 +64,7 @@ def _late(version: str, *, header: int = 0, process: int = 0) -> RegionLayout:
         version=version, size=2008952 + header, device_count=56 + header, uuids=64 + header,
         limits=1600 + header, sm_limits=1728 + header, processes=1856 + header, process_size=1960,
         used=8 + process, used_size=64, status=1928 + process, tail=2008896 + header,
-        util=1160 + process, util_size=48, has_last_kernel=True,
+        utilisation=1160 + process, utilisation_size=48, has_last_kernel=True,
     )  # fmt: skip
 
 

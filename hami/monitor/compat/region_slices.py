@@ -50,7 +50,7 @@ def slice_of(
             ProcessFigures(
                 pid=0,
                 slot=process.slot,
-                used_bytes=tuple(process.memory[index].total for index, _, _ in shown),
+                used_bytes=tuple([process.used[index] for index, _, _ in shown]),
                 utilisation=tuple(
                     float(process.utilisation[index])
                     for index, _, _ in shown
@@ -74,23 +74,19 @@ def kernel_words(region: Region) -> KernelWords:
 
 
 def _device(region: Region, index: int, id: DeviceId, device: RegionDevice) -> SliceDevice:
-    held = [process.memory[index] for process in region.processes]
-    total = sum(each.total for each in held)
     cores = device.sm_limit % _WHOLE
     return SliceDevice(
         index=index,
         device_id=id,
         memory_limit_bytes=device.memory_limit,
-        used_bytes=total,
-        charged_bytes=total,
-        context_bytes=sum(each.context for each in held),
-        module_bytes=sum(each.module for each in held),
-        buffer_bytes=sum(each.buffer for each in held),
+        used_bytes=device.used,
+        charged_bytes=device.used,
+        context_bytes=device.context,
+        module_bytes=device.module,
+        buffer_bytes=device.buffer,
         guarantee=CorePercent(cores),
         limit=CorePercent(cores or _WHOLE),
-        utilisation=float(sum(each.utilisation[index] for each in region.processes))
-        if region.layout.has_util
-        else None,
+        utilisation=float(device.utilisation) if region.layout.has_utilisation else None,
         last_active_at=float(region.last_kernel),
     )
 

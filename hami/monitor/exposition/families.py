@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, Literal, TypeVar
 
 from hami.monitor.exposition.shown import ShownDevice, Values
@@ -45,45 +46,44 @@ def as_they_are(values: Values, _: object) -> Values:
 class FamilyGroup(Generic[T]):
     """Metrics of the same rows with the same labels.
 
-    ``values`` makes the labels' values of what every row of this kind is known by; with None the
-    row has no line.
+    ``values`` makes the labels' values of what every row of this kind is known by.
     """
 
     labels: Names
     families: Sequence[NodeFamily[T]]
-    values: Callable[[Values, T], Values | None] = as_they_are
+    values: Callable[[Values, T], Values] = as_they_are
 
 
 CONTAINER_FAMILIES: tuple[NodeFamily[SliceDevice], ...] = (
     NodeFamily(
         "hami_slice_memory_charged_bytes",
         "Device memory that the library in the container has counted",
-        lambda device: device.charged_bytes,
+        attrgetter("charged_bytes"),
     ),
     NodeFamily(
         "hami_slice_memory_internal_bytes",
         "Device memory that the driver accounts to the container beyond what was counted",
-        lambda device: device.internal_bytes,
+        attrgetter("internal_bytes"),
     ),
     NodeFamily(
         "hami_slice_compute_guarantee_percent",
         "Compute that the container is guaranteed; 0 without a guarantee",
-        lambda device: device.guarantee,
+        attrgetter("guarantee"),
     ),
     NodeFamily(
         "hami_slice_compute_limit_percent",
         "The most compute that the container may have of what others leave idle",
-        lambda device: device.limit,
+        attrgetter("limit"),
     ),
     NodeFamily(
         "hami_slice_compute_share_percent",
         "Compute that the monitor lets the container have now",
-        lambda device: device.share,
+        attrgetter("share"),
     ),
     NodeFamily(
         "hami_slice_compute_waited_seconds_total",
         "For how long the container's threads have waited for compute, as they say",
-        lambda device: device.waited_seconds,
+        attrgetter("waited_seconds"),
         "counter",
     ),
 )
@@ -101,23 +101,13 @@ SLICE_FAMILIES: tuple[NodeFamily[SliceFigures], ...] = (
     ),
     NodeFamily(
         "hami_slice_page_covered",
-        "1 while a process of the container sees another file in place of its limits",
-        lambda held: int(held.covered),
+        "1 while a process of the container sees another file in place of its limits; else no line",
+        lambda held: 1 if held.covered else None,
     ),
     NodeFamily(
         "hami_slice_unreadable",
-        "1 while some of the container's files cannot be read",
-        lambda held: int(bool(held.problem)),
-    ),
-    NodeFamily(
-        "hami_slice_priority",
-        "Priority of the container's compute; 0 goes before 1",
-        lambda held: held.priority,
-    ),
-    NodeFamily(
-        "hami_slice_generation",
-        "Generation of the container's allocation; one more with every resize",
-        lambda held: held.generation,
+        "1 while some of the container's files cannot be read; else no line",
+        lambda held: 1 if held.problem else None,
     ),
 )
 
@@ -140,7 +130,7 @@ DEVICE_FAMILIES: tuple[NodeFamily[ShownDevice], ...] = (
     NodeFamily(
         "hami_device_memory_total_bytes",
         "Memory of a device as its driver has it",
-        lambda device: device.figures.memory_total_bytes,
+        attrgetter("figures.memory_total_bytes"),
     ),
     NodeFamily(
         "hami_device_figures_stale",
@@ -150,12 +140,12 @@ DEVICE_FAMILIES: tuple[NodeFamily[ShownDevice], ...] = (
     NodeFamily(
         "hami_device_stranger_processes",
         "Processes on a device that belong to no slice",
-        lambda device: device.strangers,
+        attrgetter("strangers"),
     ),
     NodeFamily(
         "hami_device_stranger_memory_bytes",
         "Device memory of processes that belong to no slice",
-        lambda device: device.stranger_bytes,
+        attrgetter("stranger_bytes"),
     ),
 )
 
@@ -168,7 +158,7 @@ VENDOR_FAMILIES: tuple[NodeFamily[VendorFigures], ...] = (
     NodeFamily(
         "hami_vendor_measured_timestamp_seconds",
         "When a vendor was last measured",
-        lambda vendor: vendor.measured_at,
+        attrgetter("measured_at"),
     ),
 )
 

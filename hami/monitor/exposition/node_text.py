@@ -6,7 +6,6 @@ next, the labels of each row, is kept ready.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from hami.monitor.exposition.compat.host_families import (
     CONTROLLER,
     HOST_FAMILIES,
     LEGACY_DEVICES,
+    LEGACY_MIG,
     MIG,
     USED_FAMILIES,
     last_kernel,
@@ -36,6 +36,7 @@ from hami.monitor.exposition.shown import (
     Values,
     shown_devices,
     shown_held,
+    shown_instances,
     shown_slices,
     shown_vendors,
 )
@@ -68,15 +69,10 @@ class NodeText:
         yield from scrape.lines(device_groups(legacy=self._legacy), devices)
         yield from scrape.lines(container_groups(table.taken_at, legacy=self._legacy), held)
         yield from scrape.lines(SLICE_GROUPS, slices)
+        mig = (MIG, LEGACY_MIG) if self._legacy else (MIG,)
+        yield from scrape.lines(mig, shown_instances(slices.values()))
         yield from scrape.lines(VENDOR_GROUPS, shown_vendors(table))
         self._kept = scrape.kept
-
-    def body(self, table: NodeTable, *, before: bytes = b"") -> bytes:
-        """The text in one, behind ``before``; it is never in memory twice."""
-        text = io.BytesIO()
-        text.write(before)
-        text.writelines(self.pieces(table))
-        return text.getvalue()
 
 
 def device_groups(*, legacy: bool) -> tuple[FamilyGroup[ShownDevice], ...]:
@@ -90,7 +86,6 @@ def container_groups(now: float, *, legacy: bool) -> tuple[FamilyGroup[SliceDevi
     families = (*USED_FAMILIES, last_kernel(now), *CONTAINER_FAMILIES)
     return (
         FamilyGroup(CONTAINER_LABELS, families),
-        MIG,
         *(legacy_containers(now) if legacy else ()),
     )
 
@@ -107,14 +102,11 @@ class _Scrape:
         for group in groups:
             former = self._former.get(group.labels, {})
             shown: dict[Values, str] = {}
-            held: list[T] = []
             for key, row in rows.items():
                 values = group.values(key, row)
-                if values is not None:
-                    shown[values] = former.get(values) or _block(group.labels, values)
-                    held.append(row)
+                shown[values] = former.get(values) or _block(group.labels, values)
             self.kept[group.labels] = shown
-            blocks = list(shown.values())
+            blocks, held = list(shown.values()), list(rows.values())
             for family in group.families:
                 yield header(family.name, family.help, family.type).encode()
                 for first in range(0, len(held), PIECE):

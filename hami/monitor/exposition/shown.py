@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hami.domain.units import DeviceId, VendorKey
-from hami.monitor.table import DeviceFigures, NodeTable, SliceDevice, SliceFigures, VendorFigures
+from hami.monitor.table import (
+    DeviceFigures,
+    MigIdentity,
+    NodeTable,
+    SliceDevice,
+    SliceFigures,
+    VendorFigures,
+)
 
 Values = tuple[object, ...]
 """What a row is known by: the values of its labels."""
@@ -64,6 +71,18 @@ def shown_held(slices: Iterable[SliceFigures]) -> dict[Values, SliceDevice]:
             key = (each.namespace, each.pod, each.container, device.index, device.device_id)
             found.setdefault(key, device)
     return found
+
+
+def shown_instances(slices: Iterable[SliceFigures]) -> dict[Values, MigIdentity]:
+    """MIG instances of containers, by what their metric has as labels."""
+    return {
+        (
+            each.namespace, each.pod, each.container, own.index, own.device_id, own.uuid,
+            own.profile, own.gpu_instance_id, own.compute_instance_id,
+        ): own
+        for each in slices
+        for own in each.mig
+    }  # fmt: skip
 
 
 def shown_vendors(table: NodeTable) -> dict[Values, VendorFigures]:

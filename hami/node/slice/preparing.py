@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from hami.domain.devices import Grant
 from hami.domain.errors import VendorFailed, shortened
 from hami.domain.slices import ContainerEdits, Slice
@@ -198,7 +200,7 @@ def _either(granted: Granted, known: LiveSlice) -> tuple[Grant, ...]:
     if [grant.device_id for grant in new] != [grant.device_id for grant in old]:
         return (*new, *old)
     return tuple(
-        replace(
+        msgspec.structs.replace(
             had,
             memory_mib=max(had.memory_mib, has.memory_mib),
             cores=max(had.cores, has.cores),

@@ -36,8 +36,8 @@ class ByKubelet:
         self._resource = profile.resources.count
         self._held: list[CheckpointEntry] = []
         self._log = structlog.get_logger("hami.kubelet")
-        preparing = partial(prepare, around=around, make_room=make_room)
-        starts = Starts(around, folder, preparing, reports, devices)
+        made = partial(prepare, around=around, make_room=make_room)
+        starts = Starts(around, folder, made, reports, devices)
         self.calls = KubeletCalls(around.kind, profile.hidden_env, starts)
         self.counts = starts.counts
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol, overload
 
+import msgspec
+
 from hami.domain import reasons
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import DeviceState, Grant
@@ -389,7 +391,7 @@ class _Quota:
         together = (*self.so_far.grants, *grants)
         asked = self.meter.after(self.so_far.kind, together)
         if self.gate.per_model:
-            containers = (*self.done, replace(self.so_far, grants=together))
+            containers = (*self.done, msgspec.structs.replace(self.so_far, grants=together))
             asked |= self.gate.of_models(containers, self.node)
         found = self.gate.refusals(asked)
         for refusal in found:

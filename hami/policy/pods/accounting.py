@@ -9,7 +9,9 @@ allocation. A pod that asks for no device is never charged, whatever its annotat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, Corrupt, PodAllocation
 from hami.domain.devices import Device, Grant
@@ -22,8 +24,7 @@ from hami.policy.usage import UnknownUsage, most_granted
 from hami.wire.allocation import decode_allocation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a pod is charged.
 
     ``init_ended``: the plain init containers have ended, and their devices are free again (except

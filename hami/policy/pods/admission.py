@@ -8,10 +8,11 @@ never admit it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerKind

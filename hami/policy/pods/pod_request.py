@@ -6,7 +6,8 @@ Needs no device table, so that nodes can do without one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.requests import ContainerRequest, DeviceRequest, Invalid, PodRequest

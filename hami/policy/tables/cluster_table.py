@@ -8,9 +8,10 @@ restart rebuilds the table from those.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from hami.domain.allocations import PodAllocation
@@ -274,7 +275,7 @@ class ClusterTable:
         devices, problem = self._published(entry, vendor)
         table, shelf = self._tables[profile.key], entry.shelves.pop(profile.key, None)
         if shelf is None and not devices:
-            return problem  # Of most vendors most nodes have nothing.
+            return problem
         alive = self._alive(profile, node)
         cordoned = cordoned_ids(profile, node.annotations)
         if shelf is not None and shelf.says(devices, cordoned, alive=alive):
@@ -311,6 +312,8 @@ class ClusterTable:
         """The devices that the node publishes, by index; or the earlier ones, and why."""
         profile, shelf = vendor.profile, entry.shelves.get(vendor.profile.key)
         devices = vendor.node_devices(entry.node)
+        if not devices:  # Of most vendors most nodes have nothing.
+            return (), None
         if not isinstance(devices, Malformed):
             if len({device.id for device in devices}) == len(devices):
                 return sorted(devices, key=lambda d: (d.index, d.id)), None

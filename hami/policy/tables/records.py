@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerKind, PodAllocation
 from hami.domain.devices import UNUSED, Device, DeviceState, Grant, Usage
@@ -11,8 +14,7 @@ from hami.domain.units import DeviceId, PodUid, VendorKey
 from hami.policy.usage import DeviceKey, UnknownUsage, device_usage, key_of
 
 
-@dataclass(slots=True, eq=False)
-class Charged:
+class Charged(msgspec.Struct, eq=False, gc=False):
     """What one pod is charged, by device.
 
     ``ended`` are the grants of init containers that have ended.
@@ -76,8 +78,7 @@ def _by_device(grants: Iterable[Grant]) -> Mapping[DeviceKey, tuple[Grant, ...]]
     return found
 
 
-@dataclass(slots=True, eq=False)
-class DeviceRecord:
+class DeviceRecord(msgspec.Struct, eq=False, gc=False):
     """One device with what each pod uses of it; ``row`` is its place in the vendor's table.
 
     ``placements``: the grants are places on the device, which stay taken until their pod is gone.

@@ -7,7 +7,9 @@ only a newer signed allocation (a live resize) replaces it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.kubernetes.objects import Pod
@@ -17,8 +19,7 @@ from hami.policy.ports import VendorRegistry
 from hami.policy.usage import UnknownUsage, at_least
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one bound pod is charged now.
 
     ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
@@ -60,8 +61,7 @@ class Charge:
         return replace(self, pod=pod, account=edited)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unjudged:
+class Unjudged(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A pod's signature that is to be verified, which takes too long for the loop."""
 
     uid: PodUid

@@ -7,9 +7,10 @@ for, and only where there is room for it beside the others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from hami.domain.devices import DeviceState
 from hami.domain.kubernetes.objects import Pod

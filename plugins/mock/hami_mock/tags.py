@@ -7,9 +7,9 @@ scheduler's decision records it in ``mock.hami.io/tags``, because the core's dev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, Corrupt, PodAllocation
 from hami.domain.devices import Grant

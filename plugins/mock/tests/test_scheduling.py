@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from hami_mock.settings import SCHEDULER_HOOKS
 from hami_mock.tags import TAG_KEY, Tag
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hami.domain.admission import Admission, Denied
 from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt, PodAllocation

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hami.domain.units import DeviceId, PodUid, VendorKey
-from hami.monitor.compat.region import Region, RegionMemory, read_region
+from hami.monitor.compat.region import Region, read_region
 from hami.monitor.compat.region_files import RegionPlace
 from hami.monitor.compat.region_slices import slice_of
 from hami.slices.files import MalformedFile
@@ -53,7 +53,11 @@ def test_every_figure_is_read_in_every_layout(kind):
         (GPUS[1], 0, 100),
     ]
     assert [p.pid for p in region.processes] == [7, 8]
-    assert region.processes[1].memory[1] == RegionMemory(7 * MIB, 8 * MIB, 9 * MIB, 24 * MIB)
+    assert [p.used for p in region.processes] == [(1320 * MIB, 6 * MIB), (15 * MIB, 24 * MIB)]
+    assert [(d.context, d.module, d.buffer, d.used) for d in region.devices] == [
+        (304 * MIB, 25 * MIB, 1006 * MIB, 1335 * MIB),
+        (8 * MIB, 10 * MIB, 12 * MIB, 30 * MIB),
+    ]
     assert [p.utilisation for p in region.processes] == (
         [(40, 5), (1, 2)] if kind.has_util else [(), ()]
     )
@@ -156,6 +160,25 @@ def test_a_name_that_is_no_text_is_no_name(uuid):
     assert readable(bytes(data)).devices[0].uuid == ""
 
 
+def test_a_process_that_makes_no_sense_adds_nothing():
+    live = (
+        Live(),
+        Live(held=((0, MOST_CHARGED // MIB + 1, 0),)),
+        Live(pid=9, status=7),
+        Live(pid=10, held=((1, 2, 3),)),
+    )
+    region = readable(region_bytes(BY_NAME["1.2"], Told(live=live)))
+    assert [(one.slot, one.pid) for one in region.processes] == [(0, 7), (3, 10)]
+    assert region.unreadable == 2
+    assert region.devices[0].used == 1326 * MIB
+
+
+def test_what_an_exited_process_left_is_no_matter():
+    live = (Live(status=0, held=((0, 0, MOST_CHARGED // MIB + 1),)), Live())
+    region = readable(region_bytes(BY_NAME["1.2"], Told(live=live)))
+    assert (len(region.processes), region.unreadable, region.devices[0].used) == (1, 0, 1320 * MIB)
+
+
 def test_garbage_for_a_utilisation_is_a_whole_device_at_most():
     region = readable(region_bytes(BY_NAME["1.2"], Told(live=(Live(percent=(2**63,)),))))
     assert region.processes[0].utilisation == (100,)
@@ -197,12 +220,8 @@ def test_hostile_bytes_are_read_in_range_or_refused(kind, header, process, tail,
         assert 0 <= device.memory_limit <= MOST_CHARGED
         assert 0 <= device.sm_limit <= 100
     for one in region.processes:
-        assert len(one.memory) == len(region.devices)
-        assert all(
-            0 <= number <= MOST_CHARGED
-            for held in one.memory
-            for number in (held.context, held.module, held.buffer, held.total)
-        )
+        assert len(one.used) == len(region.devices)
+        assert all(0 <= number <= MOST_CHARGED for number in one.used)
         assert all(0 <= share <= 100 for share in one.utilisation)
     shown = slice_of(PLACE, region, vendor=VendorKey("NVIDIA"), namespace="a", pod="b", known=KNOWN)
     assert {device.device_id for device in shown.devices} <= set(KNOWN.values())

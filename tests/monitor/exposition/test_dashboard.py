@@ -50,7 +50,7 @@ async def scraped() -> list[Sample]:
             a_device(1, id="n1-d1", memory_used_bytes=0, utilisation=0.0),
         ),
     )
-    return samples(scheduler, "scheduler") + samples(NodeText().body(node), "monitor")
+    return samples(scheduler, "scheduler") + samples(b"".join(NodeText().pieces(node)), "monitor")
 
 
 N = '{node=~"n1"}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from hami_lab.api import Fault
 from hami.domain.errors import ConfigError
 from hami.domain.kubernetes.objects import Metadata, Pod
 from hami.kube.compat.node_lock import Locked, take_node_lock
+from hami.node import agent
 
 from ..test_agent import all_started, nothing_left, refusal
 from ..test_agent_faults import configure, failing
@@ -65,6 +67,26 @@ async def test_it_answers_while_the_api_server_does_not():
         assert await ask(world, "/healthz") == (200, "ok\n")
         assert [name for name, *_ in await metrics(world)] == ["hami_node_build_info"]
         world.faults.remove(fault)
+        await world.until("ready", partial(ready, world))
+
+
+async def test_it_says_that_slices_are_still_being_taken_over(monkeypatch):
+    go, recover = threading.Event(), agent.recover
+
+    def slow_recover(*args):
+        go.wait(60)
+        return recover(*args)
+
+    async with World() as world:
+        await world.stop_agent()
+        monkeypatch.setattr(agent, "recover", slow_recover)
+        await begin(world)
+        try:
+            why = "the slices on disk are not taken over yet"
+            await world.until("unready", partial(unready_with, world, why))
+            assert (await metrics(world))[STARTS, "prepared"] == 0
+        finally:
+            go.set()
         await world.until("ready", partial(ready, world))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hami.domain.slices import PageSettings
 from hami.node.pod.pods import NotGranted

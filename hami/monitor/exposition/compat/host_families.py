@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from hami.monitor.exposition.families import (
@@ -15,8 +16,8 @@ from hami.monitor.exposition.families import (
     FamilyGroup,
     NodeFamily,
 )
-from hami.monitor.exposition.shown import ShownDevice, Values
-from hami.monitor.table import SliceDevice
+from hami.monitor.exposition.shown import ShownDevice
+from hami.monitor.table import MigIdentity, SliceDevice
 
 T = TypeVar("T")
 
@@ -27,13 +28,13 @@ HOST_FAMILIES: tuple[NodeFamily[ShownDevice], ...] = (
     NodeFamily(
         "hami_host_gpu_memory_used_bytes",
         "Memory in use on a device, whoever uses it",
-        lambda device: device.figures.memory_used_bytes,
+        attrgetter("figures.memory_used_bytes"),
         legacy="HostGPUMemoryUsage",
     ),
     NodeFamily(
         "hami_host_gpu_utilization_ratio",
         "Utilisation of a device in percent",
-        lambda device: device.figures.utilisation,
+        attrgetter("figures.utilisation"),
         legacy="HostCoreUtilization",
     ),
 )
@@ -44,16 +45,12 @@ CONTROLLER: FamilyGroup[ShownDevice] = FamilyGroup(
         NodeFamily(
             "hami_host_gpu_memory_controller_utilization_ratio",
             "Utilisation of a device's memory controller in percent",
-            lambda device: device.figures.memory_utilisation,
+            attrgetter("figures.memory_utilisation"),
         ),
     ),
     lambda values, _: values[1:],
 )
 """HAMi leaves the node out here."""
-
-
-def _used(device: SliceDevice) -> int:
-    return device.used_bytes
 
 
 def _context(device: SliceDevice) -> int:
@@ -64,22 +61,24 @@ USED_FAMILIES: tuple[NodeFamily[SliceDevice], ...] = (
     NodeFamily(
         "hami_vgpu_memory_used_bytes",
         "Device memory that a container uses",
-        _used,
+        attrgetter("used_bytes"),
         legacy="vGPU_device_memory_usage_in_bytes",
     ),
     NodeFamily(
         "hami_vgpu_memory_limit_bytes",
         "Device memory that a container may use; 0 without a limit",
-        lambda device: device.memory_limit_bytes,
+        attrgetter("memory_limit_bytes"),
         legacy="vGPU_device_memory_limit_in_bytes",
     ),
     NodeFamily(
-        "hami_container_device_memory_bytes", "The same as hami_vgpu_memory_used_bytes", _used
+        "hami_container_device_memory_bytes",
+        "The same as hami_vgpu_memory_used_bytes",
+        attrgetter("used_bytes"),
     ),
     NodeFamily(
         "hami_container_device_utilization_ratio",
         "Utilisation of a device by a container in percent",
-        lambda device: device.utilisation,
+        attrgetter("utilisation"),
         legacy="Device_utilization_desc_of_container",
     ),
     NodeFamily(
@@ -90,12 +89,12 @@ USED_FAMILIES: tuple[NodeFamily[SliceDevice], ...] = (
     NodeFamily(
         "hami_vgpu_memory_module_bytes",
         "Of what a container uses, loaded code, where the library counts it apart",
-        lambda device: device.module_bytes,
+        attrgetter("module_bytes"),
     ),
     NodeFamily(
         "hami_vgpu_memory_buffer_bytes",
         "Of what a container uses, what its programs allocated",
-        lambda device: device.buffer_bytes,
+        attrgetter("buffer_bytes"),
     ),
 )
 
@@ -110,23 +109,15 @@ def last_kernel(now: float) -> NodeFamily[SliceDevice]:
     )
 
 
-def _mig_values(values: Values, device: SliceDevice) -> Values | None:
-    own = device.mig
-    if own is None:
-        return None
-    return (*values, own.uuid, own.profile, own.gpu_instance_id, own.compute_instance_id)
-
-
-MIG: FamilyGroup[SliceDevice] = FamilyGroup(
+MIG: FamilyGroup[MigIdentity] = FamilyGroup(
     (*CONTAINER_LABELS, "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id"),
     (
         NodeFamily(
             "hami_mig_device_info",
-            "Always 1; the MIG instance that a container has of a device",
+            "Always 1; a MIG instance that a container has of a device",
             lambda _: 1,
         ),
     ),
-    _mig_values,
 )
 
 
@@ -138,6 +129,11 @@ def former(families: Iterable[NodeFamily[T]]) -> list[NodeFamily[T]]:
     return [replace(family, name=family.legacy) for family in families if family.legacy]
 
 
+LEGACY_MIG: FamilyGroup[MigIdentity] = FamilyGroup(
+    (*LEGACY_CONTAINER_LABELS, "instanceid"),
+    (NodeFamily("MigInfo", "As hami_mig_device_info", lambda _: 1),),
+    lambda values, own: (*values[: len(CONTAINER_LABELS)], own.gpu_instance_id),
+)
 LEGACY_DEVICES = (FamilyGroup(LEGACY_DEVICE_LABELS, former(HOST_FAMILIES)),)
 
 
@@ -151,15 +147,10 @@ def legacy_containers(now: float) -> tuple[FamilyGroup[SliceDevice], ...]:
                 NodeFamily(
                     "Device_memory_desc_of_container",
                     "Device memory that a container uses; its parts in bytes are labels",
-                    _used,
+                    attrgetter("used_bytes"),
                 ),
             ),
             lambda values, device: (*values, *_parts(device)),
-        ),
-        FamilyGroup(
-            (*LEGACY_CONTAINER_LABELS, "instanceid"),
-            (NodeFamily("MigInfo", "As hami_mig_device_info", lambda _: 1),),
-            lambda values, device: (device.mig and (*values, device.mig.gpu_instance_id)) or None,
         ),
     )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind
 from hami.domain.devices import Grant

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
 from hami.domain.devices import Device, Usage
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MIB
 from hami.http.metrics import escaped
+from hami.wire.mig_entries import MigEntry
 
 _ZONE = ',zone="vGPU"'
 
@@ -182,61 +181,29 @@ POD_FAMILIES = (
 )
 
 
-# MIG instances: HAMi's device plugin writes their identity into the pod's annotation.
+# MIG instances.
 
-MIG_ANNOTATION = "hami.io/vgpu-mig-allocations"
 MIG = "hami_node_gpu_mig_instance_info"
 LEGACY_MIG = "nodeGPUMigInstance"
 MIG_HELP = "Realized MIG instance identity and scheduler placement"
 
 
-class _Placement(msgspec.Struct, frozen=True):
-    start: int = 0
-    size: int = 0
+def mig_labels(entry: MigEntry, node: str, index: int) -> str:
+    return (
+        f'node="{escaped(node)}",device_uuid="{escaped(entry.gpu_uuid)}",device_index="{index}"'
+        f',mig_uuid="{escaped(entry.mig_uuid or "")}",profile="{escaped(entry.profile)}"'
+        f',gpu_instance_id="{entry.gpu_instance_id}"'
+        f',compute_instance_id="{entry.compute_instance_id}"'
+        f',placement_start="{entry.placement.start}",placement_size="{entry.placement.size}"'
+        f"{_ZONE}"
+    )
 
 
-class MigEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """One MIG instance; the three ids are set once the instance has been made."""
-
-    gpu_uuid: str = msgspec.field(default="", name="gpuUUID")
-    profile: str = ""
-    placement: _Placement = _Placement()
-    mig_uuid: str | None = msgspec.field(default=None, name="migUUID")
-    gpu_instance_id: int | None = msgspec.field(default=None, name="gpuInstanceID")
-    compute_instance_id: int | None = msgspec.field(default=None, name="computeInstanceID")
-
-    @property
-    def made(self) -> bool:
-        ids = (self.mig_uuid, self.gpu_instance_id, self.compute_instance_id)
-        return None not in ids
-
-    def labels(self, node: str, index: int) -> str:
-        return (
-            f'node="{escaped(node)}",device_uuid="{escaped(self.gpu_uuid)}",device_index="{index}"'
-            f',mig_uuid="{escaped(self.mig_uuid or "")}",profile="{escaped(self.profile)}"'
-            f',gpu_instance_id="{self.gpu_instance_id}"'
-            f',compute_instance_id="{self.compute_instance_id}"'
-            f',placement_start="{self.placement.start}",placement_size="{self.placement.size}"'
-            f"{_ZONE}"
-        )
-
-    def legacy_labels(self, node: str, index: int) -> str:
-        return (
-            f'nodeid="{escaped(node)}",deviceuuid="{escaped(self.gpu_uuid)}",deviceidx="{index}"'
-            f',migname="{escaped(self.profile)}-{self.gpu_instance_id}"{_ZONE}'
-        )
-
-
-def mig_entries(pod: Pod) -> list[MigEntry]:
-    """The MIG instances that were made for the pod; none for an unreadable annotation."""
-    text = pod.annotations.get(MIG_ANNOTATION)
-    if not text:
-        return []
-    try:
-        entries = msgspec.json.decode(text, type=list[MigEntry])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return []
-    return [entry for entry in entries if entry.made]
+def legacy_mig_labels(entry: MigEntry, node: str, index: int) -> str:
+    return (
+        f'nodeid="{escaped(node)}",deviceuuid="{escaped(entry.gpu_uuid)}",deviceidx="{index}"'
+        f',migname="{escaped(entry.profile)}-{entry.gpu_instance_id}"{_ZONE}'
+    )
 
 
 # Quota.

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
+
 from hami.domain.devices import Device
 from hami.domain.errors import ConfigError
 from hami.domain.extra import NO_EXTRA
@@ -53,18 +55,19 @@ def discover(
         if not known and settings.fail_on_init_error:
             raise
         return Discovery(
-            devices=tuple(replace(device, healthy=False) for device in known), reports=(str(away),)
+            devices=tuple(msgspec.structs.replace(device, healthy=False) for device in known),
+            reports=(str(away),),
         )
     listed = {device.id for device in found.devices}
     lost = [
-        replace(device, healthy=False)
+        msgspec.structs.replace(device, healthy=False)
         for device in known
         if device.id not in listed
         and device.id.startswith("GPU-")
         and _still_offered(device, found, settings)
     ]
     devices = [
-        replace(device, healthy=False) if device.id in ailing else device
+        msgspec.structs.replace(device, healthy=False) if device.id in ailing else device
         for device in found.devices
     ]
     return Discovery(
@@ -200,7 +203,7 @@ def _whole_device(
     if device is None or not problem:
         return device
     reports.append(f"{gpu.uuid} ({gpu.name}): {problem}")
-    return replace(device, healthy=False)
+    return msgspec.structs.replace(device, healthy=False)
 
 
 def _shared_device(gpu: Gpu, settings: NodeSettings, reports: list[str]) -> Device | None:
@@ -276,7 +279,9 @@ def _linked(
     found = topology(nvml, [gpu for gpu in gpus if gpu.uuid in offered])
     reports += found.reports
     return [
-        replace(device, extra=device.extra.with_(PAIR_SCORES, found.scores[device.id]))
+        msgspec.structs.replace(
+            device, extra=device.extra.with_(PAIR_SCORES, found.scores[device.id])
+        )
         for device in devices
     ]
 
