@@ -16,6 +16,7 @@ import pytest
 import hami
 from hami.scheduler.bookings.bookings import Bookings
 from hami.scheduler.bookings.inventory import ClusterInventory
+from hami.scheduler.bookings.resizes import Resizes
 from hami.scheduler.pending.pending_pods import PendingPods
 
 SCHEDULER = Path(hami.__file__).parent / "scheduler"
@@ -139,7 +140,7 @@ def test_such_a_change_is_found(text: str) -> None:
     assert found in text
 
 
-@pytest.mark.parametrize("owner", [ClusterInventory, Bookings, PendingPods])
+@pytest.mark.parametrize("owner", [ClusterInventory, Bookings, PendingPods, Resizes])
 def test_no_method_of_the_owners_waits(owner: type) -> None:
     methods = [member for _, member in inspect.getmembers(owner, inspect.isfunction)]
     assert methods

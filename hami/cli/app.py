@@ -117,6 +117,14 @@ Cores = Annotated[
         metavar="PERCENT", help="Compute of each slice, in percent of a device.", show_default=False
     ),
 ]
+CoresLimit = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PERCENT",
+        help="Compute that it may have where others leave some idle; 0: its share alone.",
+        show_default=False,
+    ),
+]
 RequestId = Annotated[
     str,
     typer.Option(
@@ -221,6 +229,7 @@ def resize_command(
     container: ResizeContainer = "",
     gpumem: Memory = None,
     gpucores: Cores = None,
+    gpucores_limit: CoresLimit = None,
     request_id: RequestId = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -237,7 +246,7 @@ def resize_command(
         from hami.cli.commands import api_client, resize  # noqa: PLC0415 -- as above
 
     with answering():
-        wanted = resize.read_wanted(container, gpumem, gpucores, request_id)
+        wanted = resize.read_wanted(container, gpumem, gpucores, gpucores_limit, request_id)
         caller = resize.find_caller(kubeconfig, context)
         about = (namespace or caller.namespace, pod)
         answer = resize.ask(api_client.Api(server), caller, about, wanted)

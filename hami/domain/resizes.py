@@ -15,6 +15,8 @@ NO_SUCH_AMOUNT = Reason("NoSuchAmount", unresolvable=True)
 WHOLE_DEVICE_GRANTED = Reason("WholeDevice", unresolvable=True)
 PLACED_INSTANCE = Reason("PlacedInstance", unresolvable=True)
 """The slice is an instance of hardware (MIG), whose size is fixed."""
+CORES_LIMIT_NOT_FIT = Reason("CoresLimitNotFit", unresolvable=True)
+"""A limit of compute is for a container with a share of it, and not below that share."""
 LIMITS_IN_ENVIRONMENT = Reason("LimitsInEnvironment", unresolvable=True)
 """The node's agent follows HAMi's protocol: a container's limits are in its environment."""
 NOT_SIGNED = Reason("NotSigned", unresolvable=True)
@@ -27,12 +29,14 @@ POD_LEAVING = Reason("PodLeaving", unresolvable=True)
 class ContainerResize:
     """The new amounts of each slice of one container; None leaves an amount as it is.
 
-    An empty ``container`` is the only one of the pod that has devices.
+    An empty ``container`` is the only one of the pod that has devices. ``cores_limit`` as in
+    :class:`~hami.domain.allocations.ContainerAllocation`.
     """
 
     container: str = ""
     memory_mib: MemoryMiB | None = None
     cores: CorePercent | None = None
+    cores_limit: CorePercent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,9 @@ https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import UNUSED, Device, Grant, Usage

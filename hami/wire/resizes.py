@@ -40,12 +40,13 @@ class ContainerBody(
     """The new amounts of each slice of one container; what is not named stays as it is.
 
     ``name`` may be left out where only one container has devices. ``memory_mib`` is in MiB,
-    ``cores`` in percent of a device.
+    ``cores`` and ``cores_limit`` in percent of a device; a limit of 0 is none.
     """
 
     name: str = ""
     memory_mib: int | None = None
     cores: int | None = None
+    cores_limit: int | None = None
 
 
 class ResizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_json_name):
@@ -61,6 +62,7 @@ class ResizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
                 container=one.name,
                 memory_mib=None if one.memory_mib is None else MemoryMiB(one.memory_mib),
                 cores=None if one.cores is None else CorePercent(one.cores),
+                cores_limit=None if one.cores_limit is None else CorePercent(one.cores_limit),
             )
             for one in self.containers
         )
@@ -91,15 +93,16 @@ def _problems(body: ResizeBody) -> Iterable[str]:
         yield "containers names no container, or one twice"
         return
     for one in body.containers:
-        if one.memory_mib is None and one.cores is None:
-            yield f"container {one.name or 'without a name'}: neither memoryMiB nor cores"
+        if one.memory_mib is one.cores is one.cores_limit is None:
+            yield f"container {one.name or 'without a name'}: no memoryMiB, cores or coresLimit"
             return
         if one.memory_mib is not None and not 0 < one.memory_mib <= MAX_DEVICE_MEMORY:
             yield f"memoryMiB {one.memory_mib} is not from 1 to {MAX_DEVICE_MEMORY}"
             return
-        if one.cores is not None and not 0 <= one.cores <= WHOLE_DEVICE:
-            yield f"cores {one.cores} is not from 0 to {WHOLE_DEVICE}"
-            return
+        for name, percent in (("cores", one.cores), ("coresLimit", one.cores_limit)):
+            if percent is not None and not 0 <= percent <= WHOLE_DEVICE:
+                yield f"{name} {percent} is not from 0 to {WHOLE_DEVICE}"
+                return
 
 
 class GrantBody(msgspec.Struct, frozen=True, rename=_json_name):
@@ -112,10 +115,11 @@ class GrantBody(msgspec.Struct, frozen=True, rename=_json_name):
 
 
 class HolderBody(msgspec.Struct, frozen=True, rename=_json_name):
-    """A container with its slices."""
+    """A container with its slices; ``cores_limit`` is 0 without one."""
 
     name: str
     grants: tuple[GrantBody, ...]
+    cores_limit: int = 0
 
 
 class ResizedBody(msgspec.Struct, frozen=True, rename=_json_name):
@@ -165,6 +169,7 @@ def holders(allocation: PodAllocation) -> tuple[HolderBody, ...]:
                 )
                 for grant in container.grants
             ),
+            cores_limit=container.cores_limit,
         )
         for container in allocation.containers
         if container.grants

@@ -88,7 +88,7 @@ async def test_a_resize_is_one_write_and_the_next_generation(tenant, pod):
         "pod": "default/p", "node": "n1", "requestId": "one", "generation": 2,
         "containers": [{"name": "main", "grants": [
             {"vendor": "NVIDIA", "device": "GPU-n1-0", "memoryMiB": 9000, "cores": 50},
-        ]}],
+        ], "coresLimit": 0}],
     })  # fmt: skip
     assert world.annotation(pod, "vgpu-devices-allocated") == "GPU-n1-0,NVIDIA,9000,50:;"
     assert [write for write in world.writes() if write[0] == "patch"] == [
@@ -193,7 +193,7 @@ async def test_whether_a_pod_exists_is_said_to_those_who_may(tenant, pod):
         pytest.param({"requestId": "a b", "containers": [{"cores": 1}]}, id="a strange id"),
         pytest.param({"requestId": "r", "containers": [{"cores": 101}]}, id="too much"),
         pytest.param({"requestId": "r", "containers": [{"memoryMiB": 0}]}, id="nothing"),
-        pytest.param({"requestId": "r", "containers": [{"cores": 1, "coresLimit": 9}]}, id="a word that is not known"),
+        pytest.param({"requestId": "r", "containers": [{"cores": 1, "slots": 9}]}, id="a word that is not known"),
         pytest.param({"requestId": "r", "containers": [{"cores": 1}, {"name": "a", "cores": 1}]}, id="one without a name"),
     ],
 )  # fmt: skip

@@ -123,7 +123,7 @@ def test_it_asks_again_with_the_same_id_while_nobody_knows(monkeypatch):
         return status, json.dumps({"reason": reason, "message": "m"}).encode()
 
     monkeypatch.setattr(Api, "post", post)
-    wanted = command.read_wanted("", None, 5, "r")
+    wanted = command.read_wanted("", None, 5, None, "r")
     caller = command.Caller("Bearer t", "default")
     answer = command.ask(
         Api("http://127.0.0.1:1"), caller, ("default", "p"), wanted, lambda _: None

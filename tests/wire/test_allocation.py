@@ -223,6 +223,7 @@ def test_the_keys_that_only_the_scheduler_may_write():
         "hami.io/bind-time",
         "hami.io/allocation-signature",
         "hami.io/allocated-gpucores-limit",
+        "hami.io/resizes",
         "hami.io/vgpu-devices-to-allocate",
         "hami.io/vgpu-devices-allocated",
         "hami.io/kunlun-allocated",

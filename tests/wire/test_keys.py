@@ -15,6 +15,7 @@ SPELLED = {
     "ALLOCATED_CORES_LIMIT": "hami.io/allocated-gpucores-limit",
     "CORES_LIMIT": "hami.io/gpucores-limit",
     "SCHEDULER_TERM": "hami.io/scheduler-term",
+    "RESIZES": "hami.io/resizes",
     "WAKE_UP": "hami.io/wake-up",
     "NODE_POLICY": "hami.io/node-scheduler-policy",
     "DEVICE_POLICY": "hami.io/gpu-scheduler-policy",

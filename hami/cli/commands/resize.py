@@ -42,19 +42,19 @@ class Caller:
 
 
 def read_wanted(
-    container: str, memory: str | None, cores: int | None, request_id: str
+    container: str, memory: str | None, cores: int | None, limit: int | None, request_id: str
 ) -> ResizeBody:
     """What the command line asks for.
 
     Raises:
         ConfigError: nothing, or what cannot be.
     """
-    if memory is None and cores is None:
-        raise ConfigError("name what is to change: --gpumem, --gpucores or both")
+    if memory is None and cores is None and limit is None:
+        raise ConfigError("name what is to change: --gpumem, --gpucores or --gpucores-limit")
     mib = None if memory is None else requested_memory(memory)
     if isinstance(mib, BadQuantity):
         raise ConfigError(f"--gpumem {mib}; write for example 12Gi")
-    one = ContainerBody(name=container, memory_mib=mib, cores=cores)
+    one = ContainerBody(name=container, memory_mib=mib, cores=cores, cores_limit=limit)
     asked = ResizeBody(request_id=request_id or uuid.uuid4().hex, containers=(one,))
     read = read_resize(msgspec.json.encode(asked))
     if isinstance(read, BadBody):
@@ -140,6 +140,8 @@ def show(answer: Answer) -> None:
         for container in answer.containers:
             for grant in container.grants:
                 what = f"{grant.memory_mib} MiB, {grant.cores} %"
+                if container.cores_limit:
+                    what += f", up to {container.cores_limit} %"
                 typer.echo(visible(f"  {container.name}: {grant.device}: {what}"))
         return
     texts = [f"{one.reason}: {one.message}" for one in answer.refusals]

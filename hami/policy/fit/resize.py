@@ -7,7 +7,9 @@ both in each amount: a container that grows needs room beside one that shrinks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from hami.domain import reasons, resizes
 from hami.domain.allocations import ContainerAllocation, PodAllocation
@@ -17,12 +19,14 @@ from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason
 from hami.domain.requests import DeviceRequest, FitContext
 from hami.domain.resizes import ContainerResize, ResizeRefusal
-from hami.domain.units import WHOLE_DEVICE
+from hami.domain.units import WHOLE_DEVICE, CorePercent
 from hami.policy.fit.exact import NodeDevices
 from hami.policy.ports import VendorCalls, VendorRegistry
 from hami.policy.usage import DeviceKey, at_least, device_usage, key_of
 
 Refusals = tuple[ResizeRefusal, ...]
+
+NO_LIMIT = CorePercent(0)
 
 
 def resized(
@@ -91,8 +95,23 @@ class _Resize:
         if request is None:
             return held
         ctx = FitContext(pod=self.pod, node=self.others.node, container=spec, kind=kind)
+        before = len(self.refused)
         grants = tuple(self._grant(vendor, grant, request, ctx, held.name) for grant in held.grants)
-        return replace(held, grants=grants)
+        new = replace(held, grants=grants)
+        return self._limited(new, wanted) if len(self.refused) == before else held
+
+    def _limited(self, new: ContainerAllocation, wanted: ContainerResize) -> ContainerAllocation:
+        """With its limit of compute; where that is what is guaranteed there is none."""
+        limit = new.cores_limit if wanted.cores_limit is None else wanted.cores_limit
+        guaranteed = max(grant.cores for grant in new.grants)
+        if limit and (not guaranteed or limit < guaranteed):
+            self._refuse(
+                resizes.CORES_LIMIT_NOT_FIT,
+                new.name,
+                f"a share of {guaranteed} % of compute with a limit of {limit} %: name a limit "
+                "that is not lower, or 0 for none",
+            )
+        return replace(new, cores_limit=limit if limit > guaranteed else NO_LIMIT)
 
     def _request(
         self,
@@ -106,6 +125,7 @@ class _Resize:
         for what, amount, name in (
             ("memory", wanted.memory_mib, names.memory),
             ("compute", wanted.cores, names.cores),
+            ("compute", wanted.cores_limit, names.cores),
         ):
             if amount is not None and not name:
                 problem = f"{vendor.profile.key} counts no {what}"
@@ -157,8 +177,9 @@ class _Resize:
         self, reason: Reason, container: str, problem: str, grant: Grant | None = None
     ) -> None:
         text = f"container {container}: {problem}"
-        refusal = ResizeRefusal(reason=reason, text=text, container=container)
-        self.refused.append(replace(refusal, device=grant.device_id) if grant else refusal)
+        device = grant.device_id if grant else None
+        refusal = ResizeRefusal(reason=reason, text=text, container=container, device=device)
+        self.refused.append(refusal)
 
     def beside_others(
         self, has: PodAllocation, after: PodAllocation, *, init_ended: bool

@@ -153,7 +153,6 @@ class BoundPods:
     def _uses_nothing(self, uid: PodUid) -> None:
         self.unjudged.pop(uid, None)
         self.leaving.discard(uid)
-        self.resizes.end(uid)
         self._bookings.placed(uid)
         self._bookings.drop(uid)
         self._bookings.end_hold(uid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hami.domain.allocations import PodAllocation
 from hami.domain.kubernetes.objects import Pod
@@ -28,8 +28,6 @@ class ChargeBook:
         """Other, empty ones; ``charges`` are as they were, until the pods are read anew."""
         self.table = table
         self.ledger = ledger
-        for uid, allocation in self.resizing.items():
-            self.resizing[uid] = known_part(allocation, table.vendors)
 
     def charge(self, pod: Pod, allocation: PodAllocation) -> None:
         """Whatever the limits say; what the pod was charged before is replaced."""
@@ -44,6 +42,7 @@ class ChargeBook:
         pod, account = charge.pod, charge.account
         self.charges[pod.uid] = charge
         if (coming := self.resizing.get(pod.uid)) is not None:
+            coming = known_part(coming, self.table.vendors)
             account = replace(account, allocation=at_least(account.allocation, coming))
         self.table.charge(
             pod.uid, account.allocation, account.unknown, init_ended=account.init_ended

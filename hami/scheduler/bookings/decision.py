@@ -57,6 +57,8 @@ def resize_annotations(
     profiles = [table.vendors[grant.vendor].profile for grant in allocation.grants]
     served = {profile.pod_annotations.to_allocate for profile in profiles}
     written = _granted_annotations(pod, allocation, table, now)
+    if keys.ALLOCATED_CORES_LIMIT in pod.annotations:
+        written.setdefault(keys.ALLOCATED_CORES_LIMIT, "")  # None is left of them.
     return {key: text for key, text in written.items() if key not in served}
 
 

@@ -131,7 +131,7 @@ class Resizes:
         return pending.generation
 
     def end(self, uid: PodUid) -> None:
-        """The pod is gone, or what was reserved will not come. Idempotent."""
+        """What was reserved will not come, or its pod is gone. Idempotent."""
         if (pending := self._pending.pop(uid, None)) is None:
             return
         del self._books.resizing[uid]

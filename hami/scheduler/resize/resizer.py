@@ -347,6 +347,7 @@ def _said(pending: PendingResize) -> str:
     changed = (
         f"container {new.name} has "
         + ", ".join(f"{g.device_id}: {g.memory_mib} MiB, {g.cores} %" for g in new.grants)
+        + (f", up to {new.cores_limit} % where compute is idle" if new.cores_limit else "")
         for old, new in zip(pending.before.containers, pending.allocation.containers, strict=True)
         if old != new
     )

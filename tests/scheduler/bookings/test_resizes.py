@@ -10,18 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami.domain.allocations import PodAllocation
+from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
+from hami.domain.devices import Grant
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec, PodStatus, Resources
 from hami.domain.resizes import ContainerResize
 from hami.domain.units import PodUid, VendorKey
+from hami.policy.pods.accounting import Account
 from hami.policy.profile.profile_vendor import ProfileVendor
+from hami.policy.quota import QuotaLedger
+from hami.policy.tables.cluster_table import ClusterTable
 from hami.policy.usage import device_usage
+from hami.scheduler.bookings.charge_book import ChargeBook
+from hami.scheduler.bookings.charges import Charge
 from hami.scheduler.bookings.decision import annotations_of, resize_annotations, signed
 from hami.scheduler.bookings.resizes import PendingResize
 from hami.signing import Signer, new_private_pem
 from hami.vendors.registry import Vendors
 
-from ..builders import PROFILE, Cluster, a_node, a_quota, an_elastic_quota, granted
+from ..builders import PROFILE, Cluster, a_node, a_quota, acme, an_elastic_quota, granted
 from ..builders import a_pod as a_plain_pod
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -83,8 +89,10 @@ class Node:
         self.cluster.sees(pod)
 
     def reserve(self, uid: PodUid, container: str = "", *, mem: int | None = None,
-                cores: int | None = None):  # fmt: skip
-        wanted = ContainerResize(container=container, memory_mib=mem, cores=cores)
+                cores: int | None = None, limit: int | None = None):  # fmt: skip
+        wanted = ContainerResize(
+            container=container, memory_mib=mem, cores=cores, cores_limit=limit
+        )
         return self.state.resizes.reserve(uid, [wanted])
 
     def written(self, pending: PendingResize) -> Pod:
@@ -149,12 +157,57 @@ def test_each_of_several_slices_has_the_new_amounts():
     assert [g.memory_mib for g in node.state.charges[pod.uid].account.allocation.grants] == [3000, 3000]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("steps", "limit"),
+    [
+        pytest.param([{"limit": 80}], 80, id="it gets one"),
+        pytest.param([{"limit": 80}, {"mem": 500}], 80, id="it stays with another amount"),
+        pytest.param([{"limit": 80}, {"cores": 60, "limit": 90}], 90, id="with a larger share"),
+        pytest.param([{"limit": 80}, {"cores": 80}], 0, id="the share has reached it"),
+        pytest.param([{"limit": 10}], 0, id="one that is the share is none"),
+        pytest.param([{"limit": 80}, {"limit": 0}], 0, id="it goes"),
+        pytest.param([{"limit": 80}, {"limit": 0}, {"limit": 70}], 70, id="and comes back"),
+    ],
+)
+def test_the_limit_of_compute_beyond_the_share(node, steps, limit):
+    uid = node.run(a_pod(cores=10))
+    for step in steps:
+        node.resize(uid, **step)
+    node.start()
+    (main,) = node.state.charges[uid].account.allocation.containers
+    assert main.cores_limit == limit
+    assert node.state.charges[uid].generation == 1 + len(steps)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"limit": 9}, id="below the share"),
+        pytest.param({"cores": 90}, id="a share above the limit that it has"),
+        pytest.param({"cores": 0}, id="a limit and no share"),
+    ],
+)
+def test_a_limit_of_compute_that_does_not_fit(node, wanted):
+    uid = node.run(a_pod(cores=10))
+    node.resize(uid, limit=80)
+    assert node.words(node.reserve(uid, **wanted)) == ["CoresLimitNotFit"]
+
+
 def test_until_it_is_seen_the_larger_of_both_is_charged(node):
     uid = node.run(a_pod(mem=1000, cores=50))
     pending = node.reserve(uid, mem=5000, cores=20)
     assert node.used == (1, 5000, 50)
     node.show(node.written(pending))
     assert node.used == (1, 5000, 20)
+
+
+def test_what_was_written_by_ourselves_is_in_force_at_once(node):
+    """Others' signatures are verified some turns later."""
+    uid = node.run(a_pod())
+    pending = node.reserve(uid, mem=5000)
+    node.state.pod_changed(node.written(pending))
+    assert node.state.charges[uid].generation == 2
+    assert node.state.bound.unjudged == {}
 
 
 def test_a_write_that_fails_gives_back_what_was_reserved(node):
@@ -207,6 +260,22 @@ def test_other_profiles_leave_it_reserved(node):
     assert node.used == (1, 5000, 10)
     node.show(node.written(pending))
     assert node.used == (1, 5000, 10)
+
+
+def test_of_a_vendor_that_is_no_more_nothing_is_charged():
+    """A pod of two vendors is being resized when the settings drop one of them."""
+
+    def holding(*vendors: str) -> PodAllocation:
+        grants = tuple(Grant(device_id=f"d-{v}", vendor=v, memory_mib=1000) for v in vendors)
+        main = ContainerAllocation(name="main", kind=ContainerKind.APP, grants=grants)
+        return PodAllocation(node="n1", containers=(main,))
+
+    pod, vendors = a_pod(), acme()
+    books = ChargeBook(ClusterTable(vendors), QuotaLedger(vendors))
+    books.ledger.set_quota(a_quota(mem="8000"))
+    books.resizing[pod.uid] = holding("ACME", "GONE")
+    books.charge_bound(Charge(pod=pod, account=Account(allocation=holding("ACME"))))
+    assert books.ledger.used("default", "q") == {"acme.com/mem": 1000}
 
 
 def test_another_scheduler_s_books_follow_too(node):
@@ -280,6 +349,15 @@ def test_all_of_the_compute_is_for_one_alone_also_beside_one_without_a_share(nod
     node.resize(uid, cores=99)
 
 
+def test_a_device_that_has_less_than_before_refuses_only_what_grows(node):
+    uid = node.run(a_pod(mem=5000, cores=10))
+    node.nodes = [a_node(memory=4000, **KUBELET)]
+    node.state.node_changed(node.nodes[0])
+    assert node.words(node.reserve(uid, mem=5001)) == ["CardInsufficientMemory"]
+    node.resize(uid, cores=20)
+    node.resize(uid, mem=4500)
+
+
 def test_one_container_of_several_is_named(node):
     uid = node.run(a_pod(also=500))
     (refused,) = node.reserve(uid, mem=600)
@@ -303,6 +381,13 @@ def test_a_quota_that_was_lowered_refuses_only_what_grows(node):
     node.state.quota_changed(a_quota(mem="2000", cores="100"))
     node.resize(uid, mem=3000, cores=50)
     assert node.words(node.reserve(uid, mem=3001)) == ["ResourceQuotaNotFit"]
+
+
+def test_what_grows_needs_quota_beside_what_shrinks(node):
+    node.state.quota_changed(a_quota(mem="5000"))
+    uid = node.run(a_pod(mem=4000, also=1000))
+    wanted = [ContainerResize(container="main", memory_mib=1000), ContainerResize(container="side", memory_mib=4000)]  # fmt: skip
+    assert node.words(node.state.resizes.reserve(uid, wanted)) == ["ResourceQuotaNotFit"]
 
 
 def test_elastic_quota_counts_it(node):
