@@ -20,7 +20,10 @@ from hami.monitor.table import MigIdentity, NodeTable, SliceFigures
 from tests.monitor.serving import a_monitor
 from tests.monitor.tables import GIB, NOW, a_node, a_slice, held
 
-MIG = MigIdentity(uuid="MIG-1", profile="1g.10gb", gpu_instance_id=7, compute_instance_id=0)
+MIG = MigIdentity(
+    index=0, device_id="GPU-0", uuid="MIG-1", profile="1g.10gb", gpu_instance_id=7,
+    compute_instance_id=0,
+)  # fmt: skip
 
 
 def train(pod: str = "train-0", *, used: int = GIB, percent: float | None = 10.0, **more: Any) -> SliceFigures:  # fmt: skip
@@ -90,7 +93,7 @@ async def test_json_has_everything():
         pytest.param(train(used=3 * GIB, percent=25.0), 60, "FITS", id="it fits"),
         pytest.param(train(), 29, "SHORT", id="known for too short a time"),
         pytest.param(train(created_at=NOW - 60), 60, "RESTARTED", id="restarted"),
-        pytest.param(train(device={"mig": MIG}), 60, "MIG", id="MIG"),
+        pytest.param(train(mig=(MIG,)), 60, "MIG", id="MIG"),
         pytest.param(train(source="hami-core"), 60, "FOREIGN_LIBRARY", id="HAMi's own library"),
         pytest.param(train(problem="page: torn"), 60, "NO_FIGURES", id="files that cannot be read"),
         pytest.param(a_slice("train-0", held(memory_limit_bytes=0), created_at=NOW - 7200), 60, "UNLIMITED", id="unlimited"),

@@ -157,7 +157,7 @@ def _nothing(parts: Sequence[_Part]) -> NoRecommendation | None:
     for _, one in parts:
         if one.source != "hami":
             return NoRecommendation.FOREIGN_LIBRARY
-        if any(device.mig is not None for device in one.devices):
+        if one.mig:
             return NoRecommendation.MIG
         if one.problem or not one.devices:
             return NoRecommendation.NO_FIGURES
