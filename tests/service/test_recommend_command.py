@@ -34,6 +34,7 @@ class Cluster:
     service: Service
     kubeconfig: str
     used: dict[str, int] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
     liar: str = ""
     port: int = 0
 
@@ -66,7 +67,7 @@ class Cluster:
             memory_limit_bytes=int(memory) * MIB,
             guarantee=int(cores),
             used_bytes=self.used.get(about["name"], GIB),
-            utilisation=10.0,
+            utilisation=20.0 if about["name"] in self.waiting else 10.0,
         )
         return a_slice(
             about["name"], device, pod_uid=about["uid"], namespace=about["namespace"],
@@ -96,7 +97,12 @@ async def cluster(world) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         for number, node in enumerate(("n1", "n2"), 1):
             host = f"127.0.0.{number}"
-            monitor = a_monitor(lambda node=node: cluster.table(node), host=host, port=cluster.port)
+            monitor = a_monitor(
+                lambda node=node: cluster.table(node),
+                host=host,
+                port=cluster.port,
+                waiting=cluster.waiting,
+            )
             url = await stack.enter_async_context(monitor)
             cluster.port = int(url.rpartition(":")[2])
             await a_monitor_pod(world, f"monitor-{number}", node, host)
@@ -159,7 +165,7 @@ async def test_apply_resizes_what_runs_and_says_what_to_write(cluster):
         "  team Deployment/train, container main: nvidia.com/gpumem: 1280, nvidia.com/gpucores: 15\n"
     )
     assert {cluster.memory(name) for name in ("train-a", "train-b")} == {1280}
-    code, again = await cluster.says("--apply", "--yes")
+    code, again = await cluster.says("--apply")
     assert (code, again["resized"]) == (0, [])
     assert again["workloads"][0]["why"]["reason"] == "FITS"
 
@@ -195,6 +201,19 @@ async def test_one_refusal_keeps_none_of_the_others(cluster):
     assert done.exit_code == 1
     assert "hami: team/train-a:\nhami: not resized: ResourceQuotaNotFit" in done.stderr
     assert (cluster.memory("train-a"), cluster.memory("z")) == (2000, 1280)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("22", 1), ("60", 0)])
+async def test_a_limit_of_compute_stays(cluster, limit, code):
+    annotations = {"hami.io/gpucores-limit": limit}
+    asks = {"namespace": "team", "gpu": 1, "mem": 1280, "cores": 20, "annotations": annotations}
+    await cluster.world.place(cluster.service, "p", **asks)
+    cluster.waiting.add("p")
+    found, answer = await cluster.says("--apply", "--yes")
+    assert answer["workloads"][0]["couldAsk"] == {"memoryMiB": None, "cores": 25}
+    assert found == code
+    refusals = answer["resized"][0].get("refusals", [])
+    assert [one["reason"] for one in refusals] == ["CoresLimitNotFit"] * code
 
 
 async def test_who_shrinks_makes_room_for_who_grows(cluster):

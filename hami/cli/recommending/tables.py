@@ -17,48 +17,47 @@ from hami.policy.recommendation import NoRecommendation, Recommendation
 Profiles = Mapping[str, VendorProfile]
 """By the vendor's key."""
 
-_HEADINGS = (
-    "Namespace", "Workload", "Container", "Pods", "Memory", "Compute", "Known", "Saves", "Why not",
-)  # fmt: skip
+_HEADINGS = ("Workload", "Container", "Pods", "Memory", "Compute", "Minutes", "Saves")
 
 
 def show(console: Console, advices: Sequence[Advice]) -> None:
-    """One line for each container of a workload, and the sum."""
+    """One line for each container of a workload, those that stay as they are below; the sum."""
     if not advices:
         console.print("no container with a part of a device runs here")
         return
     made = table(*_HEADINGS)
+    stays: list[str] = []
     for advice in advices:
-        made.add_row(*(Text(visible(cell)) for cell in _cells(advice)))
-    console.print(fitting(console, made), markup=False, highlight=False)
-    for advice in advices:
+        if isinstance(advice.answer, Recommendation):
+            cells = _cells(advice, advice.answer)
+            made.add_row(*(Text(visible(cell)) for cell in cells))
+        else:
+            stays.append(f"{_named(advice)} stays as it is: {advice.answer.value}")
         for pod, why in advice.left_out:
-            text = f"{advice.workload.namespace}/{pod}, {advice.container}: left out: {why.value}"
-            console.print(Text(visible(text)), markup=False, highlight=False)
-    console.print(f"saves {_amounts(*_sum(advices))} in all", markup=False, highlight=False)
+            about = f"pod {advice.workload.namespace}/{pod}, container {advice.container}"
+            stays.append(f"{about} is left out: {why.value}")
+    if made.row_count:
+        console.print(fitting(console, made), markup=False, highlight=False)
+    for line in (*stays, f"saves {_amounts(*_sum(advices))} in all"):
+        console.print(Text(visible(line)), markup=False, highlight=False)
 
 
-def _cells(advice: Advice) -> tuple[str, ...]:
-    answer, uses = advice.answer, list(advice.uses)
+def _named(advice: Advice) -> str:
+    return f"{advice.workload.namespace} {advice.workload}, container {advice.container}"
+
+
+def _cells(advice: Advice, answer: Recommendation) -> tuple[str, ...]:
+    uses = list(advice.uses)
     memory = _range([use.memory_limit_mib for use in uses])
     cores = _range([use.guarantee for use in uses])
-    to_memory = to_cores = None
-    saves = why_not = ""
-    if isinstance(answer, Recommendation):
-        to_memory, to_cores = answer.memory_mib, answer.cores
-        saves = _amounts(*advice.saves)
-    else:
-        why_not = answer.value
     return (
-        advice.workload.namespace,
-        str(advice.workload),
+        f"{advice.workload.namespace} {advice.workload}",
         advice.container,
         str(len(advice.replicas)),
-        f"{_change(memory, to_memory)} MiB",
-        f"{_change(cores, to_cores)} %",
-        f"{advice.minutes} min",
-        saves,
-        why_not,
+        f"{_change(memory, answer.memory_mib)} MiB",
+        f"{_change(cores, answer.cores)} %",
+        str(advice.minutes),
+        _amounts(*advice.saves),
     )
 
 
@@ -88,8 +87,7 @@ def templates(advices: Iterable[Advice], profiles: Profiles) -> Iterator[str]:
         written = template(advice, profiles)
         if written and advice.workload.has_template:
             limits = ", ".join(f"{name}: {amount}" for name, amount in written.items())
-            about = f"{advice.workload.namespace} {advice.workload}, container {advice.container}"
-            yield f"{about}: {limits}"
+            yield f"{_named(advice)}: {limits}"
 
 
 def template(advice: Advice, profiles: Profiles) -> dict[str, int]:

@@ -100,7 +100,10 @@ def agreed(wanted: Sequence[PodResize], *, yes: bool, asking: bool) -> bool:
     Raises:
         ConfigError: nobody can be asked.
     """
-    if yes or not wanted:
+    if not wanted:
+        warn("nothing to resize")
+        return True
+    if yes:
         return True
     if not asking:
         raise ConfigError("--json asks nobody whether to resize; add --yes")
