@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.kubelet_calls import Order, Times
-from benchmarks.stage import Child
+from benchmarks.stage import Child, as_installed
 from hami.settings.model import key_of
 from tests.node.world import RESOURCE, Wish, World
 
@@ -68,12 +67,22 @@ class AgentWorld(World):
         with (self.folder / "agent.log").open("ab") as log:
             self.agent = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "benchmarks.agent_process", str(account), *words),
-                env={k: v for k, v in os.environ.items() if k != "KUBECONFIG"} | in_a_pod,
+                env={k: v for k, v in as_installed().items() if k != "KUBECONFIG"} | in_a_pod,
                 stderr=log,
             )
         if kubelet is None:
             async with asyncio.timeout(20):
                 await self.node.devices.healthy(RESOURCE)
+
+    async def begin_lonely_agent(self) -> None:
+        """Start an agent whose kubelet never comes, until it is ready."""
+        nobody = self.folder / "nobody"
+        nobody.mkdir(exist_ok=True)
+        log = self.folder / "agent.log"
+        said = log.stat().st_size if log.exists() else 0
+        await self.begin_agent(nobody)
+        ready = '"event":"ready"'
+        await self.until("the agent is ready", lambda: ready in log.read_text()[said:])
 
     async def end_agent(self) -> None:
         agent, self.agent = self.agent, None

@@ -21,6 +21,14 @@ STARTS_WITHIN = 60.0
 STOPS_WITHIN = 20.0
 
 
+def as_installed() -> dict[str, str]:
+    """The environment of a process whose modules have bytecode, as pip leaves them.
+
+    Its first start may write it.
+    """
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Child:
     """A module of ours as a process that reads orders and answers with lines of text."""
 
@@ -106,11 +114,9 @@ class ServiceProcess:
             f"--metrics-bind-address={loopback}",
             f"--address-file={addresses}",
         ]  # fmt: skip
-        # What is installed has its bytecode beside it: a first start may write it, as pip does.
-        kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         begin = time.perf_counter()
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=kept)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=as_installed())
         self._wait(addresses.exists, "it listens")
         found = json.loads(addresses.read_text())
         self.extender, self.metrics = found["extender"], found["metrics"]

@@ -14,6 +14,8 @@ from typing import Self
 
 _M_ARENA_MAX = -8
 """``M_ARENA_MAX`` in glibc's malloc.h (mallopt(3))."""
+_CODE, _CONSTANTS = "r-xp", "r--p"
+"""Rights of a private mapping (proc(5))."""
 
 
 def keep_one_arena() -> None:
@@ -28,8 +30,8 @@ def keep_one_arena() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryCode:
-    """The address ranges of the code of the libraries that are loaded now.
+class LibraryPages:
+    """The address ranges of the libraries that are loaded now: their code and their constants.
 
     Make it while there are no other threads. None of these libraries is ever unloaded: Python keeps
     every extension module, and the linker keeps what a module needs.
@@ -41,15 +43,15 @@ class LibraryCode:
     def loaded(cls) -> Self:
         """The ranges of this process; none where the system does not say what is mapped."""
         try:
-            return cls(tuple(mapped_code(Path("/proc/self/smaps").read_text("utf-8", "replace"))))
+            return cls(tuple(library_pages(Path("/proc/self/smaps").read_text("utf-8", "replace"))))
         except OSError:
             return cls(())
 
     def release(self) -> None:
         """Give the pages back (madvise(2)); a page that is needed again comes from the page cache.
 
-        Most of a library's code that ever ran, ran once, when the process began. That is some 10
-        MiB of the agent's memory.
+        Most of a library's code that ever ran, ran once, when the process began; then, too, the
+        linker read its tables. That is some 25 MiB of the agent's memory.
         """
         advise = ctypes.CDLL(None).madvise
         advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -57,18 +59,43 @@ class LibraryCode:
             advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 
-def mapped_code(smaps: str) -> Iterator[tuple[int, int]]:
-    """Executable mappings of files without private changes, so that no breakpoint is lost.
+@dataclass(slots=True)
+class _Mapping:
+    begin: int
+    end: int
+    rights: str
+    path: str
+    changed_kib: int = 0
+
+
+def library_pages(smaps: str) -> Iterator[tuple[int, int]]:
+    """Mappings of libraries' code and constants that are as in the file.
+
+    A mapping that the linker or a debugger has changed is left out, swapped out or not: the file
+    does not have the changes. So is a file without code: it is no library, and may be unmapped.
 
     ``smaps`` is the text of ``/proc/<pid>/smaps`` (proc(5)).
     """
-    begin = end = 0
+    mappings = list(_mappings(smaps))
+    libraries = {mapping.path for mapping in mappings if mapping.rights == _CODE}
+    for mapping in mappings:
+        fixed = mapping.rights in (_CODE, _CONSTANTS) and not mapping.changed_kib
+        if fixed and mapping.path in libraries and mapping.path.startswith("/"):
+            yield mapping.begin, mapping.end
+
+
+def _mappings(smaps: str) -> Iterator[_Mapping]:
+    mapping = None
     for line in smaps.splitlines():
         first, _, rest = line.partition(" ")
-        words = rest.split()
+        words = rest.split(maxsplit=4)
         if not first.endswith(":"):
             # Such as: 7f5e0000-7f6a0000 r-xp 00001000 08:01 1234 /usr/lib/libc.so.6
-            is_code = words[0] == "r-xp" and len(words) > 4 and words[4].startswith("/")
-            begin, end = (int(address, 16) for address in first.split("-")) if is_code else (0, 0)
-        elif first == "Anonymous:" and words[0] == "0" and end:
-            yield begin, end
+            if mapping is not None:
+                yield mapping
+            begin, end = (int(address, 16) for address in first.split("-"))
+            mapping = _Mapping(begin, end, words[0], words[4] if len(words) > 4 else "")
+        elif mapping is not None and first in ("Anonymous:", "Swap:"):
+            mapping.changed_kib += int(words[0])
+    if mapping is not None:
+        yield mapping

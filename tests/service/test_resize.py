@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import pytest
 
 from hami.signing import new_private_pem
@@ -409,3 +412,37 @@ async def test_where_the_agent_follows_hami_s_protocol(world):
     pod = await world.place(service, "p", gpu=1, mem=4000)
     status, body = await tenant.resize(pod, memoryMiB=5000)
     assert (status, body["refusals"][0]["reason"]) == (409, "LimitsInEnvironment")
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_storm_of_resizes_refusals_and_kills(tenant, seed):
+    """Nothing is ever given twice, and the books are what the pods say, whatever happened."""
+    chance = random.Random(seed)
+    world, service = tenant.world, tenant.service
+    await world.server.create(a_quota("q", mem=15000, cores=90))
+    await until("the quota is known", lambda: _quota(tenant, 0))
+    pods = [await world.place(service, f"s{n}", gpu=1, mem=2000, cores=10) for n in range(5)]
+
+    async def ask(pod):
+        for _ in range(12):
+            amounts = {"memoryMiB": chance.randint(1, 8000), "cores": chance.randint(1, 60)}
+            with suppress(aiohttp.ClientError, OSError):
+                status, body = await tenant.resize(pod, **amounts)
+                assert status in (200, 409, 503, 504), body
+            await asyncio.sleep(chance.uniform(0, 0.02))
+
+    for name in ("s0", "s2"):
+        world.server.gate(method="PATCH", suffix=f"/{name}", late=name == "s2", status=500, times=3)
+    asked = [asyncio.create_task(ask(pod)) for pod in pods]
+    for _ in range(2):
+        await asyncio.sleep(chance.uniform(0.05, 0.2))
+        await service.kill()
+        await service.start()
+    await asyncio.gather(*asked)
+    await world.agree(service)
+    (quota,) = await service.each("quotas")
+    assert all(limit["used"] <= limit["hard"] for limit in quota["limits"].values()), quota
+    for pod in pods:
+        assert (await tenant.resize(pod, memoryMiB=100, cores=1))[0] == 200
+    await world.agree(service)
+    assert await service.used() == {("n1", "GPU-n1-0"): Amount(5, 500, 5)}

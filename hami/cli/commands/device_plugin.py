@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,13 +23,16 @@ from hami.cli.flags.setting_options import (
 from hami.cli.flags.vendor_flags import DevicePluginCommand, VendorFlags, vendor_flags
 from hami.cli.foreground import run_until_signal
 from hami.cli.imports import import_aiohttp_alone, imported_for_good
-from hami.cli.memory_use import LibraryCode, keep_one_arena
+from hami.cli.memory_use import LibraryPages, keep_one_arena
 from hami.cli.terminal.interrupts import ending_at_interrupt
 from hami.cli.terminal.messages import answering
 from hami.logs import configure_logs
 from hami.node.settings.source import DEVICE_PLUGIN, AgentSource
 from hami.settings.klog import KLOG, KLOG_SWITCHES
 from hami.settings.source import as_yaml
+
+FIRST_CALLS = 10.0
+"""Seconds in which kubelet registers the agent and asks for its devices."""
 
 
 def declare(function: Callable[..., None]) -> Callable[..., None]:
@@ -93,11 +97,13 @@ def run_device_plugin(
         import_aiohttp_alone()
         agent = imported_for_good("hami.node.agent")
     keep_one_arena()
-    code = LibraryCode.loaded()
-    code.release()  # of what the imports alone have run
+    pages = LibraryPages.loaded()
+    pages.release()  # of what the imports alone have run
 
     def ready() -> None:
-        code.release()
+        pages.release()
+        # gRPC runs much code once, at its first calls, and kubelet makes those about now.
+        asyncio.get_running_loop().call_later(FIRST_CALLS, pages.release)
         log.info("ready")
 
     run_until_signal(lambda: agent.serve(config, source=source, ready=ready))

@@ -165,8 +165,11 @@ class Resizer:
 
     def _known(self, pod: Pod, charge: Charge, body: ResizeBody) -> Outcome | None:
         """What became of the request, if it has been made before."""
+        # What was read may be older than the books by now, and the books older than the pod.
         remembered = {
-            one.request_id: one for one in read_remembered(pod.annotations.get(keys.RESIZES, ""))
+            one.request_id: one
+            for seen in (charge.pod, pod)
+            for one in read_remembered(seen.annotations.get(keys.RESIZES, ""))
         }
         known = remembered.get(body.request_id)
         if known is None:
@@ -249,11 +252,11 @@ class Resizer:
             self._told(job.pending.pod, Told("Resized", _said(job.pending), warning=False))
 
     async def _carried_out(self, job: _Job) -> Outcome:
-        refused = await self._written(job)
+        pod, refused = job.pending.pod, await self._written(job)
         if refused is not None:
             return refused
         job.written = True
-        while not self._is_seen(job):
+        while pod.uid in self._state.charges and not self._is_seen(job):
             try:
                 async with asyncio.timeout(LOOK_AGAIN):
                     await job.seen.wait()
@@ -262,9 +265,9 @@ class Resizer:
         return job.done
 
     def _is_seen(self, job: _Job) -> bool:
-        """The books have it, or a newer one, or the pod is gone."""
+        """The books have it, or a newer one."""
         charge = self._state.charges.get(job.pending.pod.uid)
-        return charge is None or charge.generation >= job.pending.generation
+        return charge is not None and charge.generation >= job.pending.generation
 
     def pod_seen(self, event: PodSeen) -> None:
         """The informer has shown a pod."""

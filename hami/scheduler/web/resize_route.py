@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -102,7 +103,13 @@ async def _answer(
     if isinstance(user, NotAllowed):
         resizing.metrics.resized("busy" if user.why == "busy" else "denied")
         return _denied(user)
-    outcome = await resizing.resizer.resize(namespace, name, read)
+    try:
+        outcome = await resizing.resizer.resize(namespace, name, read)
+    except Exception as error:  # noqa: BLE001 -- the caller is told where to look
+        structlog.get_logger().exception("a request failed", route="resize")
+        resizing.metrics.resized("error")
+        text = f"{type(error).__name__}: {error}; the scheduler's log has the details"
+        return _refusal(500, "InternalError", text)
     resizing.metrics.resized(_word(outcome))
     return _shown(outcome, read)
 

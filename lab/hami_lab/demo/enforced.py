@@ -1,35 +1,34 @@
 """A real process in a slice of the demo, on a simulated driver: what its limits page does to it.
 
-The slice's files are the agent's own, and so is the resize: a newer signed allocation of the pod,
-as whoever has the scheduler's key may write it.
+The slice's files are the agent's own. The resize is asked of the scheduler, as anybody may who has
+the right; agent, page and process follow.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
+from hami.cli.commands import resize
+from hami.cli.commands.api_client import Api
 from hami.domain.allocations import PodAllocation
 from hami.domain.devices import Device
-from hami.domain.errors import HamiError, Malformed
+from hami.domain.errors import HamiError
 from hami.domain.units import MIB, MemoryMiB, VendorKey
-from hami.signing import Signer
 from hami.slices.limits_page import PageLimits, read_page
-from hami.wire import keys
-from hami.wire.allocation import encode_allocation
-from hami.wire.signature import decode_signature
+from hami.wire.resizes import NotResizedBody
 from hami_lab.cluster import EmbeddedCluster
 from hami_lab.demo.containers import LIMITS, USAGE, started_container
 from hami_lab.demo.nodes import VENDOR
 from hami_lab.demo.run import Skipped, StepFailed
 from hami_lab.demo.simulated_device import SimulatedDevice, answer_of, script, simulated_device
 from hami_lab.demo.tenant import BLOCK
-from hami_lab.live import LIVE_PODS, LivePod
+from hami_lab.live import LivePod
 from hami_lab.simgpu import SimulatedDriver, installed_driver
 
 PROGRAM = Path(__file__).with_name("tenant.py")
@@ -85,7 +84,7 @@ class Enforced:
                 first = await take()
                 lines = _held(first, context, before, device)
                 lines.append(await _by_the_ledger(simulated, before))
-                lines.append(await self._resized(pod, allocation, folder))
+                lines.append(await self._resized(pod, folder))
                 lines += _held(await take(), context + first.taken, MORE, device)
                 lines.append(await _by_the_ledger(simulated, MORE))
         return [f"{pod.name}: {line}" for line in lines]
@@ -110,12 +109,10 @@ class Enforced:
                     return device
         raise StepFailed(f"node {node.name} publishes no device {grant.device_id}: {published}")
 
-    async def _resized(self, pod: LivePod, allocation: PodAllocation, folder: Path) -> str:
+    async def _resized(self, pod: LivePod, folder: Path) -> str:
         """Until the page that the process has mapped says ``MORE``."""
         begin = time.monotonic()
-        annotations = self._larger(pod, allocation)
-        patch = {"metadata": {"annotations": annotations}}
-        await self.cluster.client.patch(LIVE_PODS, pod.name, patch, namespace=pod.namespace)
+        await asyncio.to_thread(self._ask_for_more, pod)
 
         async def says_so() -> bool | None:
             sizes = [device.memory_bytes for device in _page(folder).devices]
@@ -125,20 +122,14 @@ class Enforced:
         took = (time.monotonic() - begin) * 1000
         return f"its allocation became {MORE} MiB; its limits page says so {took:.0f} ms later"
 
-    def _larger(self, pod: LivePod, allocation: PodAllocation) -> dict[str, str]:
-        """The annotations of the next generation of its allocation."""
-        former = decode_signature(pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""))
-        if isinstance(former, Malformed):
-            raise StepFailed(f"the signature of pod {pod.full_name} {former.problem}")
-        containers = tuple(
-            replace(one, grants=tuple(replace(grant, memory_mib=MORE) for grant in one.grants))
-            for one in allocation.containers
-        )
-        larger = replace(allocation, containers=containers)
-        signer = Signer.from_pem(self.cluster.service.signing_key.read_bytes())
-        signature = signer.sign(pod.uid, larger, former.generation + 1)
-        written = encode_allocation(larger, self.cluster.vendors.profiles)
-        return {**written, keys.ALLOCATION_SIGNATURE: signature}
+    def _ask_for_more(self, pod: LivePod) -> None:
+        """As ``hami resize`` does, with the kubeconfig of this cluster."""
+        caller = resize.find_caller(self.cluster.kubeconfig, None, {})
+        wanted = resize.read_wanted("", f"{MORE}Mi", None, None, "")
+        api = Api(self.cluster.service.metrics)
+        answer = resize.ask(api, caller, (pod.namespace, pod.name), wanted)
+        if isinstance(answer, NotResizedBody):
+            raise StepFailed(f"pod {pod.full_name} was not resized: {answer.message}")
 
 
 def _page(folder: Path) -> PageLimits:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.requests import Request
+from structlog.testing import capture_logs
 
 from hami.kube.reviews import UserInfo
 from hami.scheduler.metrics import Metrics
@@ -25,6 +26,7 @@ class Route:
 
     user: UserInfo | NotAllowed = field(default_factory=lambda: UserInfo(username="jane"))
     missing: tuple[str, ...] = ()
+    bug: Exception | None = None
     asked: list[Any] = field(default_factory=list)
 
     async def may_resize(self, token, namespace, name):
@@ -32,6 +34,8 @@ class Route:
         return self.user
 
     async def resize(self, namespace, name, body):
+        if self.bug:
+            raise self.bug
         self.asked.append((namespace, name, body.request_id))
         return NotDone("unknown", "not known yet")
 
@@ -101,6 +105,14 @@ async def test_who_may_not_resizes_nothing(why, expected):
     status, reason, _ = await route.call()
     assert (status, reason) == expected
     assert route.asked == [("t", "team", "p")]
+
+
+async def test_a_bug_is_told_and_logged():
+    route = Route(bug=ValueError("what"))
+    with capture_logs() as logged:
+        status, reason, _ = await route.call()
+    assert (status, reason) == (500, "InternalError")
+    assert [line["event"] for line in logged] == ["a request failed"]
 
 
 async def test_a_body_is_read_before_anybody_is_asked():
