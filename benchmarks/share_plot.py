@@ -1,4 +1,4 @@
-"""Shares of compute as a picture: against the caps, and the error by kernel length."""
+"""Shares of compute as a picture: against what is due, and the error by kernel length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORTEST, DECADES = 4, 5
 class Point:
     """One tenant. ``even``: it always has work."""
 
-    cap: float
+    due: float
     share: float
     launch_ns: int
     tenants: int
@@ -61,7 +61,7 @@ def _shares(points: Sequence[Point]) -> Iterable[str]:
     def y(percent: float) -> float:
         return TOP + SIDE * (1 - percent / 100)
 
-    yield from _frame(LEFT, "Share of the card, %", "cap, %")
+    yield from _frame(LEFT, "Share of the card, %", "due, %")
     corners = ((0, POINTS), (100 - POINTS, 100), (100, 100), (100, 100 - POINTS), (POINTS, 0),
                (0, 0))  # fmt: skip
     band = " ".join(f"{x(across):.1f},{y(up):.1f}" for across, up in corners)
@@ -71,7 +71,7 @@ def _shares(points: Sequence[Point]) -> Iterable[str]:
         yield _text(x(tick), y(0) + 16, str(tick))
         yield _text(LEFT - 6, y(tick) + 4, str(tick), anchor="end")
     for point in points:
-        yield _mark(x(point.cap), y(point.share), point)
+        yield _mark(x(point.due), y(point.share), point)
 
 
 def _errors(points: Sequence[Point], window: float) -> Iterable[str]:
@@ -83,7 +83,7 @@ def _errors(points: Sequence[Point], window: float) -> Iterable[str]:
     def y(error: float) -> float:
         return TOP + SIDE / 2 - SIDE / 2 * max(-SPAN, min(SPAN, error)) / SPAN
 
-    yield from _frame(left, "Share minus cap, points", "length of a launch")
+    yield from _frame(left, "Share minus due, points", "length of a launch")
     longest = 10.0 ** (SHORTEST + DECADES)
     kink = POINTS / 200 * window * 1e9
     edge = [(10.0**SHORTEST, POINTS), (kink, POINTS), (longest, 200 * longest / 1e9 / window)]
@@ -98,7 +98,7 @@ def _errors(points: Sequence[Point], window: float) -> Iterable[str]:
         yield _text(left - 6, y(tick) + 4, f"{tick:+d}" if tick else "0", anchor="end")
     for point in points:
         if point.even:
-            yield _mark(x(point.launch_ns), y(point.share - point.cap), point)
+            yield _mark(x(point.launch_ns), y(point.share - point.due), point)
 
 
 def _legend() -> Iterable[str]:

@@ -72,6 +72,7 @@ def test_every_folder_has_its_place():
         ("Where things are", "Imports only go down", ""),
         ("Inside the scheduler", "Inside the scheduler, imports only go down", "hami.scheduler"),
         ("Inside the node agent", "Inside the node agent, imports only go down", "hami.node"),
+        ("Inside the monitor", "Inside the monitor, imports only go down", "hami.monitor"),
         ("Inside the policies", "Inside the policies, imports only go down", "hami.policy"),
     ],
 )

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hami_lab.demo import tenant
 
+from hami.policy.compute.demand import NOISE, WHOLE
+from hami.policy.compute.shares import FLOOR, LEAST
 from hami.slices.c_layout import MAX_SLOTS, LimitsPageC, UsageC
 
 from .shim.builds import build
@@ -63,6 +65,18 @@ def test_sizes_and_numbers_are_the_codes():
     seconds = re.match(r"\((\d) \* HAMI_SECOND\)", defined("bucket.h", "HAMI_BUCKET_DEBT"))
     assert seconds
     assert f"more than {seconds[1]} s of debt" in TEXT
+
+
+def test_what_is_said_of_shares_is_what_is_handed_out():
+    text = " ".join(TEXT.split())
+    second = int(re.sub(r"\D", "", defined("follow.c", "STALE_NS").removeprefix("UINT64_C")))
+    for said in (
+        f"it keeps {FLOOR * 100 // WHOLE} % of the GPU, or its guarantee",
+        f"that part and {2 * NOISE * 100 // WHOLE} points of the GPU to grow",
+        f"what the others were not guaranteed, {LEAST * 100 // WHOLE} % at least",
+        f"when none was heard of for {second // 10**9} s, the guarantee is the share",
+    ):
+        assert said in text, said
 
 
 def test_the_oldest_glibc_is_the_wheels():

@@ -17,12 +17,13 @@ from hami.domain.allocations import ContainerAllocation, ContainerKind, Corrupt,
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import HamiError, Malformed, VendorFailed
 from hami.domain.kubernetes.objects import Container, Metadata, Node, Pod, Resources
+from hami.domain.measurements import MeasuredDevice, Measurement
 from hami.domain.options import NodeOption
 from hami.domain.profile import ALL_COLUMNS, HEALTH_AND_CORDON, ModeRules
 from hami.domain.reasons import NO_SLOT, VENDOR_ERROR, VENDOR_RULE, Rejected
 from hami.domain.requests import DeviceRequest, FitContext, Invalid, Placement
 from hami.domain.scheduling import NodePolicy
-from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
+from hami.domain.slices import ContainerEdits, HealthChange, Slice
 from hami.hookspecs import HAMI_API, NodeHooks, SchedulerHooks, hookimpl
 from hami.vendors.boundary import Vendor, VendorFailure
 from hami.vendors.registry import Vendors
@@ -144,7 +145,7 @@ NODE_SIDE = [
     Hook("hami_release", lambda v: v.release(SLICE, {}), None, (True, 7)),
     Hook("hami_reconcile", lambda v: v.reconcile([SLICE], {}), None, (True, 7)),
     Hook("hami_check_health", lambda v: v.check_health([DEVICE]), (HealthChange("d0", healthy=False),), (None, [DEVICE], 7, {})),
-    Hook("hami_measure", lambda v: v.measure([SLICE]), (Measurement(device_id="d0"),), (None, [7], 7)),
+    Hook("hami_measure", lambda v: v.measure([DEVICE], [SLICE]), Measurement(devices=(MeasuredDevice(id="d0"),)), (None, [7], 7, ())),
 ]  # fmt: skip
 EVERY = [pytest.param(hook, id=hook.name) for hook in [*SCHEDULER, *NODE_SIDE]]
 AT_THE_SCHEDULER = [pytest.param(hook, id=hook.name) for hook in SCHEDULER]
@@ -323,7 +324,7 @@ def test_node_hooks_with_a_default_do_nothing():
     assert vendor.release(SLICE, {}) is None
     assert vendor.reconcile([], {}) is None
     assert vendor.check_health([DEVICE]) == ()
-    assert vendor.measure([SLICE]) == ()
+    assert vendor.measure([DEVICE], [SLICE]) == Measurement()
 
 
 @pytest.mark.parametrize(

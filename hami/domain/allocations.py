@@ -29,7 +29,7 @@ class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The grants of one container; ``grants`` is empty for a container that asks for no device.
 
     ``cores_limit``: how much of each of its devices it may have where others leave some idle; its
-    grants say what it is guaranteed. 0: no more than that.
+    grants say what it is guaranteed. 0: none is named, and its policy says.
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import Literal
 
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
-from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
+from hami.domain.units import DeviceId, MemoryMiB, PodUid, VendorKey
 
 SEEN_AT = "/run/hami"
 """A container finds one directory per vendor below this path, with ``limits`` and ``usage``."""
@@ -110,13 +110,3 @@ class HealthChange:
     device_id: DeviceId
     healthy: bool
     cause: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """What a slice really uses; with an empty ``slice_id``, what everything on the device uses."""
-
-    device_id: DeviceId
-    slice_id: str = ""
-    memory_mib: MemoryMiB = MemoryMiB(0)
-    cores: CorePercent = CorePercent(0)

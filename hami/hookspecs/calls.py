@@ -63,4 +63,4 @@ class NodeCalls(HookCalls):
     release = Hook(NodeHooks.hami_release, refusal=refusals.raised)
     reconcile = Hook(NodeHooks.hami_reconcile, refusal=refusals.raised)
     check_health = Hook(NodeHooks.hami_check_health, refusal=refusals.raised)
-    measure = Hook(NodeHooks.hami_measure, refusal=refusals.raised)
+    measure = Hook(NodeHooks.hami_measure, check=checks.wrong_measurement, refusal=refusals.raised)

@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import Device, DeviceState, Grant
 from hami.domain.errors import Malformed
+from hami.domain.measurements import MeasuredProcess, MeasuredSlice, Measurement
 from hami.domain.profile import VendorProfile
 from hami.domain.reasons import Reason, Rejected
 from hami.domain.requests import DeviceRequest, Invalid, Placement
+from hami.domain.slices import Slice
 from hami.domain.units import VendorKey
 
 _MOST = 2**31 - 1
 """HAMi's annotations hold 32-bit numbers."""
+_MOST_BYTES = 2**63 - 1
 
 
 def wrong_devices(answer: Sequence[Device] | Malformed, profile: VendorProfile) -> str:
@@ -83,6 +86,47 @@ def wrong_allocation(
     if _completes(allocation, answer, profile.key):
         return ""
     return "returned other grants than its own changed, or a lower charge"
+
+
+def wrong_measurement(
+    answer: Measurement, devices: Sequence[Device], slices: Sequence[Slice]
+) -> str:
+    """It is of devices and slices that were asked about, in bytes and percent."""
+    known, live = {device.id for device in devices}, {slice.id for slice in slices}
+    if not 0 <= answer.seconds <= sys.float_info.max:
+        return f"measured over {answer.seconds} seconds"
+    for found in answer.devices:
+        if found.id not in known:
+            return f"measured device {found.id!r}, which was not discovered"
+        if not _are_figures(
+            (found.memory_used_bytes, found.memory_total_bytes),
+            (found.utilisation, found.memory_utilisation),
+        ):
+            return f"measured figures that are none: {found}"
+    parts: Sequence[MeasuredProcess | MeasuredSlice] = (*answer.processes, *answer.slices)
+    for part in parts:
+        if part.device_id not in known:
+            return f"measured something on device {part.device_id!r}, which was not discovered"
+        if not _are_figures((part.memory_bytes,), (part.utilisation,)):
+            return f"measured figures that are none: {part}"
+    if wrong := next((p for p in answer.processes if not _is_pid(p.pid)), None):
+        return f"measured a process without a number: {wrong}"
+    if foreign := next((s for s in answer.slices if s.slice_id not in live), None):
+        return f"measured slice {foreign.slice_id!r}, which is not live"
+    return ""
+
+
+def _are_figures(sizes: Sequence[object], percents: Sequence[object]) -> bool:
+    return all(
+        size is None or (type(size) is int and 0 <= size <= _MOST_BYTES) for size in sizes
+    ) and all(
+        percent is None or (isinstance(percent, int | float) and 0 <= percent <= 100)
+        for percent in percents
+    )
+
+
+def _is_pid(pid: object) -> bool:
+    return type(pid) is int and 0 < pid <= _MOST
 
 
 def _completes(before: PodAllocation, after: PodAllocation, vendor: VendorKey) -> bool:

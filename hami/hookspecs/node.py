@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hami.domain.devices import Device
+from hami.domain.measurements import Measurement
 from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
-from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Slice
+from hami.domain.slices import ContainerEdits, HealthChange, Slice
 from hami.hookspecs.markers import PluginConfig, one, required
 
 
@@ -167,18 +168,23 @@ class NodeHooks:
 
     @one
     def hami_measure(  # type: ignore[empty-body]
-        self, profile: VendorProfile, slices: Sequence[Slice]
-    ) -> Sequence[Measurement]:
-        """What slices and devices really use.
+        self, profile: VendorProfile, devices: Sequence[Device], slices: Sequence[Slice]
+    ) -> Measurement:
+        """What devices, processes and slices use now.
 
-        Called: at every scrape, at most once a second.
+        Called: by the monitor, at each of its ticks: every 500 ms, or as often as its setting says;
+            never concurrently with itself.
         Args:
             profile: the vendor in question.
-            slices: every live slice of this vendor on this node.
-        Returns: memory in MiB and utilisation in percent, per slice and per device. Empty and
-            default: nothing is known.
+            devices: what ``hami_discover`` last returned in the same process.
+            slices: every slice of this vendor on this node.
+        Returns: bytes, and percent of a device since the last call: of each device that answers, of
+            each process that has one open, and of each slice that the hardware itself counts. None
+            for what nobody can say. Empty and default: nothing is known.
         Order: vendors by key.
-        Errors: an exception leaves the former values, marked as stale.
-        Must not: take longer than 1 s.
+        Errors: an exception leaves the former values, marked as stale; after 10 s the containers of
+            this vendor are told that nobody measures them.
+        Must not: name a device or slice that it was not given; leave out all for one that fails;
+            take longer than 1 s; change the node.
         Since: API 1.
         """

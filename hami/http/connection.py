@@ -206,16 +206,26 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._head(answer, *(["transfer-encoding: chunked"] * chunked)))
         try:
             async with aclosing(more):
-                self._transport.write(_chunk(answer.body) if chunked else answer.body)
+                self._write_piece(answer.body, chunked=chunked)
                 async for piece in more:
                     await self._readable.wait()
-                    self._transport.write(_chunk(piece) if chunked else piece)
+                    self._write_piece(piece, chunked=chunked)
         except Exception:  # noqa: BLE001 -- the caller sees no end, the log has the rest
             structlog.get_logger("hami.http").exception("an answer failed on the way")
             self._transport.abort()
             return
         if chunked:
             self._transport.write(b"0\r\n\r\n")
+
+    def _write_piece(self, piece: bytes, *, chunked: bool) -> None:
+        """Nothing for an empty piece, because an empty chunk is the end."""
+        if not chunked:
+            self._transport.write(piece)
+        elif piece:
+            # Three writes, so that a large piece is not copied.
+            self._transport.write(b"%x\r\n" % len(piece))
+            self._transport.write(piece)
+            self._transport.write(b"\r\n")
 
     async def _found(self, method: str, url: bytes) -> RouteAnswer:
         try:
@@ -264,11 +274,6 @@ class Connection(asyncio.Protocol):
     def _again_within(self, seconds: float) -> None:
         self._deadline.cancel()
         self._deadline = self._within(seconds)
-
-
-def _chunk(piece: bytes) -> bytes:
-    """Empty for an empty piece: an empty chunk is the end."""
-    return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
 
 
 def _said(status: HTTPStatus, more: str = "") -> RouteAnswer:

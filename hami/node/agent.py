@@ -16,6 +16,7 @@ from typing import TypedDict
 
 import structlog
 
+from hami.blocking.threads import Threads
 from hami.domain.errors import HamiError, PluginRejected
 from hami.domain.slices import Identity
 from hami.hookspecs import PluginConfig
@@ -27,9 +28,7 @@ from hami.logs import set_level
 from hami.node.compat.lock_mode import ByLock
 from hami.node.device.advertise import Advertiser
 from hami.node.device.inventory import HookConfig, Inventory
-from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
-from hami.node.disk.lock_file import alone
 from hami.node.disk.store import SliceStore
 from hami.node.disk.tmpfs import why_not_mount
 from hami.node.exposition.agent_parts import AgentParts
@@ -61,6 +60,7 @@ from hami.settings.watch import ConfigWatcher
 from hami.signing import KeyFile, SigningKeys
 from hami.slices.cgroups import PodCgroups
 from hami.slices.files import StoreFailed
+from hami.slices.lock_file import alone
 from hami.vendors.registry import Vendors, load_vendors
 from hami.wire import keys
 from hami.wire.node_identity import lease_name
@@ -100,7 +100,7 @@ async def serve(config: AgentConfig, *, source: AgentSource, ready: Callable[[],
     async with AsyncExitStack() as stack:
         for folder in (config.kubelet_dir / LOCKS, config.slices):
             lock = folder / f"{config.vendor.lower()}.lock"
-            await stack.enter_async_context(alone(lock, config.vendor))
+            await stack.enter_async_context(alone(lock, f"agent serves {config.vendor}"))
         await stack.enter_async_context(endpoint.listens(config.health_bind))
         client = await KubeClient.connect(config.kube)
         stack.push_async_callback(client.close)

@@ -8,6 +8,7 @@ Pure functions of values, and two tables with one owner each (``tables.cluster_t
 * ``quota``: how much the pods of a namespace may take together;
 * ``tables``: every node's devices, and what is used of them;
 * ``fit``: which devices of one node a pod gets;
+* ``compute``: how the time of one device is divided between the slices that run on it;
 * ``profile``: what the core does for a vendor that implements no hook.
 
 ``usage`` is what a pod's containers use together, ``recommendation`` what they could ask for.

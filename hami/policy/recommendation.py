@@ -82,8 +82,8 @@ def recommend(uses: Sequence[SliceUse]) -> Recommendation | NoRecommendation:
             return nothing
     memory, cores = _memory(uses), _cores(uses)
     if memory is None and cores is None:
-        limited = all(use.memory_limit_mib for use in uses) or all(use.guarantee for use in uses)
-        return NoRecommendation.NO_FIGURES if limited else NoRecommendation.UNLIMITED
+        guaranteed = all(use.guarantee for use in uses)
+        return NoRecommendation.NO_FIGURES if guaranteed else NoRecommendation.UNLIMITED
     if not _worth(memory, [use.memory_limit_mib for use in uses]):
         memory = None
     if not _worth(cores, [use.guarantee for use in uses]):

@@ -38,6 +38,45 @@ class CgroupUnreadable:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class CgroupPlace:
+    """Where a process runs; ``container_id`` is the runtime's, or empty outside every container."""
+
+    pod_uid: PodUid
+    container_id: str
+
+
+def place_of(text: str) -> CgroupPlace | None:
+    """The pod and container of a process, by its ``/proc/<pid>/cgroup``; None: it is in no pod.
+
+    The outermost cgroup of a pod counts, which is kubelet's: a container can make others below its
+    own. Where the reader has a cgroup namespace of its own the paths begin with ``/..``, and the
+    tree's root is missing.
+    """
+    found = None
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        if (place := _place(rest.partition(":")[2].split("/"))) is not None:
+            found = place
+            if number == "0":
+                break
+    return found
+
+
+def _place(parts: Sequence[str]) -> CgroupPlace | None:
+    root = next((at for at, part in enumerate(parts) if _ROOT.fullmatch(part)), -1)
+    if root < 0 and parts[1:2] != [".."]:
+        return None
+    for at, part in enumerate(parts[root + 1 :], root + 1):
+        if match := _POD.fullmatch(part):
+            container = parts[at + 1] if at + 1 < len(parts) else ""
+            id = container.removesuffix(".scope").rpartition("-")[2]
+            return CgroupPlace(PodUid(_plain(match["uid"])), id)
+        if root >= 0 and not _QOS.fullmatch(part):
+            return None
+    return None
+
+
 class PodCgroups:
     """Looks below ``root``, where the host's ``/sys/fs/cgroup`` is mounted. Blocks.
 

@@ -39,9 +39,9 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2 &&
  * a reader that is overtaken twice while it copies can see a mixture; the checksum tells. */
 
 enum hami_policy {
-    HAMI_POLICY_DEFAULT = 0, /* compute is limited while another slice is active on the device */
-    HAMI_POLICY_FORCE = 1,   /* always */
-    HAMI_POLICY_DISABLE = 2, /* never */
+    HAMI_POLICY_DEFAULT = 0, /* limited to `cores`, and to what others leave idle */
+    HAMI_POLICY_FORCE = 1,   /* limited to `cores`, always */
+    HAMI_POLICY_DISABLE = 2, /* never limited */
 };
 
 struct hami_device_limit {
@@ -49,7 +49,8 @@ struct hami_device_limit {
     uint64_t memory_bytes;          /* 0: no limit */
     uint64_t context_reserve_bytes; /* charged before a context is made; 0: none */
     uint32_t cores; /* percent of the device's time that is guaranteed; 0 and 100: no limit */
-    /* Percent that the slice may have of what others leave idle; 0: no more than `cores`. */
+    /* Percent up to which it may use what others leave idle, where a monitor hands that out and the
+     * policy is not HAMI_POLICY_FORCE; 0: all of it. */
     uint32_t cores_limit;
     uint32_t reserved[2];
 };
@@ -84,14 +85,17 @@ enum hami_contention {
 };
 
 struct hami_observed_device {
-    _Atomic uint64_t utilisation; /* of the device by this slice, 1/100 percent: 10000 is all of it */
+    /* Of the device by this slice in the last second, or since the last heartbeat if that was longer
+     * ago; 1/100 percent: 10000 is all of it. */
+    _Atomic uint64_t utilisation;
     _Atomic uint64_t contention;  /* bits of enum hami_contention */
 };
 
 struct hami_observed {
     _Atomic uint64_t heartbeat; /* one more after each round of writes; 0: no monitor ever ran */
     /* What this slice may have of each device's time until the next heartbeat, 1/100 percent: its
-     * guarantee, and what others leave idle. 0: none was handed out, `cores` holds. */
+     * guarantee, and what others leave idle; less while it waits for a slice of higher priority. 0:
+     * none is handed out, `cores` and `contention` say what holds. */
     _Atomic uint16_t share[HAMI_MAX_DEVICES];
     uint64_t reserved[3];
     struct hami_observed_device devices[HAMI_MAX_DEVICES];
@@ -157,7 +161,7 @@ struct hami_bucket {
     _Atomic uint64_t charged;     /* all device time ever charged */
     _Atomic uint64_t observed;    /* `charged` when the monitor's heartbeat was last used */
     _Atomic uint64_t correction;  /* observed share / charged share, 1/65536; 0: not known yet */
-    _Atomic uint64_t settled;     /* the monitor's heartbeat that `level` was last put right by */
+    _Atomic uint64_t settled;     /* when `level` was last put right by the monitor's figures */
     _Atomic uint64_t waited;      /* for how long threads have waited for their turn, summed */
     uint64_t reserved[1];
 };

@@ -22,6 +22,7 @@
 #define SIM_LINK_NONE (-1)
 #define SIM_MAX_ROWS 1024
 #define SIM_BOARD_EVENTS 64
+#define SIM_BOARD_SAMPLES 64 /* of utilisation, kept as a driver keeps its last ones */
 #define SIM_BOARD_KINDS 5 /* enum sim_memory of client.h */
 
 enum sim_unit_kind { SIM_UNIT_ABSENT, SIM_UNIT_CARD, SIM_UNIT_INSTANCE };
@@ -51,6 +52,7 @@ struct sim_board_row { /* what one process has of one unit */
     _Atomic uint64_t bytes[SIM_BOARD_KINDS];
     _Atomic uint32_t utilisation; /* percent, as above */
     _Atomic uint32_t contexts;    /* allocations of kind context it holds there */
+    uint8_t samples[SIM_BOARD_SAMPLES]; /* percent of the last samples; 0 before it began */
 };
 
 struct sim_board_event { /* as NVML's event sets deliver them */
@@ -76,6 +78,12 @@ struct sim_board {
 
     _Alignas(64) _Atomic uint64_t sampled_ns; /* end of the sample that `utilisation` shows */
     _Atomic uint64_t sample_period_ns;
+    /* Samples shown so far: number n is at n modulo SIM_BOARD_SAMPLES, here its time and in each row
+     * its percent. Both change under `revision`. */
+    struct sim_board_samples {
+        uint64_t count;
+        uint64_t ends_ns[SIM_BOARD_SAMPLES];
+    } samples;
 
     /* Events delivered so far; the last SIM_BOARD_EVENTS lie in the ring, number n at n modulo its
      * size. `event_wake` is its low half, a futex word that readers wait on. */

@@ -13,6 +13,7 @@ struct process {
     unsigned int pid, utilisation;
     unsigned int gpu_instance, compute_instance;
     unsigned long long bytes;
+    uint8_t samples[SIM_BOARD_SAMPLES];
 };
 
 static bool is_mps(void)
@@ -54,6 +55,7 @@ static unsigned int list(const struct sim_nvml_device *device, struct process *f
             continue;
         next->pid = row.pid;
         next->utilisation = row.utilisation;
+        memcpy(next->samples, row.samples, sizeof(next->samples));
         next->bytes = is_mps() ? (unsigned long long)NVML_VALUE_NOT_AVAILABLE : bytes;
         next->gpu_instance = (unsigned int)shown.gpu_instance; /* -1: not of an instance */
         next->compute_instance = (unsigned int)shown.compute_instance;
@@ -168,7 +170,7 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t devic
 
 /* NVML's times are of the wall clock, in microseconds. The distance between the clocks is taken
  * once: a sample must have the same time whenever it is asked for. */
-static unsigned long long sampled_us(void)
+static unsigned long long wall_us(uint64_t at_ns)
 {
     static _Atomic uint64_t distance;
     uint64_t known = atomic_load(&distance), nobody = 0;
@@ -180,23 +182,52 @@ static unsigned long long sampled_us(void)
         if (!atomic_compare_exchange_strong(&distance, &nobody, known))
             known = nobody;
     }
-    return (known + atomic_load(&sim_board()->sampled_ns)) / 1000;
+    return (known + at_ns) / 1000;
 }
 
-/* The sample that is shown now, if it is newer than what the caller has seen, of all processes. */
+/* The mean of the samples that ended after `last_seen`, as far back as they are kept. */
+static unsigned int mean_since(const struct sim_board_samples *taken, const uint8_t *percents,
+                               unsigned long long last_seen)
+{
+    uint64_t first = taken->count > SIM_BOARD_SAMPLES ? taken->count - SIM_BOARD_SAMPLES : 0;
+    unsigned int sum = 0, counted = 0;
+
+    for (uint64_t n = taken->count; n > first; n--) {
+        size_t at = (n - 1) % SIM_BOARD_SAMPLES;
+
+        if (wall_us(taken->ends_ns[at]) <= last_seen)
+            break;
+        sum += percents[at];
+        counted++;
+    }
+    return counted ? (sum + counted / 2) / counted : 0;
+}
+
+/* One sample of each process: what it used since the caller last saw any, if there are newer ones. */
 static nvmlReturn_t open_sample(nvmlDevice_t device, unsigned long long last_seen,
                                 struct process **found, unsigned int *number,
                                 unsigned long long *at)
 {
+    struct sim_board_samples taken = {.count = 0};
     struct sim_nvml_device opened;
-    nvmlReturn_t result = open_list(device, COMPUTE, &opened, found, number);
+    nvmlReturn_t result;
 
+    /* Before the processes: a sample that they lack would be one of long ago. */
+    if (!sim_nvml_copy(&taken, &sim_board()->samples, sizeof(taken)))
+        taken.count = 0;
+    result = open_list(device, COMPUTE, &opened, found, number);
     if (result == NVML_SUCCESS && (opened.is_mig || opened.shown.mig || is_mps()))
         result = NVML_ERROR_NOT_SUPPORTED;
     if (result != NVML_SUCCESS)
         return result;
-    *at = sampled_us();
-    return *number == 0 || *at <= last_seen ? NVML_ERROR_NOT_FOUND : NVML_SUCCESS;
+    if (*number == 0 || taken.count == 0)
+        return NVML_ERROR_NOT_FOUND;
+    *at = wall_us(taken.ends_ns[(taken.count - 1) % SIM_BOARD_SAMPLES]);
+    if (*at <= last_seen)
+        return NVML_ERROR_NOT_FOUND;
+    for (unsigned int i = 0; i < *number; i++)
+        (*found)[i].utilisation = mean_since(&taken, (*found)[i].samples, last_seen);
+    return NVML_SUCCESS;
 }
 
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,

@@ -20,8 +20,8 @@ def test_the_help_lists_them_among_the_others():
     words = [line.split()[1] for line in said("--help").splitlines() if line.startswith("│ ")]
     commands = [word for word in words if not word.startswith("-")]
     assert commands == [
-        "simulate", "scheduler", "device-plugin", "recommend", "demo", "up", "quota", "resize", "plugins",
-        "plugin",
+        "simulate", "scheduler", "device-plugin", "monitor", "recommend", "demo", "up", "quota", "resize",
+        "plugins", "plugin",
     ]  # fmt: skip
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from hami.blocking.threads import Threads
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Device, Grant
 from hami.domain.kubernetes.objects import Container, Metadata, PodSpec, Resources
 from hami.domain.slices import ContainerEdits, HealthChange
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, PodUid, VendorKey
 from hami.hookspecs import hookimpl
+from hami.kube.node_pod import NodePod, NodePodStatus
 from hami.node.device.inventory import HookConfig
-from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.node_pod import NodePod, NodePodStatus
 from hami.node.pod.pods import Granted, Granting, NoPod
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlices

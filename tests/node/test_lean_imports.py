@@ -38,6 +38,8 @@ def loaded_by(program: str, **environment: str) -> set[str]:
         "hami.cli.app",
         "hami.cli.commands.device_plugin",
         "hami.node.agent",
+        "hami.cli.commands.monitor",
+        "hami.monitor.monitor",
         "hami.policy.pods.accounting",
         "hami.policy.pods.admission",
         "hami.kube.client",

@@ -32,11 +32,11 @@ from hami_nvidia.nvml.driver import DriverNvml
 from hami_nvidia.nvml.interface import Capability, Gpu, NotSupported, Recovery
 
 import hami
+from hami.blocking.daemon_threads import Workers
 from hami.domain.allocations import ContainerAllocation, ContainerKind, PodAllocation
 from hami.domain.devices import Grant
 from hami.domain.units import CorePercent, DeviceId, MemoryMiB, VendorKey
 from hami.node import agent
-from hami.node.device.daemon_threads import Workers
 from hami.node.pod.pods import NodePods
 
 from .world import NODE, Wish, World
@@ -66,13 +66,13 @@ LEFT_OUT = {
     f"{NVIDIA}/schedule/": "the same",
     f"{NVIDIA}/handover/limits.py": "the limits as variables and as settings of the page",
     # What passes a call on: the function that is called counts.
-    "hami/node/device/threads.py": "calls a function in a worker thread",
-    "hami/node/device/daemon_threads.py": "the worker threads",
+    "hami/blocking/threads.py": "calls a function in a worker thread",
+    "hami/blocking/daemon_threads.py": "the worker threads",
     "hami/vendors/": "calls a hook, and checks what it answers",
     "hami/hookspecs/": "the table of hooks, by which it is called and checked",
     # What the standard library could have.
     "hami/slices/files.py": "writes a file whole or not at all",
-    "hami/node/disk/open_pages.py": "keeps a file open",
+    "hami/slices/open_pages.py": "keeps a file open",
     f"{NVIDIA}/handover/files.py": "writes a file whole or not at all",
     f"{NVIDIA}/handover/device_files.py": "asks which device files there are",
     "hami/kube/pace.py": "the length of the next pause",

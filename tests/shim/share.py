@@ -9,20 +9,24 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hami.policy.compute.demand import WHOLE, ComputeDemand, Entitlement, Seen
+from hami.policy.compute.shares import FLOOR, Contender, divide
+from hami.slices.c_layout import BucketC
 from hami.slices.limits_page import Policy
 
 from .builds import Build
 from .simulated import SimulatedGpus
-from .slices import HIGHER, OTHERS, Slice
+from .slices import OTHERS, Slice
 
 MEMORY = 8 << 30
 """Bytes of each slice; no tenant asks for more than a context takes."""
-PERIOD = 1.0
+TICK = 0.5
 """Seconds between two rounds of the monitor."""
 SAMPLE = 0.1
 """Seconds between two samples of the card."""
@@ -36,7 +40,9 @@ class Load:
     """One tenant and what its program does (``shim/tests/programs/tenant.c`` knows the options)."""
 
     cap: int = 0
-    """Percent of the card; 0 and 100 are no limit."""
+    """Its guarantee, in percent of the card; 0 and 100 are no limit."""
+    limit: int = 0
+    """Up to so many percent, of what others leave, under the policy ``default``; 0: of all."""
     ns: int = 100_000
     graph: int = 0
     policy: Policy = "force"
@@ -90,11 +96,37 @@ class Tenant:
             card.hall.folder / name,
             MEMORY,
             cores=load.cap,
+            cores_limit=load.limit,
             policy=load.policy,
             priority=load.priority,
             first=card.unit,
         )
         self.programs: list[subprocess.Popen[str]] = []
+        self.told: BucketC | None = None
+        """What its processes had written at the last tick."""
+        self._share = 0
+
+    @property
+    def entitlement(self) -> Entitlement:
+        return Entitlement.of_page(
+            cores=self.slice.cores,
+            cores_limit=self.load.limit,
+            policy=self.load.policy,
+            priority=self.load.priority,
+        )
+
+    def seen(self, use: int) -> Seen:
+        """What a monitor sees of it in a tick."""
+        before, self.told = self.told, self.slice.bucket()
+        if before is None or not self.load.library:
+            return Seen(use=use)
+        waited = (self.told.waited - before.waited) * WHOLE / (TICK * 1e9)
+        launched = self.told.charged != before.charged if self._share else None
+        return Seen(use=use, waited=round(waited), launched=launched)
+
+    def tell(self, share: int, use: int, *, others: bool) -> None:
+        self._share = share
+        self.slice.observe_time(use, OTHERS * others, share)
 
     def prepare(self) -> None:
         """Start its programs, and wait until they are ready."""
@@ -151,12 +183,19 @@ class Tenant:
 
 
 class Card:
-    """One card and its tenants. ``monitored``: whether a monitor looks at it."""
+    """One card, its tenants, and what the monitor knows of them.
+
+    ``monitored``: whether a monitor looks at it. ``floor``: what a slice keeps, in 1/100 percent,
+    that waits for one of higher priority.
+    """
 
     def __init__(self, hall: Hall, unit: int) -> None:
         self.hall, self.unit = hall, unit
         self.tenants: list[Tenant] = []
         self.monitored = True
+        self.floor = FLOOR
+        self._samples: deque[Sample] = deque(maxlen=round(1 / SAMPLE))
+        self._demands: Mapping[str, ComputeDemand] = {}
 
     def add(self, load: Load) -> Tenant:
         """Add a tenant that does nothing yet."""
@@ -164,23 +203,45 @@ class Card:
         self.tenants.append(tenant)
         return tenant
 
-    def publish(self, samples: Sequence[Sample]) -> None:
-        """Publish the samples' result, as the monitor does once a period."""
+    def restart_monitor(self) -> None:
+        """Forget what it saw, as one that is killed and started again."""
+        self._samples.clear()
+        self._demands = {}
+        for tenant in self.tenants:
+            tenant.told = None
+
+    def tick(self, samples: Sequence[Sample]) -> None:
+        """Divide the card, and tell each slice its share and what was seen of it."""
         if not self.monitored:
             return
-        seen = {
-            tenant.name: sum(sample.get(tenant.name, 0) for sample in samples) / len(samples)
+        self._samples.extend(samples)
+        contenders = {
+            tenant.name: Contender(
+                entitlement=tenant.entitlement, seen=tenant.seen(_mean(samples, tenant.name))
+            )
             for tenant in self.tenants
         }
+        division = divide(contenders, self._demands, floor=self.floor)
+        self._demands = division.demands
         for tenant in self.tenants:
-            active = [other for other in self.tenants if other is not tenant and seen[other.name]]
-            higher = any(other.load.priority < tenant.load.priority for other in active)
-            contention = OTHERS * bool(active) | HIGHER * higher
-            tenant.slice.observe_time(round(seen[tenant.name] * 100), contention)
+            tenant.tell(
+                division.shares[tenant.name],
+                _mean(self._samples, tenant.name),
+                others=any(
+                    division.demands[other.name].computes
+                    for other in self.tenants
+                    if other is not tenant
+                ),
+            )
 
 
 Sample = Mapping[str, int]
 """Percent of its card that each tenant used for a moment."""
+
+
+def _mean(samples: Collection[Sample], name: str) -> int:
+    """In 1/100 percent."""
+    return round(100 * sum(sample.get(name, 0) for sample in samples) / len(samples))
 
 
 class Hall:
@@ -191,7 +252,7 @@ class Hall:
         self.cards = [Card(self, unit) for unit in range(cards)]
         self.late = 0.0
         """Seconds by which this process slept too long at most: the machine had no processor."""
-        self._published = time.monotonic()
+        self._ticked = time.monotonic()
         self._sampled = 0
         self._samples: list[Sample] = []
 
@@ -231,7 +292,7 @@ class Hall:
         return {tenant: after.since(before, tenant.name) for tenant in self.tenants}
 
     def _monitor(self) -> None:
-        """Look at each sample once, and publish the result once a period."""
+        """Look at each sample once, and tell the slices once a tick."""
         board = self.gpus.board()
         if board["sampled_ns"] != self._sampled:
             self._sampled = board["sampled_ns"]
@@ -239,10 +300,10 @@ class Hall:
             for row in board["rows"]:
                 sample[row["tenant"]] = sample.get(row["tenant"], 0) + row["utilisation"]
             self._samples.append(sample)
-        if self._samples and time.monotonic() - self._published >= PERIOD:
-            self._published = time.monotonic()
+        if self._samples and time.monotonic() - self._ticked >= TICK:
+            self._ticked = max(self._ticked + TICK, time.monotonic() - TICK)
             for card in self.cards:
-                card.publish(self._samples)
+                card.tick(self._samples)
             self._samples.clear()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
-from hami.slices.c_layout import LimitsPageC, ObservedC, ObservedDeviceC
+from hami.slices.c_layout import BucketC, LimitsPageC, ObservedC, ObservedDeviceC, UsageC
 from hami.slices.files import MalformedFile
 from hami.slices.limits_page import PAGE_SIZE, DeviceLimit, PageLimits, Policy, encode, update
 from hami.slices.usage_region import RegionUsage, empty_region, read_usage
@@ -16,13 +17,13 @@ def uuid_of(gpu: int) -> str:
     return f"GPU-{(0x48414D49 + gpu * 0x01010101) & 0xFFFFFFFF:08x}-5349-4d00-a000-{gpu + 1:012x}"
 
 
-OTHERS, HIGHER = 1, 2
-"""Values of ``enum hami_contention``."""
+OTHERS = 1
+"""``HAMI_CONTENTION_OTHERS``."""
 
 
 class Slice:
     """``memory`` in bytes, for each device of the simulator from ``first`` on. ``reserve``: bytes
-    for a context, on all devices. ``cores``: percent of each device.
+    for a context, on all devices. ``cores``, ``cores_limit``: percent of each device.
     """
 
     def __init__(
@@ -31,14 +32,15 @@ class Slice:
         *memory: int,
         reserve: int = 0,
         cores: int = 0,
+        cores_limit: int = 0,
         policy: Policy = "default",
         priority: int = 1,
         first: int = 0,
     ) -> None:
         self.folder = path
         self._first = first
-        self._reserve, self._cores, self._policy = reserve, cores, policy
-        self.priority = priority
+        self._reserve, self._cores, self._limit = reserve, cores, cores_limit
+        self._policy, self.priority = policy, priority
         path.mkdir()
         (path / "limits").write_bytes(encode(self._limits(memory)))
         (path / "usage").write_bytes(empty_region())
@@ -51,6 +53,7 @@ class Slice:
                 memory_bytes=limit,
                 cores=self._cores,
                 context_reserve_bytes=self._reserve,
+                cores_limit=self._limit,
             )
             for gpu, limit in enumerate(memory, start=self._first)
         )
@@ -99,15 +102,25 @@ class Slice:
         finally:
             os.close(fd)
 
-    def observe_time(self, hundredths: int, contention: int) -> None:
-        """Write, as the monitor once a period, how busy this slice kept its first GPU, in 1/100
-        percent, and who else is on that GPU.
+    def bucket(self) -> BucketC:
+        """What its processes write of their time on its first GPU."""
+        fd = os.open(self.folder / "usage", os.O_RDONLY)
+        try:
+            size = ctypes.sizeof(BucketC)
+            return BucketC.from_buffer_copy(os.pread(fd, size, UsageC.buckets.offset))
+        finally:
+            os.close(fd)
+
+    def observe_time(self, hundredths: int, contention: int, share: int = 0) -> None:
+        """Write, as the monitor once a tick, how busy this slice kept its first GPU, who else is on
+        that GPU, and what it may have of it; both times in 1/100 percent.
         """
         fd = os.open(self.folder / "limits", os.O_RDWR)
         at = LimitsPageC.observed.offset
         try:
             seen = ObservedDeviceC(utilisation=hundredths, contention=contention)
             os.pwrite(fd, bytes(seen), at + ObservedC.devices.offset)
+            os.pwrite(fd, share.to_bytes(2, "little"), at + ObservedC.share.offset)
             beat = int.from_bytes(os.pread(fd, 8, at + ObservedC.heartbeat.offset), "little") + 1
             os.pwrite(fd, beat.to_bytes(8, "little"), at + ObservedC.heartbeat.offset)
         finally:

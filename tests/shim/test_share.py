@@ -184,7 +184,7 @@ def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
         assert abs(alone[forced].time - 20) <= POINTS
         assert alone[disabled].time > FULL
 
-        neighbours = [card.add(Load(cap=50, ns=2 * MS)) for card in hall.cards]
+        neighbours = [card.add(Load(cap=80, ns=2 * MS)) for card in hall.cards]
         for neighbour in neighbours:
             neighbour.starts()
         hall.wait(3)
@@ -201,9 +201,66 @@ def test_the_policy_says_when(tmp_path: Path, shim: Build) -> None:
         assert abs(again[forced].time - 20) <= 2 * POINTS
 
 
-def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim: Build) -> None:
+def test_what_is_idle_is_lent_until_it_is_wanted(tmp_path: Path, shim: Build) -> None:
+    with cards(tmp_path, shim, 3) as hall:
+        pair, limited, unnamed = hall.cards
+        one = pair.add(Load(cap=30, ns=2 * MS, policy="default"))
+        other = pair.add(Load(cap=50, ns=2 * MS, policy="default"))
+        small = limited.add(Load(cap=10, limit=40, ns=2 * MS, policy="default"))
+        large = limited.add(Load(cap=30, limit=90, ns=2 * MS, policy="default"))
+        guaranteed = unnamed.add(Load(cap=60, ns=2 * MS, policy="default"))
+        none = unnamed.add(Load(ns=2 * MS, policy="default"))
+        for tenant in (one, small, none):
+            tenant.starts()
+        hall.wait(3)
+        alone = hall.watch(2)
+        assert alone[one].time > FULL
+        assert abs(alone[small].time - 40) <= POINTS
+        assert alone[none].time > FULL
+
+        for tenant in (other, large, guaranteed):
+            tenant.starts()
+        hall.wait(3)
+        both = hall.watch(4)
+        for tenant, due in (
+            (one, 37.5), (other, 62.5), (small, 25), (large, 75), (guaranteed, 60), (none, 40)
+        ):  # fmt: skip
+            assert abs(both[tenant].time - due) <= 2 * POINTS, (tenant.name, both[tenant])
+        for tenant in (other, large, guaranteed):
+            tenant.kill()
+        hall.wait(3.5)
+        again = hall.watch(2)
+        assert again[one].time > FULL
+        assert abs(again[small].time - 40) <= 2 * POINTS
+        assert again[none].time > FULL
+
+
+def test_a_monitor_that_starts_anew_disturbs_no_share(tmp_path: Path, shim: Build) -> None:
     with cards(tmp_path, shim) as hall:
         (card,) = hall.cards
+        tenants = {
+            card.add(Load(cap=cap, ns=2 * MS, policy="default")): due
+            for cap, due in ((20, 40), (30, 60))
+        }
+        hall.start()
+        hall.wait(WARM_UP)
+        before = hall.used()
+        for _ in range(4):
+            hall.wait(2.5)
+            card.restart_monitor()
+        after = hall.used()
+        had = {tenant.name: after.since(before, tenant.name).time for tenant in tenants}
+        for tenant, due in tenants.items():
+            assert abs(had[tenant.name] - due) <= 5, had
+
+
+@pytest.mark.parametrize("floor", [0, 500])
+def test_the_lower_priority_waits_while_the_higher_computes(
+    tmp_path: Path, shim: Build, floor: int
+) -> None:
+    with cards(tmp_path, shim) as hall:
+        (card,) = hall.cards
+        card.floor = floor
         low = card.add(Load(cap=50, ns=2 * MS, priority=1))
         high = card.add(Load(cap=50, ns=2 * MS, priority=0))
         low.starts()
@@ -212,7 +269,8 @@ def test_the_lower_priority_waits_while_the_higher_computes(tmp_path: Path, shim
         high.starts()
         hall.wait(2.5)
         both = hall.watch(2)
-        assert both[low].time < 1
+        assert both[low].time < 1 + floor / 100
+        assert both[low].time >= floor / 200
         assert abs(both[high].time - 50) <= POINTS
         high.kill()
         hall.wait(2.5)
@@ -243,6 +301,7 @@ def test_a_silent_monitor_is_not_believed_for_long(tmp_path: Path, shim: Build) 
     """What it said last is that one is alone, and that another has to wait."""
     with cards(tmp_path, shim, 2) as hall:
         lonely, crowded = hall.cards
+        crowded.floor = 0
         alone = lonely.add(Load(cap=30, ns=2 * MS, policy="default"))
         low = crowded.add(Load(cap=30, ns=2 * MS, priority=1))
         crowded.add(Load(cap=50, ns=2 * MS, priority=0))

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from hami.domain.units import PodUid
-from hami.slices.cgroups import CgroupUnreadable, PodCgroups
+from hami.slices.cgroups import CgroupUnreadable, PodCgroups, place_of
 
 from .cgroup_trees import (
     cgroupfs,
@@ -186,3 +186,26 @@ def test_the_cgroups_of_this_machine_can_be_read(problems):
 
     cgroups = PodCgroups(Path("/sys/fs/cgroup"), problems.append)
     assert cgroups.busy([UID]) in ({UID}, frozenset())
+
+
+PLACES = {
+    "systemd's driver": ("0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2b.slice/cri-containerd-ff.scope", ("1a-2b", "ff")),
+    "cgroupfs": ("0::/kubepods/besteffort/pod1a-2b/ff", ("1a-2b", "ff")),
+    "guaranteed": ("0::/kubepods.slice/kubepods-pod1a_2b.slice/crio-ff.scope/container", ("1a-2b", "ff")),
+    "within another container": ("0::/docker/ab/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod1a_2b.slice/cri-containerd-ff.scope", ("1a-2b", "ff")),
+    "of v1": ("12:memory:/kubepods/burstable/pod1a-2b/ff\n1:name=systemd:/x\n0::/", ("1a-2b", "ff")),
+    "seen from a namespace": ("0::/../../kubepods-burstable-pod1a_2b.slice/cri-containerd-ff.scope", ("1a-2b", "ff")),
+    "the pod itself": ("0::/kubepods/pod1a-2b", ("1a-2b", "")),
+    "a pod that a container made below its own": ("0::/kubepods/pod1a/ff/kubepods/pod2b/ee", ("1a", "ff")),
+    "a service": ("0::/system.slice/podruntime.slice/x", None),
+    "a service that sounds like a pod": ("0::/podruntime.slice/kubelet", None),
+    "kubelet's tree and no pod": ("0::/kubepods.slice/other/pod1a/ff", None),
+    "nothing": ("", None),
+    "garbage": ("0:/\n::\n0::", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), PLACES.values(), ids=PLACES)
+def test_where_a_process_runs(text, expected):
+    found = place_of(text)
+    assert (None if found is None else (found.pod_uid, found.container_id)) == expected

@@ -14,8 +14,11 @@ from hami.slices.c_layout import SLOT_BYPASS, UsageC
 from hami.slices.usage_region import (
     MOST_CHARGED,
     REGION_SIZE,
+    UNUSED_BUCKETS,
+    BucketUsage,
     RegionUsage,
     SlotUsage,
+    UsageReader,
     empty_region,
     parse_usage,
     read_usage,
@@ -115,3 +118,39 @@ def test_a_file_that_is_none_is_refused_without_waiting(tmp_path):
     with pytest.raises(OSError, match="no regular file") as failed:
         read_usage(tmp_path / "usage")
     assert failed.value.errno == errno.EINVAL
+
+
+def with_buckets(data: bytes, **by_device: dict[str, int]) -> bytes:
+    region = UsageC.from_buffer_copy(data)
+    for name, fields in by_device.items():
+        for field, value in fields.items():
+            setattr(region.buckets[int(name.removeprefix("device"))], field, value)
+    return bytes(region)
+
+
+def test_the_time_that_a_device_was_charged_and_waited_for_is_read():
+    data = with_buckets(empty_region(), device0={"charged": 5, "level": -3}, device15={"waited": 7})
+    found = parse_usage(data)
+    assert found.buckets == (BucketUsage(5, 0), *UNUSED_BUCKETS[2:], BucketUsage(0, 7))
+
+
+@pytest.mark.parametrize("field", ["charged", "waited"])
+def test_times_beyond_all_measure_count_as_none(field):
+    data = with_buckets(empty_region(), device0={field: (1 << 64) - 1}, device1={field: 4})
+    assert parse_usage(data).buckets[0] == BucketUsage()
+    assert max(parse_usage(data).buckets[1]) == 4
+
+
+steps = st.lists(
+    st.tuples(st.integers(0, REGION_SIZE - 1), st.integers(0, 255)), min_size=1, max_size=20
+)
+
+
+@given(st.lists(steps, max_size=5))
+def test_a_region_that_is_read_again_says_what_a_first_look_says(changes):
+    reader, data = UsageReader(), bytearray(a_region((3, {"generation": 2}, {0: 4096})))
+    assert reader.parse(bytes(data)) == parse_usage(bytes(data))
+    for change in changes:
+        for position, value in change:
+            data[position] = value
+        assert reader.parse(bytes(data)) == parse_usage(bytes(data))

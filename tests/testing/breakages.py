@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from hami.domain import reasons
 from hami.domain.admission import Admission
 from hami.domain.errors import Malformed
+from hami.domain.measurements import Measurement
 from hami.domain.reasons import Rejected
 from hami.domain.requests import DeviceRequest, Placement
-from hami.domain.slices import Measurement, Mount
+from hami.domain.slices import Mount
 from hami.policy.fit import exact
 from hami.policy.profile import defaults
 from hami.testing.subject import subject_of
@@ -298,6 +299,5 @@ def releasing_once(self, slice):
     (slice.state_dir / "limits").unlink()
 
 
-def measuring(**changes):
-    found = Measurement(**({"device_id": "TOY-0"} | changes))
-    return broken(hami_measure=lambda self: [found])
+def measuring(**found):
+    return broken(hami_measure=lambda self: Measurement(**found))

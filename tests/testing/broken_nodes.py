@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hami.domain.measurements import MeasuredDevice, MeasuredProcess, MeasuredSlice
 from hami.domain.slices import DeviceNode, HealthChange
 
 from .breakages import (
@@ -86,9 +87,33 @@ BROKEN_NODE_SIDES = {
             "said twice in a row that 'TOY-0' became unhealthy",
         ),
     },
-    "test_measurements_speak_of_live_slices": {
-        "a dead slice": (lambda: measuring(slice_id="gone"), "'gone': not live"),
-        "a stranger": (lambda: measuring(device_id="TOY-9"), "'TOY-9', which was not"),
-        "negative memory": (lambda: measuring(memory_mib=-1), "-1 MiB"),
+    "test_measurements_speak_of_what_was_asked": {
+        "a dead slice": (
+            lambda: measuring(slices=(MeasuredSlice(device_id="TOY-0", slice_id="gone"),)),
+            "'gone', which is not live",
+        ),
+        "a stranger": (
+            lambda: measuring(devices=(MeasuredDevice(id="TOY-9"),)),
+            "'TOY-9', which was not discovered",
+        ),
+        "a process of a stranger": (
+            lambda: measuring(processes=(MeasuredProcess(device_id="TOY-9", pid=1),)),
+            "'TOY-9', which was not discovered",
+        ),
+        "a process without a number": (
+            lambda: measuring(processes=(MeasuredProcess(device_id="TOY-0", pid=0),)),
+            "a process without a number",
+        ),
+        "negative memory": (
+            lambda: measuring(devices=(MeasuredDevice(id="TOY-0", memory_used_bytes=-1),)),
+            "figures that are none",
+        ),
+        "more than everything": (
+            lambda: measuring(
+                slices=(MeasuredSlice(device_id="TOY-0", slice_id="gone", utilisation=101.0),)
+            ),
+            "figures that are none",
+        ),
+        "no time": (lambda: measuring(seconds=float("nan")), "over nan seconds"),
     },
 }

@@ -19,6 +19,7 @@ from hami.domain import reasons
 from hami.domain.allocations import Corrupt, PodAllocation
 from hami.domain.devices import Device
 from hami.domain.extra import ExtraKey
+from hami.domain.measurements import MeasuredDevice, MeasuredSlice, Measurement
 from hami.domain.profile import (
     ALL_COLUMNS,
     ModeRules,
@@ -28,7 +29,7 @@ from hami.domain.profile import (
     VendorProfile,
 )
 from hami.domain.reasons import Rejected
-from hami.domain.slices import ContainerEdits, DeviceNode, HealthChange, Measurement, Mount
+from hami.domain.slices import ContainerEdits, DeviceNode, HealthChange, Mount
 from hami.hookspecs import hookimpl
 from hami.policy.profile import defaults
 from hami.testing import node_publishing
@@ -157,12 +158,15 @@ class ToyVendor:
         return [HealthChange(device_id, healthy=True) for device_id in new]
 
     @hookimpl
-    def hami_measure(self, slices):
-        return [
-            Measurement(device_id=grant.device_id, slice_id=slice.id, memory_mib=1)
-            for slice in slices
-            for grant in slice.grants
-        ]
+    def hami_measure(self, devices, slices):
+        return Measurement(
+            devices=tuple(MeasuredDevice(id=device.id, utilisation=0.0) for device in devices),
+            slices=tuple(
+                MeasuredSlice(device_id=grant.device_id, slice_id=slice.id, memory_bytes=1)
+                for slice in slices
+                for grant in slice.grants
+            ),
+        )
 
 
 def map_grants(allocation: PodAllocation, change: Callable[..., Any]) -> PodAllocation:

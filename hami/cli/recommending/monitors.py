@@ -109,18 +109,16 @@ async def ask_cluster(client: KubeClient, monitors: MonitorPods, namespace: str)
             most=MOST_BYTES, timeout=PATIENCE,
         )  # fmt: skip
 
-    heard, pods = await asyncio.gather(
-        _ask_all(
-            [
-                _Monitor(
-                    who=f"{pod.spec.node_name or 'no node'} (pod {pod.full_name})",
-                    ask=asker(pod),
-                    node=pod.spec.node_name,
-                )
-                for pod in found
-            ]
-        ),
-        client.list(PODS, namespace=namespace),
+    pods = await client.list(PODS, namespace=namespace)
+    heard = await _ask_all(
+        [
+            _Monitor(
+                who=f"{pod.spec.node_name or 'no node'} (pod {pod.full_name})",
+                ask=asker(pod),
+                node=pod.spec.node_name,
+            )
+            for pod in found
+        ]
     )
     return Heard(nodes=heard.nodes, silent=heard.silent, pods={pod.uid: pod for pod in pods})
 

@@ -58,7 +58,8 @@ def look(question: Question) -> Recommended:
     if question.all_namespaces and question.namespace is not None:
         raise ConfigError(f"-A contradicts --namespace {question.namespace}; leave one out")
     heard, namespace = asyncio.run(_ask(question))
-    vendors = installed_vendors({}, on_broken=lambda _: None)  # Only for the resources' names.
+    # Only for the resources' names: a broken plugin keeps nothing else from being said.
+    vendors = installed_vendors({}, on_broken=lambda broken: warn(str(broken)))
     return Recommended(
         heard=heard,
         advices=advise(heard, namespace),

@@ -20,13 +20,10 @@ from hami.policy.recommendation import (
     recommend,
 )
 
-_CHANGEABLE = frozenset({NoRecommendation.FITS})
-"""Whom a recommendation for the others includes."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Workload:
-    """What a pod's template belongs to; a pod of nobody stands for itself."""
+class WorkloadName:
+    """Whose template a pod is made of; a pod of nobody stands for itself."""
 
     namespace: str
     kind: str
@@ -42,12 +39,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One container of one pod."""
+    """One container of one pod; ``nothing``: why it gets nothing, whatever it uses."""
 
     pod: str
     pod_uid: str
     generation: int
+    vendor: str
     uses: tuple[SliceUse, ...]
+    nothing: NoRecommendation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class Advice:
     ``replicas`` are those that the answer is about; ``left_out`` are names of other pods, and why.
     """
 
-    workload: Workload
+    workload: WorkloadName
     container: str
     vendor: str
     answer: Recommendation | NoRecommendation
@@ -87,19 +86,18 @@ class Advice:
 
 def advise(heard: Heard, namespace: str) -> tuple[Advice, ...]:
     """One for each container of each workload; ``namespace`` "" means all."""
-    found: dict[tuple[Workload, str], list[tuple[Replica, str, NoRecommendation | None]]]
-    found = defaultdict(list)
+    found: dict[tuple[WorkloadName, str], list[Replica]] = defaultdict(list)
     for (workload, uid, container), parts in _newest(heard, namespace).items():
         _, first = parts[0]
         replica = Replica(
             pod=first.pod if heard.pods is None else heard.pods[uid].name,
             pod_uid=uid,
             generation=max(part.generation for _, part in parts),
+            vendor=first.vendor,
             uses=tuple(_uses(parts)),
+            nothing=_nothing(parts),
         )
-        vendors = {part.vendor for _, part in parts}
-        nothing = NoRecommendation.SEVERAL_VENDORS if len(vendors) > 1 else _nothing(parts)
-        found[workload, container].append((replica, first.vendor, nothing))
+        found[workload, container].append(replica)
     return tuple(
         _together(workload, container, found[workload, container])
         for workload, container in sorted(found)
@@ -109,9 +107,9 @@ def advise(heard: Heard, namespace: str) -> tuple[Advice, ...]:
 _Part = tuple[NodeShape, SliceShape]
 
 
-def _newest(heard: Heard, namespace: str) -> dict[tuple[Workload, str, str], list[_Part]]:
+def _newest(heard: Heard, namespace: str) -> dict[tuple[WorkloadName, str, str], list[_Part]]:
     """The newest slice of each vendor, as the newest answer has it, by pod UID and container."""
-    found: dict[tuple[Workload, str, str], dict[str, _Part]] = defaultdict(dict)
+    found: dict[tuple[WorkloadName, str, str], dict[str, _Part]] = defaultdict(dict)
     for node in sorted(heard.nodes, key=lambda node: node.taken_at):
         for one in node.slices:
             if namespace not in ("", one.namespace):
@@ -126,10 +124,10 @@ def _newest(heard: Heard, namespace: str) -> dict[tuple[Workload, str, str], lis
     return {key: list(held.values()) for key, held in found.items()}
 
 
-def _workload(heard: Heard, node: NodeShape, one: SliceShape) -> Workload | None:
+def _workload(heard: Heard, node: NodeShape, one: SliceShape) -> WorkloadName | None:
     """None for a pod that does not run on this node, or not for long."""
     if heard.pods is None:
-        return Workload(namespace=one.namespace, kind="Pod", name=one.pod)
+        return WorkloadName(namespace=one.namespace, kind="Pod", name=one.pod)
     pod = heard.pods.get(one.pod_uid)
     if pod is None or pod.spec.node_name != node.node:
         return None
@@ -138,30 +136,30 @@ def _workload(heard: Heard, node: NodeShape, one: SliceShape) -> Workload | None
     return workload_of(pod)
 
 
-def workload_of(pod: Pod) -> Workload:
+def workload_of(pod: Pod) -> WorkloadName:
     """The pod's controller; for a ReplicaSet of a Deployment, the Deployment."""
     owners = pod.metadata.owner_references or ()
     owner = next((owner for owner in owners if owner.controller), None)
     if owner is None:
-        return Workload(namespace=pod.namespace, kind="Pod", name=pod.name)
+        return WorkloadName(namespace=pod.namespace, kind="Pod", name=pod.name)
     # https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-template-hash-label
     suffix = f"-{pod.labels.get('pod-template-hash', '')}"
     if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
         name = owner.name.removesuffix(suffix)
-        return Workload(namespace=pod.namespace, kind="Deployment", name=name)
-    return Workload(namespace=pod.namespace, kind=owner.kind, name=owner.name)
+        return WorkloadName(namespace=pod.namespace, kind="Deployment", name=name)
+    return WorkloadName(namespace=pod.namespace, kind=owner.kind, name=owner.name)
 
 
 def _nothing(parts: Sequence[_Part]) -> NoRecommendation | None:
-    """What the amounts do not tell."""
-    for _, one in parts:
-        if one.source != "hami":
-            return NoRecommendation.FOREIGN_LIBRARY
-        if one.mig:
-            return NoRecommendation.MIG
-        if one.problem or not one.devices:
-            return NoRecommendation.NO_FIGURES
-    return None
+    """What the amounts do not tell; there is one part for each vendor."""
+    if len(parts) > 1:
+        return NoRecommendation.SEVERAL_VENDORS
+    _, one = parts[0]
+    if one.source != "hami":
+        return NoRecommendation.FOREIGN_LIBRARY
+    if one.mig:
+        return NoRecommendation.MIG
+    return NoRecommendation.NO_FIGURES if one.problem else None
 
 
 def _uses(parts: Sequence[_Part]) -> Iterator[SliceUse]:
@@ -189,17 +187,13 @@ def _use(device: SliceDeviceShape, total: int, age_minutes: float) -> SliceUse:
     )
 
 
-def _together(
-    workload: Workload,
-    container: str,
-    found: Sequence[tuple[Replica, str, NoRecommendation | None]],
-) -> Advice:
+def _together(workload: WorkloadName, container: str, found: Sequence[Replica]) -> Advice:
     """The replicas that something is known of decide, and it is about them."""
     known: list[Replica] = []
     left_out: list[tuple[str, NoRecommendation]] = []
-    for replica, _, nothing in sorted(found, key=lambda one: one[0].pod):
-        own = nothing or recommend(replica.uses)
-        if isinstance(own, Recommendation) or own in _CHANGEABLE:
+    for replica in sorted(found, key=lambda one: one.pod):
+        own = replica.nothing or recommend(replica.uses)
+        if isinstance(own, Recommendation) or own is NoRecommendation.FITS:
             known.append(replica)
         else:
             left_out.append((replica.pod, own))
@@ -207,8 +201,8 @@ def _together(
     return Advice(
         workload=workload,
         container=container,
-        vendor=found[0][1],
+        vendor=found[0].vendor,
         answer=answer,
-        replicas=tuple(known or [replica for replica, _, _ in found]),
+        replicas=tuple(known or found),
         left_out=tuple(left_out) if known else (),
     )

@@ -16,6 +16,9 @@ from hami.wire.mig_entries import mig_entries
 
 def with_mig(figures: SliceFigures, pod: Pod) -> SliceFigures:
     """``figures`` with the instances that its pod names, on devices that the slice has."""
+    entries = mig_entries(pod)
+    if not entries:
+        return figures
     names = [container.name for container, _ in pod.each_container()]
     held = {device.device_id for device in figures.devices}
     found = tuple(
@@ -27,9 +30,9 @@ def with_mig(figures: SliceFigures, pod: Pod) -> SliceFigures:
             gpu_instance_id=entry.gpu_instance_id or 0,
             compute_instance_id=entry.compute_instance_id or 0,
         )
-        for entry in mig_entries(pod)
+        for entry in entries
         if entry.gpu_uuid in held
         and 0 <= entry.container_index < len(names)
         and names[entry.container_index] == figures.container
     )
-    return replace(figures, mig=found) if found else figures
+    return replace(figures, mig=found)

@@ -101,12 +101,10 @@ class _Scrape:
         """Every metric of ``groups``; the keys of ``rows`` are what their labels are made of."""
         for group in groups:
             former = self._former.get(group.labels, {})
-            shown: dict[Values, str] = {}
-            for key, row in rows.items():
-                values = group.values(key, row)
-                shown[values] = former.get(values) or _block(group.labels, values)
+            found = {group.values(key, row): row for key, row in rows.items()}
+            shown = {each: former.get(each) or _block(group.labels, each) for each in found}
             self.kept[group.labels] = shown
-            blocks, held = list(shown.values()), list(rows.values())
+            blocks, held = list(shown.values()), list(found.values())
             for family in group.families:
                 yield header(family.name, family.help, family.type).encode()
                 for first in range(0, len(held), PIECE):

@@ -52,10 +52,12 @@ def shown_devices(table: NodeTable) -> dict[Values, ShownDevice]:
 
 
 def shown_slices(slices: Iterable[SliceFigures]) -> dict[Values, SliceFigures]:
-    """By namespace, pod, container and vendor."""
+    """By namespace, pod, container and vendor; without those whose pod's name is not known."""
     found: dict[Values, SliceFigures] = {}
     twice: dict[Values, list[SliceFigures]] = {}
     for each in slices:
+        if not each.pod:
+            continue
         key = (each.namespace, each.pod, each.container, each.vendor)
         first = found.setdefault(key, each)
         if first is not each:

@@ -19,8 +19,8 @@ from hami.domain.kubernetes.objects import Pod
 from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.errors import NOT_FOUND, ApiError
+from hami.kube.node_pod import NODE_PODS, NodePod
 from hami.kube.resources import NODES
-from hami.node.pod.node_pod import NODE_PODS, NodePod
 from hami.policy.ports import VendorCalls
 from hami.wire import keys
 from hami.wire.codecs import NodeLock, containers_of, decode_node_lock, decode_pod_devices

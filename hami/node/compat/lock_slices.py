@@ -10,11 +10,11 @@ from collections.abc import Collection
 
 import msgspec
 
+from hami.blocking.threads import TooLate
 from hami.domain.errors import VendorFailed, shortened
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.slices import ContainerEdits
 from hami.domain.units import PodUid
-from hami.node.device.threads import TooLate
 from hami.node.disk.store import StoreFailed
 from hami.node.kubelet.checkpoint import CheckpointEntry
 from hami.node.pod.pods import Granted, NoPod, NotGranted

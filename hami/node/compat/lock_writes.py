@@ -16,10 +16,10 @@ from hami.domain.profile import VendorProfile
 from hami.kube.client import KubeClient
 from hami.kube.compat.node_lock import release_node_lock, release_private_lock
 from hami.kube.errors import TOO_MANY_REQUESTS, ApiError
+from hami.kube.node_pod import NODE_PODS
 from hami.kube.pace import Backoff
 from hami.kube.resources import NODES
 from hami.node.compat.allocating_pod import Pending, has_waiting, lock_key, taken_off
-from hami.node.pod.node_pod import NODE_PODS
 from hami.wire import keys
 from hami.wire.codecs import decode_node_lock
 from hami.wire.node_identity import lock_of

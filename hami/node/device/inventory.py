@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import structlog
 from msgspec.structs import replace
 
+from hami.blocking.threads import Threads
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError
 from hami.domain.slices import HealthChange
 from hami.domain.units import DeviceId
 from hami.hookspecs import PluginConfig
 from hami.kube.pace import Backoff
-from hami.node.device.threads import Threads
 from hami.vendors.boundary import Vendor
 
 DISCOVER_SECONDS = 10.0

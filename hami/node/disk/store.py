@@ -34,7 +34,6 @@ import structlog
 
 from hami.domain.errors import shortened
 from hami.domain.units import VendorKey
-from hami.node.disk.open_pages import PageFiles
 from hami.node.disk.selinux import label_for_containers, selinux_is_on
 from hami.node.disk.tmpfs import mount_tmpfs, mounts_below, unmount
 from hami.slices import limits_page as page
@@ -49,6 +48,7 @@ from hami.slices.files import (
     store_failures,
     write_whole,
 )
+from hami.slices.open_pages import PageFiles
 from hami.slices.record import RecordedGrant, SliceRecord, decode_record, encode_record
 from hami.slices.usage_region import REGION_SIZE, empty_region
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hami.blocking.threads import Threads
 from hami.domain.devices import Device
 from hami.domain.errors import HamiError
 from hami.domain.slices import ContainerEdits
 from hami.node.device.inventory import HookConfig, Inventory
-from hami.node.device.threads import Threads
 from hami.node.kubelet.server import CallRefused
 from hami.node.kubelet.tokens import Token
 from hami.vendors.boundary import Vendor

@@ -19,7 +19,7 @@ from hami.domain.units import CorePercent, PodUid, VendorKey
 from hami.kube.client import KubeClient
 from hami.kube.errors import ApiError
 from hami.kube.informer import Informer
-from hami.node.pod.node_pod import NODE_PODS, NodePod
+from hami.kube.node_pod import NODE_PODS, NodePod
 from hami.node.pod.refusal_causes import RefusalCause
 from hami.policy.pods.accounting import account_of
 from hami.policy.pods.escapes import escape_of

@@ -17,8 +17,8 @@ import structlog
 
 from hami.domain.errors import Malformed
 from hami.domain.units import PodUid
+from hami.kube.node_pod import NodeContainerStatus, NodePod
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.node_pod import NodeContainerStatus, NodePod
 from hami.node.pod.pods import NotGranted
 from hami.node.running.slice_seen import Fine, Foreign, Looking, Running, Seen, Unclear, Without
 from hami.node.slice.agent_context import AgentContext

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from hami.domain.errors import Malformed
 from hami.domain.slices import SEEN_AT
 from hami.domain.units import DeviceId, VendorKey
+from hami.kube.node_pod import NodePod
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.node_pod import NodePod
 from hami.node.pod.pods import Granted
 from hami.node.slice.other_agents import other_devices
 from hami.node.slice.views import seen_limits

@@ -3,7 +3,8 @@
 One model serves flags, environment, file and documentation. The flag ``--kubelet-dir`` is the key
 ``kubelet-dir`` of the file and the variable ``HAMI_DEVICE_PLUGIN_KUBELET_DIR``. Where values come
 from is :mod:`hami.node.settings.source`'s business, and a vendor's own options are
-:mod:`hami.node.settings.vendor_options`'.
+:mod:`hami.settings.vendor_options`'. What the monitor is told as well is in
+:mod:`hami.settings.node_process`.
 """
 
 from __future__ import annotations
@@ -14,32 +15,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from hami.domain.errors import ConfigError
 from hami.http.addresses import Bind, parse_bind
-from hami.node.settings.node_config import checked_entries
-from hami.settings.model import LIVE, Positive, ServiceSettings, Setting
+from hami.settings.model import LIVE, Positive, Setting
+from hami.settings.node_process import AbsolutePath, Directory, NodeProcessSettings
 
 NOWHERE = "off"
-DEFAULT_NODE_CONFIG = Path("/config/config.json")
-"""Where HAMi's chart mounts the per-node configuration."""
-
-
-def _is_absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError("is no absolute path; begin it with /")
-    return path
 
 
 def _as_paths(value: Any) -> Any:
     return [part for part in value.split(",") if part] if isinstance(value, str) else value
-
-
-def _are_entries(value: list[Any]) -> list[Any]:
-    try:
-        checked_entries(value, "nodeconfig")
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-    return value
 
 
 def _as_decision(value: Any) -> Any:
@@ -57,45 +41,15 @@ def _is_address(text: str) -> str:
     return text
 
 
-AbsolutePath = Annotated[Path, AfterValidator(_is_absolute)]
-Directory = Annotated[AbsolutePath, Setting(metavar="DIRECTORY")]
+class AgentConfig(NodeProcessSettings):
+    """All settings, checked. Immutable; a changed file makes a new one."""
 
-
-class AgentConfig(ServiceSettings):
-    """All settings, checked. Immutable; a changed file makes a new one.
-
-    ``devices`` holds the device configuration with the vendor's options in it, ``nodeconfig`` the
-    entries of the per-node configuration for all nodes.
-    """
-
-    # Whose devices, on which node.
+    # Whose devices, and how pods are found.
     vendor: str = Field("", description="Whose devices: the key of an installed plugin's vendor.")
-    node_name: Annotated[str, Setting(environment=("NODE_NAME", "NodeName"))] = Field(
-        "", description="The node that the agent runs on, as the API server knows it."
-    )
     identity: Literal["auto", "kubelet", "lock"] = Field(
         "auto",
         description="How it learns for which pod kubelet asks: from kubelet's records, or by "
         "HAMi's node lock; auto: kubelet where kubelet and the runtime can do it.",
-    )
-    device_config: Annotated[
-        Path | None,
-        Setting(live=True, flags=("config-file",), environment=("CONFIG_FILE",)),
-    ] = Field(None, description="The device configuration: a section per vendor, in HAMi's format.")
-    devices: Annotated[dict[str, Any], LIVE] = Field(
-        default_factory=dict,
-        description="The device configuration itself, in the file; sections of device-config "
-        "replace those of the same name.",
-    )
-    node_config: Annotated[Path | None, LIVE] = Field(
-        None,
-        description="The per-node configuration, in HAMi's format, JSON or YAML; by default "
-        f"{DEFAULT_NODE_CONFIG} where that exists.",
-    )
-    nodeconfig: Annotated[list[Any], AfterValidator(_are_entries), LIVE] = Field(
-        default_factory=list,
-        description="The entries of the per-node configuration, in the file; those of "
-        "node-config come after them.",
     )
 
     # kubelet.
@@ -108,9 +62,6 @@ class AgentConfig(ServiceSettings):
     ] = Field(None, description="kubelet's socket; kubelet.sock in kubelet-dir by default.")
 
     # What containers get.
-    slices: Directory = Field(
-        Path("/var/lib/hami/slices"), description="A directory for each container's limits."
-    )
     usage_tmpfs: Annotated[Literal["auto", "on", "off"], BeforeValidator(_as_switch)] = Field(
         "auto",
         description="A tmpfs for each slice's usage file, which containers can write to; auto: "
@@ -139,12 +90,6 @@ class AgentConfig(ServiceSettings):
         None,
         description="Stop a container that runs without its slice; by default where there are "
         "verification-keys.",
-    )
-    cgroup_root: Directory = Field(
-        Path("/sys/fs/cgroup"), description="The node's cgroups, to see which slices are in use."
-    )
-    proc_root: Directory = Field(
-        Path("/proc"), description="The node's processes, to look for slices in their mounts."
     )
 
     # What it says of itself.

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hami.blocking.threads import Threads
 from hami.kube.events import EventRecorder
 from hami.node.device.inventory import HookConfig, Inventory
-from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
 from hami.node.pod.pods import Granting, NodePods

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from hami.blocking.threads import TooLate
 from hami.domain.devices import Grant
 from hami.domain.errors import VendorFailed, shortened
 from hami.domain.slices import ContainerEdits, Slice
 from hami.domain.units import PodUid
-from hami.node.device.threads import TooLate
 from hami.node.disk.cdi import NoSpec
 from hami.node.disk.store import OthersSlice
 from hami.node.kubelet.checkpoint import CheckpointEntry
@@ -112,7 +112,7 @@ async def resize(
 
 
 async def hold_pages(around: AgentContext) -> None:
-    """Open the limits page of every slice that lives: see :mod:`hami.node.disk.open_pages`."""
+    """Open the limits page of every slice that lives: see :mod:`hami.slices.open_pages`."""
 
     async def hold(live: LiveSlice) -> None:
         # What is wrong with it, its next start or resize says to those whom it concerns.

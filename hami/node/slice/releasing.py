@@ -15,9 +15,9 @@ import structlog
 
 from hami.domain.errors import HamiError
 from hami.domain.units import PodUid
+from hami.kube.node_pod import NodePod
 from hami.kube.pace import Backoff
 from hami.node.disk.store import StoreFailed
-from hami.node.pod.node_pod import NodePod
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import LiveSlice
 from hami.node.slice.preparing import ENFORCE

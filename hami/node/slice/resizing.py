@@ -10,8 +10,8 @@ import structlog
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
+from hami.kube.node_pod import NodePod
 from hami.kube.pace import Backoff
-from hami.node.pod.node_pod import NodePod
 from hami.node.pod.pods import Granted, NotGranted
 from hami.node.pod.refusal_causes import RefusalCause
 from hami.node.slice.agent_context import AgentContext

@@ -13,9 +13,9 @@ from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
 from hami.kube.errors import CONFLICT, NO_ANSWER, NOT_FOUND, ApiError
+from hami.kube.node_pod import NODE_PODS, NodePod
 from hami.kube.pace import Backoff
 from hami.node.kubelet.checkpoint import CheckpointEntry
-from hami.node.pod.node_pod import NODE_PODS, NodePod
 from hami.node.pod.pods import NotGranted
 from hami.node.slice.agent_context import AgentContext
 from hami.node.slice.live_slices import Prepared

@@ -19,10 +19,11 @@ from hami.domain.errors import Malformed
 from hami.domain.kubernetes import quantity
 from hami.domain.kubernetes.objects import Container, Node, Pod
 from hami.domain.kubernetes.quantity import BadQuantity
+from hami.domain.measurements import Measurement
 from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
 from hami.domain.requests import DeviceRequest, FitContext, Invalid
-from hami.domain.slices import ContainerEdits, HealthChange, Measurement
+from hami.domain.slices import ContainerEdits, HealthChange
 from hami.domain.units import WHOLE_DEVICE, CorePercent, MemoryMiB
 from hami.hookspecs import hookimpl
 from hami.wire import codecs
@@ -237,6 +238,6 @@ def check_health() -> Sequence[HealthChange]:
 
 
 @hookimpl
-def measure() -> Sequence[Measurement]:
+def measure() -> Measurement:
     """Measure nothing."""
-    return ()
+    return Measurement()

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from hami.domain.devices import Device, Usage
 from hami.domain.errors import ConfigError
+from hami.domain.measurements import MeasuredDevice, MeasuredSlice, Measurement
 from hami.domain.options import NodeOption
 from hami.domain.profile import VendorProfile
-from hami.domain.slices import ContainerEdits, HealthChange, Measurement, Mount, Slice
-from hami.domain.units import DeviceId
+from hami.domain.slices import ContainerEdits, HealthChange, Mount, Slice
+from hami.domain.units import MIB, DeviceId
 from hami.hookspecs import PluginConfig, hookimpl
 from hami_mock.catalog import builtin_catalog
 from hami_mock.failures import fail_if_asked
@@ -126,32 +127,43 @@ class MockNode:
 
     @hookimpl
     def hami_measure(
-        self, profile: VendorProfile, slices: Sequence[Slice]
-    ) -> Sequence[Measurement]:
+        self, profile: VendorProfile, devices: Sequence[Device], slices: Sequence[Slice]
+    ) -> Measurement:
         """Every slice uses all that it was granted; a device what its slices use."""
         fail_if_asked("hami_measure", settings_of(profile))
-        measured: list[Measurement] = []
-        totals: dict[DeviceId, Usage] = {}
+        known = {device.id for device in devices}
+        used: dict[tuple[DeviceId, str], Usage] = {}
         for slice in slices:
             record = read_record(slice)
             for grant in record.grants if record else ():
-                measured.append(
-                    Measurement(
-                        device_id=grant.device_id,
-                        slice_id=slice.id,
-                        memory_mib=grant.memory_mib,
-                        cores=grant.cores,
-                    )
+                if grant.device_id in known:
+                    place = (grant.device_id, slice.id)
+                    taken = Usage(1, grant.memory_mib, grant.cores)
+                    used[place] = used.get(place, Usage()) + taken
+        return Measurement(
+            devices=tuple(
+                MeasuredDevice(
+                    id=device.id,
+                    memory_used_bytes=MIB * sum(u.memory_mib for u in _of(device, used)),
+                    memory_total_bytes=MIB * device.memory_mib,
+                    utilisation=min(100.0, sum(u.cores for u in _of(device, used))),
                 )
-                used = totals.get(grant.device_id, Usage())
-                totals[grant.device_id] = used + Usage(1, grant.memory_mib, grant.cores)
-        return [
-            *measured,
-            *(
-                Measurement(device_id=device, memory_mib=used.memory_mib, cores=used.cores)
-                for device, used in totals.items()
+                for device in devices
             ),
-        ]
+            slices=tuple(
+                MeasuredSlice(
+                    device_id=device_id,
+                    slice_id=slice_id,
+                    memory_bytes=MIB * usage.memory_mib,
+                    utilisation=min(100.0, usage.cores),
+                )
+                for (device_id, slice_id), usage in used.items()
+            ),
+        )
+
+
+def _of(device: Device, used: Mapping[tuple[DeviceId, str], Usage]) -> list[Usage]:
+    return [usage for (device_id, _), usage in used.items() if device_id == device.id]
 
 
 def _simulated(

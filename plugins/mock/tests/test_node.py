@@ -12,7 +12,8 @@ from hami_mock.settings import NODE_HOOKS
 from hami.domain.allocations import ContainerKind
 from hami.domain.devices import Grant
 from hami.domain.errors import VendorFailed
-from hami.domain.slices import HealthChange, Measurement, Slice
+from hami.domain.measurements import MeasuredSlice
+from hami.domain.slices import HealthChange, Slice
 from hami.domain.units import DeviceId, PodUid, VendorKey
 from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors
@@ -132,27 +133,29 @@ def test_reconcile_without_hardware_does_nothing() -> None:
 
 
 def test_measure_answers_from_the_records(tmp_path: Path) -> None:
-    vendor, config = node_of()
+    vendor, config = node_of(devices="mockx2", node="w1")
     one, two = a_slice(tmp_path / "1", "one", 0), a_slice(tmp_path / "2", "two", 0, 1)
     never = a_slice(tmp_path / "3", "never")
     for slice in (one, two):
         vendor.enforce(slice, config)
 
-    def of(device: int, slice_id: str, share: int = 1) -> Measurement:
-        return Measurement(
+    def of(device: int, slice_id: str) -> MeasuredSlice:
+        return MeasuredSlice(
             device_id=DeviceId(f"MOCK-w1-{device}"),
             slice_id=slice_id,
-            memory_mib=1000 * share,
-            cores=30 * share,
+            memory_bytes=1000 << 20,
+            utilisation=30.0,
         )
 
-    assert vendor.measure([one, two, never]) == (
-        of(0, "one"),
-        of(0, "two"),
-        of(1, "two"),
-        of(0, "", 2),
-        of(1, ""),
-    )
+    devices = vendor.discover(config)
+    found = vendor.measure(devices, [one, two, never])
+    assert found.slices == (of(0, "one"), of(0, "two"), of(1, "two"))
+    used = {device.id: (device.memory_used_bytes, device.utilisation) for device in found.devices}
+    assert used["MOCK-w1-0"] == (2000 << 20, 60.0)
+    assert used["MOCK-w1-1"] == (1000 << 20, 30.0)
+    assert [device.memory_total_bytes for device in found.devices] == [
+        device.memory_mib << 20 for device in devices
+    ]
 
 
 def test_health_changes_are_reported_once_and_in_both_directions(tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def call(vendor: Vendor, hook: str, config: dict[str, Any], state: Path) -> None
         "hami_release": lambda: vendor.release(slice, config),
         "hami_reconcile": lambda: vendor.reconcile([slice], config),
         "hami_check_health": lambda: vendor.check_health([]),
-        "hami_measure": lambda: vendor.measure([slice]),
+        "hami_measure": lambda: vendor.measure([], [slice]),
     }
     calls[hook]()
 

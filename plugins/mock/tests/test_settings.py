@@ -6,6 +6,7 @@ import pytest
 from hami_mock import MockVendor
 
 from hami.domain.errors import ConfigError, VendorFailed
+from hami.domain.measurements import Measurement
 from hami.domain.units import VendorKey
 from hami.vendors.registry import Vendors
 
@@ -63,6 +64,6 @@ def test_two_configurations_of_one_plugin_object_do_not_mix() -> None:
     plugin = MockVendor()
     failing = Vendors.of({"mock": plugin}, {"mock": {"fail": {"hami_measure": "raise"}}})
     fine = Vendors.of({"mock": plugin})
-    assert fine[VendorKey("MOCK")].measure([]) == ()
+    assert fine[VendorKey("MOCK")].measure([], []) == Measurement()
     with pytest.raises(VendorFailed, match=r"mock\.fail"):
-        failing[VendorKey("MOCK")].measure([])
+        failing[VendorKey("MOCK")].measure([], [])

@@ -7,6 +7,7 @@ module of one of these folders:
 * ``handover``: what a container gets with its slice;
 * ``compat``: the same in the form of HAMi's device plugin;
 * ``health``: whether the devices are well;
+* ``measurement``: what they and the processes on them use;
 * ``devices``: what the node has and publishes;
 * ``mig``: MIG instances on the node;
 * ``nvml``: what is asked of the driver;

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 from hami.domain.devices import Device
+from hami.domain.measurements import Measurement
 from hami.domain.options import NodeOption
 from hami.domain.slices import ContainerEdits, HealthChange, Identity, Slice
 from hami.domain.units import DeviceId
@@ -21,6 +22,7 @@ from hami_nvidia.handover.enforce import Answer, CdiAnswer
 from hami_nvidia.handover.hardware import Hardware
 from hami_nvidia.handover.limits import ContextReserves
 from hami_nvidia.health.watch import HealthWatch
+from hami_nvidia.measurement.measuring import Measuring
 from hami_nvidia.mig.instances import Instances
 from hami_nvidia.mig.made_instances import MadeInstances
 from hami_nvidia.nvml.driver import DriverNvml
@@ -61,6 +63,7 @@ class _Opened:
 
     def __init__(self, nvml: Nvml, settings: NodeSettings, report: NvidiaReports) -> None:
         self.health = HealthWatch(nvml)
+        self.measuring = Measuring(nvml)
         self.known: Sequence[Device] = ()
         self.hardware = Hardware(
             settings=settings,
@@ -138,6 +141,11 @@ class NvidiaNode:
         """Under the settings of the last discovery, which found these devices."""
         opened = self._opened
         return () if opened is None else opened.health.check(devices, opened.settings)
+
+    @hookimpl
+    def hami_measure(self, devices: Sequence[Device], slices: Sequence[Slice]) -> Measurement:
+        opened = self._opened
+        return Measurement() if opened is None else opened.measuring.measure(devices, slices)
 
     def _open(self, config: PluginConfig) -> _Opened:
         """NVML as the settings want it, with the settings as they are now."""

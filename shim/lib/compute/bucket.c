@@ -5,6 +5,8 @@
 #define LONGEST_REFILL (400 * HAMI_SECOND)
 /* Refills of less are left for later: at one percent they would round to nothing. */
 #define SHORTEST_REFILL (20 * HAMI_MICROSECOND)
+/* Each process reads the figures of about a second, one a little earlier than another. */
+#define SOONEST_CLAIM (700 * HAMI_MILLISECOND)
 
 static int64_t clamp(int64_t level)
 {
@@ -32,7 +34,7 @@ static bool add(struct hami_bucket *bucket, int64_t time)
     return sum < -HAMI_BUCKET_DEBT;
 }
 
-void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t percent)
+void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t rate)
 {
     uint64_t found = atomic_load_explicit(&bucket->refilled_at, memory_order_relaxed);
     int64_t elapsed = (int64_t)((uint64_t)now - found);
@@ -49,7 +51,7 @@ void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t percen
     if (found == 0)
         add(bucket, HAMI_BUCKET_FULL);
     else if (elapsed > 0)
-        add(bucket, (elapsed < LONGEST_REFILL ? elapsed : LONGEST_REFILL) * (int64_t)percent / 100);
+        add(bucket, (elapsed < LONGEST_REFILL ? elapsed : LONGEST_REFILL) * rate / HAMI_WHOLE);
 }
 
 static int64_t effective(uint64_t correction)
@@ -97,12 +99,14 @@ void hami_bucket_correct(struct hami_bucket *bucket, uint64_t correction)
         add(bucket, level * effective(correction) / effective(found) - level);
 }
 
-bool hami_bucket_claim(struct hami_bucket *bucket, uint64_t heartbeat)
+bool hami_bucket_claim(struct hami_bucket *bucket, int64_t now)
 {
     uint64_t found = atomic_load_explicit(&bucket->settled, memory_order_relaxed);
+    int64_t elapsed = (int64_t)((uint64_t)now - found);
 
-    return found != heartbeat &&
-           atomic_compare_exchange_strong_explicit(&bucket->settled, &found, heartbeat,
+    if (found != 0 && elapsed > -SOONEST_CLAIM && elapsed < SOONEST_CLAIM)
+        return false;
+    return atomic_compare_exchange_strong_explicit(&bucket->settled, &found, (uint64_t)now,
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
@@ -115,21 +119,21 @@ void hami_bucket_settle(struct hami_bucket *bucket, uint64_t correction, int64_t
     add(bucket, hami_corrected(found, ahead) - hami_corrected(correction, ahead) + time);
 }
 
-void hami_bucket_spend(struct hami_bucket *bucket, int64_t now, uint32_t percent)
+void hami_bucket_spend(struct hami_bucket *bucket, int64_t now, uint32_t rate)
 {
     int64_t saved;
 
-    hami_bucket_refill(bucket, now, percent);
+    hami_bucket_refill(bucket, now, rate);
     saved = hami_bucket_level(bucket) - HAMI_BUCKET_OPEN;
     if (saved > 0)
         add(bucket, -saved);
 }
 
-int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t percent)
+int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t rate)
 {
     int64_t missing = HAMI_BUCKET_OPEN - hami_bucket_level(bucket);
 
     if (missing <= 0)
         return 1;
-    return missing * 100 / (percent > 0 ? (int64_t)percent : 1) + 1;
+    return missing * HAMI_WHOLE / (rate > 0 ? (int64_t)rate : 1) + 1;
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/terms.h"
 #include "hami_slice.h"
 
 #define HAMI_MICROSECOND INT64_C(1000)
@@ -33,8 +34,9 @@ static inline uint64_t hami_between(uint64_t value, uint64_t low, uint64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Fill up to `now` at `percent` of the device's time. The first call ever fills it to the brim. */
-void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t percent);
+/* Fill up to `now` at a rate of the device's time, HAMI_WHOLE for all of it. The first call ever
+ * fills it to the brim. */
+void hami_bucket_refill(struct hami_bucket *bucket, int64_t now, uint32_t rate);
 
 /* Device time left, negative for debt. */
 int64_t hami_bucket_level(const struct hami_bucket *bucket);
@@ -49,18 +51,18 @@ int64_t hami_bucket_corrected(const struct hami_bucket *bucket, int64_t time);
 
 /* Replace the correction, 0 for none. Debt was made by the old one and is restated. */
 void hami_bucket_correct(struct hami_bucket *bucket, uint64_t correction);
-/* Of the container's processes that see a heartbeat, one puts the level right by it: true for that
- * one. */
-bool hami_bucket_claim(struct hami_bucket *bucket, uint64_t heartbeat);
+/* Of the container's processes, one at a time puts the level right, and then none for a while: true
+ * for that one. */
+bool hami_bucket_claim(struct hami_bucket *bucket, int64_t now);
 /* Replace the correction where it is nearly right: restate what was charged for work that is `ahead`
  * still, and give back (or take) `time` for what is done. */
 void hami_bucket_settle(struct hami_bucket *bucket, uint64_t correction, int64_t ahead,
                         int64_t time);
 
 /* Nothing was saved up until `now`: the level is HAMI_BUCKET_OPEN at most. */
-void hami_bucket_spend(struct hami_bucket *bucket, int64_t now, uint32_t percent);
+void hami_bucket_spend(struct hami_bucket *bucket, int64_t now, uint32_t rate);
 
 /* Nanoseconds until the level is HAMI_BUCKET_OPEN, at least 1. */
-int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t percent);
+int64_t hami_bucket_opens_in(const struct hami_bucket *bucket, uint32_t rate);
 
 #endif

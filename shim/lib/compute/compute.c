@@ -69,8 +69,8 @@ static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
     bool open = true;
     int64_t level;
 
-    hami_bucket_refill(bucket, now, terms->percent);
-    hami_bucket_refill(&share->own, now, terms->percent);
+    hami_bucket_refill(bucket, now, terms->rate);
+    hami_bucket_refill(&share->own, now, terms->rate);
     if (hami_bucket_level(&share->own) < hami_bucket_level(bucket))
         bucket = &share->own;
     if (terms->watched && terms->limited &&
@@ -82,7 +82,7 @@ static int64_t gate(struct hami_share *share, struct hami_bucket *bucket,
     }
     if (closed == open)
         atomic_store_explicit(&share->closed, !open, memory_order_relaxed);
-    return open ? 0 : hami_bucket_opens_in(bucket, terms->percent);
+    return open ? 0 : hami_bucket_opens_in(bucket, terms->rate);
 }
 
 /* Work that waits at the gate for as long as there is other work never shows that it could run

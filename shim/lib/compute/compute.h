@@ -19,6 +19,7 @@
 #include "compute/bucket.h"
 #include "compute/correction.h"
 #include "compute/estimate.h"
+#include "compute/terms.h"
 
 #define HAMI_STREAMS 1024 /* a power of two */
 #define HAMI_STREAMS_LISTED 64
@@ -29,6 +30,9 @@ struct hami_stream {
     _Atomic int64_t end;
     _Atomic int64_t alone; /* the same if it waited for no other stream */
 } __attribute__((aligned(64)));
+
+/* What is launched by one rate may be in so many readings that come after it was changed. */
+#define HAMI_RATES_KEPT 5
 
 /* One process on one device. */
 struct hami_share {
@@ -56,9 +60,9 @@ struct hami_share {
     _Atomic int64_t excess;
     _Atomic bool distrusts;
     struct hami_lock correcting;
-    int64_t judged_at;   /* under the lock: when its figure was last compared with the share, */
-    uint32_t judged_by;  /* which was so many percent, */
-    int readings_to_skip; /* and how many more are of a time when it was not */
+    _Atomic uint32_t rate, highest; /* what it may use now, and at most since the last heartbeat */
+    int64_t judged_at; /* under the lock: when its figure was last compared with that, */
+    uint32_t rates[HAMI_RATES_KEPT]; /* which was this then, and at the readings before; 0: never */
     struct hami_correction correction, of_own; /* under the lock: of the two buckets */
 } __attribute__((aligned(64)));
 
@@ -102,15 +106,6 @@ struct hami_launcher {
     uint32_t launches;  /* since it last looked */
     int64_t beside;     /* how long those run that were admitted by hami_admit_beside since */
     uint32_t random;
-};
-
-/* What holds for a device now. */
-struct hami_terms {
-    uint32_t percent; /* of its time */
-    bool counted;     /* by that, whether it is limited now or not */
-    bool limited;
-    bool yields; /* to a slice of higher priority */
-    bool watched; /* a monitor says what is used, and corrects what is charged */
 };
 
 /* One launch. */

@@ -86,7 +86,7 @@ static void publish(struct hami_correction *correction, struct hami_bucket *buck
         now = now < reading->most ? now : reading->most;
         wrong = wrong > 0 ? wrong : 0;
     }
-    if ((now == 0 && correction->busy == 0) || !hami_bucket_claim(bucket, reading->heartbeat))
+    if ((now == 0 && correction->busy == 0) || !hami_bucket_claim(bucket, reading->now))
         return;
     if (now != 0 && (now < FAR_BELOW(before) || now > FAR_ABOVE(before)))
         hami_bucket_correct(bucket, now);

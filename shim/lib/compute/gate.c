@@ -1,7 +1,6 @@
 #include "compute/gate.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
@@ -48,21 +47,6 @@ _Atomic uint64_t hami_gates = UNJUDGED;
 /* How often launches found a device without a compute limit: none was charged then. */
 static _Atomic uint64_t uncharged[HAMI_MAX_DEVICES];
 
-static bool is_limited(const struct hami_limits *limits, unsigned int row)
-{
-    const struct hami_device_limit *device = &limits->devices[row];
-
-    /* NVML has no figures per process on a MIG device, which is a share of a card by itself. */
-    return limits->policy != HAMI_POLICY_DISABLE && device->cores > 0 && device->cores < 100 &&
-           strncmp(device->uuid, "MIG-", 4) != 0;
-}
-
-static bool may_yield(const struct hami_limits *limits, unsigned int row)
-{
-    return limits->policy != HAMI_POLICY_DISABLE && limits->priority > 0 &&
-           strncmp(limits->devices[row].uuid, "MIG-", 4) != 0;
-}
-
 static uint64_t gates(void)
 {
     const struct hami_limits *limits = hami_limits();
@@ -72,24 +56,23 @@ static uint64_t gates(void)
         return found & UINT32_MAX;
     found = limits->revision << 32;
     for (unsigned int row = 0; row < limits->device_count; row++) {
-        found |= (uint64_t)is_limited(limits, row) << row |
-                 (uint64_t)may_yield(limits, row) << (row + HAMI_GATE_YIELDS);
-        if (!is_limited(limits, row))
+        found |= (uint64_t)hami_is_limited(limits, row) << row |
+                 (uint64_t)hami_may_be_held(limits, row) << (row + HAMI_GATE_HELD);
+        if (!hami_is_limited(limits, row))
             atomic_fetch_add_explicit(&uncharged[row], 1, memory_order_relaxed);
     }
     atomic_store_explicit(&hami_gates, found, memory_order_relaxed);
     return found & UINT32_MAX;
 }
 
-/* Whether the monitor may have seen a slice of higher priority on one of these rows; who comes by
- * here without a limit must not pay for asking how fresh that is. */
-static bool higher_seen(uint64_t rows)
+/* Whether the monitor may hold this slice on one of these rows; who comes by here without a limit
+ * must not pay for asking how fresh that is. */
+static bool is_held(uint64_t rows)
 {
     const struct hami_limits_page *page = hami_process->page;
 
     for (; page && rows; rows &= rows - 1)
-        if (atomic_load_explicit(&page->observed.devices[__builtin_ctzll(rows)].contention,
-                                 memory_order_relaxed) & HAMI_CONTENTION_HIGHER)
+        if (hami_gate_holds(page, (unsigned int)__builtin_ctzll(rows)))
             return true;
     return false;
 }
@@ -102,27 +85,20 @@ bool hami_gate_absent_now(uint64_t *rows)
     if (mode != HAMI_MODE_SLICE)
         return mode == HAMI_MODE_FREE;
     *rows = gates();
-    return (*rows & HAMI_GATE_ROWS) == 0 && !higher_seen(*rows >> HAMI_GATE_YIELDS);
+    return (*rows & HAMI_GATE_ROWS) == 0 && !is_held(*rows >> HAMI_GATE_HELD);
 }
 
 /* ---- What holds now -------------------------------------------------------------------------- */
 
-static struct hami_terms terms(const struct hami_limits *limits,
-                               const struct hami_observed *observed, unsigned int row)
+/* Who has a gate only while the monitor holds it may have launched uncharged while it was not here: for
+ * longer than from one heartbeat to the next. */
+static void note_absence(const struct hami_limits *limits, const struct hami_share *share,
+                         unsigned int row, uint64_t heartbeat)
 {
-    struct hami_terms now = {.percent = limits->devices[row].cores};
-    uint64_t contention = 0;
+    uint64_t next = atomic_load_explicit(&share->seen, memory_order_relaxed);
 
-    if (observed)
-        contention = atomic_load_explicit(&observed->devices[row].contention,
-                                          memory_order_relaxed);
-    /* Where nobody tells whether the device is shared, it is. */
-    now.counted = is_limited(limits, row);
-    now.limited = now.counted && (limits->policy == HAMI_POLICY_FORCE || !observed ||
-                                  contention & HAMI_CONTENTION_OTHERS);
-    now.watched = observed != NULL;
-    now.yields = may_yield(limits, row) && contention & HAMI_CONTENTION_HIGHER;
-    return now;
+    if (next != 0 && heartbeat > next + 1 && !hami_is_limited(limits, row))
+        atomic_fetch_add_explicit(&uncharged[row], 1, memory_order_relaxed);
 }
 
 /* What holds for a device now, at most a moment old; the monitor's figures are used on the way. */
@@ -131,16 +107,17 @@ static void look(struct hami_gate *gate, struct process *process, struct hami_te
 {
     const struct hami_limits *limits = hami_limits();
     const struct hami_observed *observed = hami_observed();
-    struct hami_sight sight = {
-        .uncharged = atomic_load_explicit(&uncharged[gate->row], memory_order_relaxed)};
+    struct hami_sight sight = {0};
 
     if (observed) {
         sight.heartbeat = atomic_load_explicit(&observed->heartbeat, memory_order_acquire);
         sight.utilisation = atomic_load_explicit(&observed->devices[gate->row].utilisation,
                                                  memory_order_relaxed);
+        note_absence(limits, gate->work.share, gate->row, sight.heartbeat);
     }
-    *now_holds = terms(limits, observed, gate->row);
-    sight.percent = now_holds->limited ? now_holds->percent : 100;
+    sight.uncharged = atomic_load_explicit(&uncharged[gate->row], memory_order_relaxed);
+    *now_holds = hami_terms_of(limits, observed, gate->row);
+    sight.rate = now_holds->limited ? now_holds->rate : HAMI_WHOLE;
     hami_share_observe(&process->compute, gate->work.share, gate->work.bucket, now, &sight);
 }
 
@@ -192,8 +169,11 @@ static void wait_for_turn(struct hami_gate *gate, struct process *process)
     while ((wait = ask(gate, process)) > 0) {
         bool measuring = hami_samples_poll(&process->samples, &process->compute, hami_now());
         int64_t longest = measuring ? LOOK_AGAIN_SOON : LOOK_AGAIN;
+        int64_t from = hami_now();
 
         hami_sleep(wait < longest ? wait : longest);
+        atomic_fetch_add_explicit(&gate->work.bucket->waited, (uint64_t)(hami_now() - from),
+                                  memory_order_relaxed);
     }
 }
 
@@ -303,7 +283,7 @@ CUresult hami_gate_enter(struct hami_gate *gate, uint64_t rows, const void *hand
         hami_capturing(stream, per_thread))
         return CUDA_SUCCESS;
     if (hami_current_row(&row) != CUDA_SUCCESS || row < 0 ||
-        !(rows >> row & (1 | 1 << HAMI_GATE_YIELDS)))
+        !(rows >> row & (1 | 1 << HAMI_GATE_HELD)))
         return CUDA_SUCCESS;
     return enter_row(gate, (unsigned int)row, handle, size, stream, per_thread);
 }

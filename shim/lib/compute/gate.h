@@ -29,12 +29,19 @@ struct hami_gate {
     struct hami_measuring measuring;
 };
 
-/* Which devices have a gate: a revision of the limits << 32, a bit << HAMI_GATE_YIELDS for each row
- * on which this slice waits for slices of higher priority by it, and a bit for each row with a
- * compute limit. */
+/* Which devices have a gate: a revision of the limits << 32, a bit << HAMI_GATE_HELD for each row
+ * on which the monitor may hold this slice by it, and a bit for each row with a compute limit. */
 #define HAMI_GATE_ROWS UINT64_C(0xffff)
-#define HAMI_GATE_YIELDS 16
+#define HAMI_GATE_HELD 16
 extern _Atomic uint64_t hami_gates;
+
+/* Whether the monitor holds this slice on a device by what it wrote last, however long ago. */
+static inline bool hami_gate_holds(const struct hami_limits_page *page, unsigned int row)
+{
+    return ((atomic_load_explicit(&page->observed.devices[row].contention, memory_order_relaxed) &
+             HAMI_CONTENTION_HIGHER) |
+            atomic_load_explicit(&page->observed.share[row], memory_order_relaxed)) != 0;
+}
 
 /* Whether launches of this process are none of our business now: a few loads. If they are, `rows`
  * are those of hami_gates, or 0 where that is not known yet. */
@@ -48,9 +55,8 @@ static inline bool hami_gate_absent(uint64_t *rows)
     if (__builtin_expect(hami_mode() != HAMI_MODE_SLICE || !page ||
                          gates >> 32 != (hami_page_revision(page) & UINT32_MAX), 0))
         return hami_gate_absent_now(rows);
-    if (*rows == UINT64_C(1) << HAMI_GATE_YIELDS)
-        return !(atomic_load_explicit(&page->observed.devices[0].contention,
-                                      memory_order_relaxed) & HAMI_CONTENTION_HIGHER);
+    if (*rows == UINT64_C(1) << HAMI_GATE_HELD)
+        return !hami_gate_holds(page, 0);
     return *rows == 0 || ((*rows & HAMI_GATE_ROWS) == 0 && hami_gate_absent_now(rows));
 }
 

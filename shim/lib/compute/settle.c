@@ -188,40 +188,74 @@ static struct hami_reading reading_of(struct hami_compute *compute, struct hami_
         .utilisation = sight->utilisation,
         .in_force = atomic_load_explicit(&share->in_force, memory_order_relaxed),
         .unpaid = atomic_exchange_explicit(&share->unpaid, false, memory_order_relaxed),
+        /* More than all of it nobody has: what was charged too little costs no one anything. */
+        .most = sight->rate < HAMI_WHOLE ? 0 : HAMI_CORRECTION_ONE,
         .ahead = ahead(share, now),
         .launch = atomic_load_explicit(&compute->estimates.mean, memory_order_relaxed),
     };
 }
 
-/* A figure may be off by so many hundredths of a percent, and of so many readings before. */
+/* A figure may be off by so many hundredths of a percent. */
 #define UNSURE 300
-#define LATE 3
 #define MOST_AT_ONCE (5 * HAMI_SECOND)
 
 /* Who comes after more than a period in which it launched nothing has saved up no more than the
  * container has: little, where the monitor sees three quarters of the share in use. */
 #define LONG_PAUSE (HAMI_SECOND * 3 / 2)
 
+/* What was saved up of a larger share is not there to be spent beside those that want it back. */
+static void follow_rate(struct hami_share *share, struct hami_bucket *bucket, int64_t now,
+                        uint32_t rate)
+{
+    uint32_t before = atomic_load_explicit(&share->rate, memory_order_relaxed);
+
+    if (rate > atomic_load_explicit(&share->highest, memory_order_relaxed))
+        atomic_store_explicit(&share->highest, rate, memory_order_relaxed);
+    if (rate == before)
+        return;
+    atomic_store_explicit(&share->rate, rate, memory_order_relaxed);
+    if (before != 0 && (rate < before / 8 * 7 || before < rate / 8 * 7))
+        atomic_store_explicit(&share->unpaid, true, memory_order_relaxed);
+    if (rate < before / 8 * 7) {
+        hami_bucket_spend(bucket, now, rate);
+        hami_bucket_spend(&share->own, now, rate);
+    }
+}
+
+/* The highest of the rates that the figures of now may be about. A container that was seen idle has
+ * launched whatever it likes since. */
+static uint32_t highest_rate(struct hami_share *share, uint64_t used)
+{
+    uint32_t rate = atomic_exchange_explicit(
+        &share->highest, atomic_load_explicit(&share->rate, memory_order_relaxed),
+        memory_order_relaxed);
+    uint32_t highest = rate;
+
+    if (share->rates[0] == 0)
+        for (int i = 0; i < HAMI_RATES_KEPT; i++)
+            share->rates[i] = used > 0 ? rate : HAMI_WHOLE;
+    for (int i = HAMI_RATES_KEPT - 1; i > 0; i--) {
+        share->rates[i] = share->rates[i - 1];
+        highest = share->rates[i] > highest ? share->rates[i] : highest;
+    }
+    share->rates[0] = rate;
+    return highest;
+}
+
 static void judge(struct hami_share *share, int64_t now, const struct hami_sight *sight)
 {
     int64_t excess = atomic_load_explicit(&share->excess, memory_order_relaxed);
     int64_t passed = now - share->judged_at;
-    uint64_t used = sight->utilisation < 10000 ? sight->utilisation : 10000;
-    int64_t over = (int64_t)used - (int64_t)sight->percent * 100 - UNSURE;
+    uint64_t used = sight->utilisation < HAMI_WHOLE ? sight->utilisation : HAMI_WHOLE;
+    int64_t most = (int64_t)highest_rate(share, used) + UNSURE;
 
-    if (passed > LONG_PAUSE && sight->percent < 100 && used > (uint64_t)sight->percent * 75)
-        hami_bucket_spend(&share->own, now, sight->percent);
+    if (passed > LONG_PAUSE && sight->rate < HAMI_WHOLE && used > sight->rate / 4 * 3)
+        hami_bucket_spend(&share->own, now, sight->rate);
     share->judged_at = now;
-    if (sight->heartbeat == 0 || sight->percent != share->judged_by || passed > MOST_AT_ONCE) {
-        share->readings_to_skip =
-            sight->percent == share->judged_by || (share->judged_by == 0 && used > 0) ? 0 : LATE;
-        share->judged_by = sight->percent;
+    if (sight->heartbeat == 0 || passed > MOST_AT_ONCE)
         excess = 0;
-    } else if (share->readings_to_skip > 0) {
-        share->readings_to_skip--;
-    } else {
-        excess += passed / 10000 * over;
-    }
+    else
+        excess += passed / HAMI_WHOLE * ((int64_t)used - most);
     if (excess > HAMI_BUCKET_DEBT)
         excess = HAMI_BUCKET_DEBT;
     atomic_store_explicit(&share->excess, excess > 0 ? excess : 0, memory_order_relaxed);
@@ -267,12 +301,22 @@ static void use_for_own(struct hami_share *share, const struct hami_bucket *cont
     use(&share->of_own, &share->own, &reading, same);
 }
 
+/* Each figure is about a second. A monitor may beat more often, for the sake of what it hands out. */
+#define SHORTEST_READING (900 * HAMI_MILLISECOND)
+
+static bool is_new(const struct hami_share *share, int64_t now, const struct hami_sight *sight)
+{
+    return sight->heartbeat == 0 || share->judged_at == 0 ||
+           now - share->judged_at >= SHORTEST_READING;
+}
+
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight)
 {
     bool same = sight->uncharged == atomic_load_explicit(&share->uncharged, memory_order_relaxed);
     struct hami_reading reading;
 
+    follow_rate(share, bucket, now, sight->rate);
     if (same && sight->heartbeat + 1 == atomic_load_explicit(&share->seen, memory_order_relaxed)) {
         atomic_store_explicit(&share->in_force,
                               atomic_load_explicit(&bucket->correction, memory_order_relaxed),
@@ -281,12 +325,14 @@ void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
     }
     if (!hami_lock_try(&share->correcting))
         return;
-    judge(share, now, sight);
-    reading = reading_of(compute, share, now, sight);
-    use(&share->correction, bucket, &reading, same);
-    use_for_own(share, bucket, reading, same);
+    if (!same || is_new(share, now, sight)) {
+        judge(share, now, sight);
+        reading = reading_of(compute, share, now, sight);
+        use(&share->correction, bucket, &reading, same);
+        use_for_own(share, bucket, reading, same);
+        atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
+    }
     atomic_store_explicit(&share->seen, sight->heartbeat + 1, memory_order_relaxed);
-    atomic_store_explicit(&share->uncharged, sight->uncharged, memory_order_relaxed);
     hami_unlock(&share->correcting);
 }
 

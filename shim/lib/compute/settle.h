@@ -22,7 +22,7 @@ void hami_settle_nothing(const struct hami_work *work);
  * launches were not charged for a while. Never waits. */
 struct hami_sight {
     uint64_t heartbeat, utilisation, uncharged;
-    uint32_t percent; /* of the device's time that the container may use; 100: all */
+    uint32_t rate; /* of the device's time that the container may use; HAMI_WHOLE: all */
 };
 void hami_share_observe(struct hami_compute *compute, struct hami_share *share,
                         struct hami_bucket *bucket, int64_t now, const struct hami_sight *sight);

@@ -217,7 +217,9 @@ void board_sample(struct daemon *daemon, uint64_t now)
 {
     struct sim_board *board = daemon->board;
     uint64_t period = daemon->settings.sample_ns;
+    size_t at = board->samples.count % SIM_BOARD_SAMPLES;
 
+    board_begin(daemon);
     for (int i = 0; i < SIM_MAX_UNITS; i++) {
         struct unit *unit = &daemon->units[i];
 
@@ -231,12 +233,17 @@ void board_sample(struct daemon *daemon, uint64_t now)
 
             if (!seat)
                 continue;
-            if (seat->row >= 0)
+            if (seat->row >= 0) {
                 board->rows[seat->row].utilisation = seat->percent;
+                board->rows[seat->row].samples[at] = (uint8_t)seat->percent;
+            }
             seat->percent = percent_of(seat->wall_ns - seat->sampled_wall_ns, period);
             seat->sampled_wall_ns = seat->wall_ns;
         }
     }
     board->sample_period_ns = period;
     board->sampled_ns = now;
+    board->samples.ends_ns[at] = now;
+    board->samples.count++;
+    board_end(daemon);
 }

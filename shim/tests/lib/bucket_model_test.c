@@ -8,12 +8,15 @@
  * somebody writes over the bucket: case, delay, window, cap, share. */
 #include <string.h>
 
+#include "compute/settle.h"
 #include "expect.h"
 #include "model_scenes.h"
 
-/* The monitor writes each second what it saw in a second that ended a little earlier, in ticks. */
+/* The monitor writes each second, or more often, what it saw in a second that ended a little earlier,
+ * in ticks. */
 #define TICK (100 * MS)
-#define TICKS 10 /* in a period */
+#define TICKS 10 /* in a second */
+#define OFTEN 5
 #define HISTORY 64
 /* Sanitizers look at what the code does and not at shares, and are slow: some cases will do. */
 #if defined(__SANITIZE_THREAD__)
@@ -31,6 +34,7 @@ static int host_count, container_of[MODEL_PROCESSES];
 static struct model_card card;
 static int64_t ticks;
 static int delay = 1; /* of the monitor's figures, in ticks */
+static int period = TICKS;
 static bool verbose;
 
 /* ---- The world ------------------------------------------------------------------------------- */
@@ -92,7 +96,7 @@ static void monitor(int64_t tick, bool writes)
         memset(past, 0, sizeof(past));
     for (int i = 0; i < host_count; i++)
         past[tick % HISTORY][i] = hosts[i].device.busy;
-    if (!writes || tick % TICKS)
+    if (!writes || tick % period)
         return;
     for (int i = 0; i < host_count; i++)
         percent[container_of[i]] += seen_of(i, tick);
@@ -102,7 +106,7 @@ static void monitor(int64_t tick, bool writes)
         for (int other = 0; other < 4; other++)
             if (other != i && percent[other] > 0)
                 containers[i].contention = HAMI_CONTENTION_OTHERS;
-        containers[i].heartbeat = (uint64_t)(100 + tick / TICKS);
+        containers[i].heartbeat = (uint64_t)(100 + tick / period);
     }
 }
 
@@ -273,6 +277,26 @@ static void a_change_holds_soon(void)
     EXPECT(busy(0) - from > 70 * MS && busy(0) - from < 130 * MS);
 }
 
+/* A share that becomes smaller is kept at once: nothing that was saved of the larger one is spent. */
+static void what_was_saved_of_more_is_not_spent(void)
+{
+    struct hami_sight sight = {.heartbeat = 1, .rate = HAMI_WHOLE};
+    struct hami_bucket bucket = {0};
+    struct host *host = &hosts[0];
+
+    begin(&(struct scene){.name = "saved"});
+    hami_bucket_refill(&bucket, S, HAMI_WHOLE);
+    hami_bucket_refill(&host->compute.shares[0].own, S, HAMI_WHOLE);
+    hami_share_observe(&host->compute, &host->compute.shares[0], &bucket, S, &sight);
+    sight.rate = HAMI_WHOLE * 9 / 10; /* by a little */
+    hami_share_observe(&host->compute, &host->compute.shares[0], &bucket, S, &sight);
+    EXPECT(hami_bucket_level(&bucket) == HAMI_BUCKET_FULL);
+    sight.rate = HAMI_WHOLE / 10;
+    hami_share_observe(&host->compute, &host->compute.shares[0], &bucket, S, &sight);
+    EXPECT(hami_bucket_level(&bucket) == HAMI_BUCKET_OPEN);
+    EXPECT(hami_bucket_level(&host->compute.shares[0].own) == HAMI_BUCKET_OPEN);
+}
+
 /* A program that begins by queueing long kernels is held back before anything is known of them. */
 static void the_unknown_is_not_free(void)
 {
@@ -295,6 +319,12 @@ int main(int argc, char **argv)
         for (delay = 1; (argc < 2 || strstr(scenes[i].name, argv[1])) && delay <= 7;
              delay += DELAY_STEP)
             run(&scenes[i]);
+    delay = 4;
+    period = OFTEN;
+    for (size_t i = 0; i < count; i += CASE_STEP)
+        if (argc < 2 || strstr(scenes[i].name, argv[1]))
+            run(&scenes[i]);
+    period = TICKS;
     count = sizeof(scribbled) / sizeof(scribbled[0]);
     for (size_t i = 0; i < count; i += CASE_STEP)
         for (delay = 1; (argc < 2 || strstr(scribbled[i].name, argv[1])) && delay <= 7;
@@ -303,6 +333,7 @@ int main(int argc, char **argv)
     delay = 2;
     streams_are_not_serialised();
     a_change_holds_soon();
+    what_was_saved_of_more_is_not_spent();
     the_unknown_is_not_free();
     begin(&(struct scene){.name = "end"});
     return failures != 0;

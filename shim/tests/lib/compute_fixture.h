@@ -32,7 +32,7 @@ static inline struct hami_estimates *fresh(void)
 /* ---- Charging -------------------------------------------------------------------------------- */
 
 static struct hami_bucket bucket;
-static struct hami_terms half = {.percent = 50, .counted = true, .limited = true};
+static struct hami_terms half = {.rate = HAMI_WHOLE / 2, .counted = true, .limited = true};
 
 static inline struct hami_work work_of(uint64_t function, uint64_t stream)
 {

@@ -195,7 +195,7 @@ static void *launch_many(void *argument)
 
     for (int i = 0; i < EACH; i++) {
         struct hami_work work = work_of(7 + (uint64_t)(i % 3), (uint64_t)(uintptr_t)argument);
-        struct hami_terms free_terms = {.percent = 50, .counted = true};
+        struct hami_terms free_terms = {.rate = HAMI_WHOLE / 2, .counted = true};
 
         /* The clock stands still: nobody must get far ahead of the others. */
         if (i % 250 == 0)

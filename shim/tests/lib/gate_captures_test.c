@@ -1,4 +1,4 @@
-/* Launches into captures. links: lib/compute/gate.c lib/program/capture.c lib/hooks/execution/captures.c lib/hooks/execution/launch.c lib/hooks/execution/launch_old.c lib/hooks/execution/streams.c lib/compute/samples.c lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c lib/base/clock.c lib/base/reset.c */
+/* Launches into captures. links: lib/compute/gate.c lib/compute/terms.c lib/program/capture.c lib/hooks/execution/captures.c lib/hooks/execution/launch.c lib/hooks/execution/launch_old.c lib/hooks/execution/streams.c lib/compute/samples.c lib/compute/bucket.c lib/compute/estimate.c lib/compute/correction.c lib/compute/compute.c lib/compute/horizon.c lib/compute/settle.c lib/base/clock.c lib/base/reset.c */
 #include "gate_fixture.h"
 
 /* ---- Captures -------------------------------------------------------------------------------- */

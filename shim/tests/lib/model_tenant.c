@@ -154,13 +154,14 @@ static void choose_work(struct host *host)
 static struct hami_terms terms(const struct host *host)
 {
     const struct tenant *tenant = host->tenant;
-    struct hami_terms now = {.percent = tenant->percent};
+    struct hami_terms now = {.rate = tenant->percent * 100};
     bool alone = tenant->policy == HAMI_POLICY_DEFAULT && host->container->heartbeat &&
                  !(host->container->contention & HAMI_CONTENTION_OTHERS);
 
-    if (tenant->percent_later && clock_now >= tenant->later)
-        now.percent = tenant->percent_later;
-    now.counted = now.percent < 100 && tenant->policy != HAMI_POLICY_DISABLE;
+    if (tenant->percent_later && clock_now >= tenant->later &&
+        (tenant->sways == 0 || clock_now / tenant->sways % 2 == 0))
+        now.rate = tenant->percent_later * 100;
+    now.counted = now.rate < HAMI_WHOLE && tenant->policy != HAMI_POLICY_DISABLE;
     now.limited = now.counted && !alone;
     now.watched = host->container->heartbeat != 0;
     return now;
@@ -185,7 +186,7 @@ static int64_t enter(struct host *host, struct hami_measuring *measuring)
     }
     sight.heartbeat = host->container->heartbeat;
     sight.utilisation = host->container->utilisation;
-    sight.percent = now_holds.limited ? now_holds.percent : 100;
+    sight.rate = now_holds.limited ? now_holds.rate : HAMI_WHOLE;
     hami_share_observe(&host->compute, host->work.share, host->work.bucket, clock_now, &sight);
     wait = hami_admit(&host->compute, &host->launcher, &host->work, &now_holds, clock_now);
     if (wait > 0) {
@@ -251,7 +252,7 @@ static void scribble(struct host *host, enum scribble what)
         atomic_store(&bucket->correction, 1);
     if (what == COUNTS || what == ALL) {
         atomic_fetch_add(&bucket->charged, UINT64_C(1) << 40);
-        atomic_store(&bucket->settled, host->container->heartbeat);
+        atomic_store(&bucket->settled, (uint64_t)clock_now);
     }
     if (what == ALL)
         atomic_store(&bucket->refilled_at, 1);

@@ -48,6 +48,7 @@ struct tenant {
     int64_t starts;
     int64_t strange; /* not 0: from then on each launch is of a new function and fills the card */
     uint32_t percent_later; /* not 0: what `percent` becomes at `later` */
+    int64_t sways;          /* not 0: it becomes that and again `percent`, so long each */
     int64_t later;
     /* What is expected of it; 0: its cap. */
     double share;

@@ -230,6 +230,12 @@ def test_two_instances_of_one_device_are_two_series():
         assert sorted(dict(labels)[label] for labels in shown(lines, name)) == ["7", "8"]
 
 
+def test_an_instance_that_is_named_twice_is_one_series():
+    mig = (MIG, MIG, replace(MIG, uuid="MIG-2"))
+    lines = scraped(a_node(a_slice(mig=mig)), legacy=True)
+    assert [len(shown(lines, name)) for name in ("hami_mig_device_info", "MigInfo")] == [2, 1]
+
+
 def test_what_is_wrong_with_a_slice_shows_while_it_is():
     wrong = {"hami_slice_page_covered", "hami_slice_unreadable"}
     assert wrong & {line.name for line in scraped(AT_WORK)} == set()
@@ -251,9 +257,9 @@ def test_a_container_that_went_is_gone():
     assert not any("train-0" in values for kept in text._kept.values() for values in kept)
 
 
-def test_a_pod_that_was_not_known_at_first_gets_its_name():
+def test_a_container_shows_once_its_pod_is_known():
     text = NodeText()
-    whole(text, a_node(a_slice("", id="one")))
+    assert b"vdevice_index" not in whole(text, a_node(a_slice("", id="one"), a_slice("", id="two")))
     assert b'pod="train-0"' in whole(text, a_node(a_slice("train-0", id="one")))
 
 
@@ -328,7 +334,7 @@ def test_two_vendors_with_one_id_make_one_series():
 
 # Labels.
 
-names = st.text(st.characters(codec="utf-8"), max_size=20)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 
 
 @given(names, names, names, names)

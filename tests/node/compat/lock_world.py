@@ -14,6 +14,7 @@ from typing import Any
 
 from hami_lab.api import ApiServer
 
+from hami.blocking.threads import Threads
 from hami.domain.devices import Device
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.slices import ContainerEdits
@@ -25,7 +26,6 @@ from hami.kube.events import EventRecorder
 from hami.kube.resources import NODES, PODS
 from hami.node.compat.lock_mode import ByLock
 from hami.node.device.inventory import HookConfig
-from hami.node.device.threads import Threads
 from hami.node.disk.cdi import CdiFolders
 from hami.node.disk.store import SliceStore
 from hami.node.kubelet.checkpoint import CHECKPOINT, CheckpointEntry

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from hami.domain.slices import ContainerEdits
-from hami.kube.resources import PODS
-from hami.node.kubelet.server import CallRefused
-from hami.node.pod.node_pod import (
+from hami.kube.node_pod import (
     NodeContainerState,
     NodeContainerStatus,
     NodePod,
     NodePodStatus,
     RunningState,
 )
+from hami.kube.resources import PODS
+from hami.node.kubelet.server import CallRefused
 from hami.node.pod.pods import Granted
 from hami.node.running.mount_check import MountCheck
 from hami.node.slice.live_slices import LiveSlice

@@ -10,6 +10,7 @@ from hami.domain.kubernetes.objects import Container, Metadata, PodSpec, Resourc
 from hami.domain.profile import NodeAnnotations, PodAnnotations, ResourceNames, VendorProfile
 from hami.domain.units import VendorKey
 from hami.hookspecs import HAMI_API, hookimpl
+from hami.kube.node_pod import NodePod, NodePodStatus
 from hami.node.compat.allocating_pod import (
     NextContainer,
     NothingWaits,
@@ -20,7 +21,6 @@ from hami.node.compat.allocating_pod import (
     waiting_container,
 )
 from hami.node.compat.lock_allocate import chosen_replicas
-from hami.node.pod.node_pod import NodePod, NodePodStatus
 from hami.vendors.boundary import Vendor
 from hami.vendors.registry import Vendors
 from hami.wire import keys

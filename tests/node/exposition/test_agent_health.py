@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hami.node.device.threads import Threads
+from hami.blocking.threads import Threads
 from hami.node.exposition import agent_health
 from hami.node.exposition.agent_health import failed
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from hami.node.pod.node_pod import (
+from hami.kube.node_pod import (
     NodeContainerState,
     NodeContainerStatus,
     NodePodStatus,

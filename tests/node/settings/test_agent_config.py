@@ -11,10 +11,10 @@ import pytest
 from hami.domain.errors import ConfigError
 from hami.domain.options import NodeOption, OptionKind
 from hami.node.settings.config import AgentConfig
-from hami.node.settings.node_config import checked_entries, matching
 from hami.node.settings.source import DEVICE_PLUGIN, AgentSource, plugin_config
-from hami.node.settings.vendor_options import with_options
+from hami.settings.node_config import checked_entries, matching
 from hami.settings.source import as_yaml
+from hami.settings.vendor_options import with_options
 from hami.settings.watch import ConfigWatcher
 
 NEEDED = {"vendor": "acme", "node_name": "n1"}

@@ -12,15 +12,17 @@ from types import MappingProxyType
 from typing import Any
 
 from hami.domain.units import DeviceId
-from hami_nvidia.nvml import driver_mig
+from hami_nvidia.nvml import driver_mig, driver_usage
 from hami_nvidia.nvml.driver_session import Session, text_of
 from hami_nvidia.nvml.driver_watch import DriverWatch
 from hami_nvidia.nvml.interface import (
     Ancestor,
+    BusyRates,
     Capability,
     Gpu,
     GpuInstance,
     InstanceProfile,
+    MemoryInUse,
     MigDevice,
     MigMode,
     NotSupported,
@@ -29,7 +31,9 @@ from hami_nvidia.nvml.interface import (
     NvmlFailed,
     NvmlUnreadable,
     Recovery,
+    RunningProcess,
     Span,
+    UtilisationSample,
     Watch,
 )
 
@@ -83,9 +87,26 @@ class DriverNvml:
         with self._on(device, "list its processes") as (api, handle):
             handles = [handle, *driver_mig.mig_handles(api, handle)]
             return any(
-                _processes(api, "Compute", each) or _processes(api, "Graphics", each)
+                driver_usage.processes(api, "Compute", each)
+                or driver_usage.processes(api, "Graphics", each)
                 for each in handles
             )
+
+    def memory(self, device: DeviceId) -> MemoryInUse | None:
+        with self._on(device, "read its memory") as (api, handle):
+            return driver_usage.memory(api, handle)
+
+    def busy_rates(self, gpu: DeviceId) -> BusyRates | None:
+        with self._on(gpu, "read its utilisation") as (api, handle):
+            return driver_usage.busy_rates(api, handle)
+
+    def running(self, gpu: DeviceId) -> Sequence[RunningProcess]:
+        with self._on(gpu, "list its processes") as (api, handle):
+            return driver_usage.running(api, handle)
+
+    def utilisation(self, gpu: DeviceId, since_us: int) -> Sequence[UtilisationSample] | None:
+        with self._on(gpu, "read its processes' utilisation") as (api, handle):
+            return driver_usage.utilisation(api, handle, since_us)
 
     def mig_mode(self, gpu: DeviceId) -> MigMode | None:
         with self._on(gpu, "read its MIG mode") as (api, handle):
@@ -213,24 +234,6 @@ def _link(api: Any, handle: Any, number: int) -> NvLink | None:
     with suppress(api.NVMLError):  # an older driver; a link to an unknown thing counts as direct
         kind = api.nvmlDeviceGetNvLinkRemoteDeviceType(handle, number)
     return NvLink(remote_bus_id=remote, switch=kind == api.NVML_NVLINK_DEVICE_TYPE_SWITCH)
-
-
-def _processes(api: Any, kind: str, handle: Any) -> Any:
-    """Those of a kind; ``NVMLError`` if nobody knows, but graphics need not be known.
-
-    The functions without a version answer an older driver with an error of the module's own.
-    """
-    newest, former = (
-        getattr(api, f"nvmlDeviceGet{kind}RunningProcesses_v{version}") for version in (3, 2)
-    )
-    try:
-        return newest(handle)
-    except api.NVMLError as error:
-        if error.value == api.NVML_ERROR_FUNCTION_NOT_FOUND:
-            return former(handle)
-        if kind == "Graphics" and error.value == api.NVML_ERROR_NOT_SUPPORTED:
-            return []
-        raise
 
 
 def _unless_unsupported(api: Any, ask: Any, handle: Any) -> Any:

@@ -157,6 +157,35 @@ class NvLink:
     switch: bool = False
 
 
+class MemoryInUse(NamedTuple):
+    """Bytes of a GPU or MIG device, whoever uses them."""
+
+    used: int
+    total: int
+
+
+class BusyRates(NamedTuple):
+    """Percent of the driver's last sample period in which anything computed, or moved memory."""
+
+    compute: int
+    memory: int
+
+
+class RunningProcess(NamedTuple):
+    """A process that has the device open; ``memory_bytes`` is None where the driver cannot tell."""
+
+    pid: int
+    memory_bytes: int | None
+
+
+class UtilisationSample(NamedTuple):
+    """How much of a GPU's time a process had, in percent; ``at_us``: Unix microseconds."""
+
+    pid: int
+    at_us: int
+    percent: int
+
+
 class Recovery(Enum):
     """What the driver says must be done before a GPU can be trusted again."""
 
@@ -207,6 +236,21 @@ class Nvml(Protocol):
 
     def busy(self, device: DeviceId) -> bool:
         """Whether a process runs on the GPU or one of its MIG devices, or on this MIG device."""
+
+    def memory(self, device: DeviceId) -> MemoryInUse | None:
+        """Of a GPU or MIG device; None for a GPU without memory of its own."""
+
+    def busy_rates(self, gpu: DeviceId) -> BusyRates | None:
+        """None where the driver cannot tell, as on a GPU that is cut."""
+
+    def running(self, gpu: DeviceId) -> Sequence[RunningProcess]:
+        """Whatever computes or draws on the GPU or its MIG devices, each process once."""
+
+    def utilisation(self, gpu: DeviceId, since_us: int) -> Sequence[UtilisationSample] | None:
+        """Of each process that computed after ``since_us``; None where nobody can tell (MIG, MPS).
+
+        A process may have one sample, the mean of that time, or one for each sample period.
+        """
 
     def mig_mode(self, gpu: DeviceId) -> MigMode | None:
         """None: this GPU cannot be cut."""

@@ -103,6 +103,10 @@ class FakeLibrary:
         self.missing: set[str] = set()
         self.sessions = 0
         self.calls: list[str] = []
+        self.samples: list[tuple[int, int, int]] = []
+        self.grows = 0
+        self.says_not_found = True
+        self.listed: dict[str, list[tuple[int, int]]] = {}
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("nvml"):
@@ -191,7 +195,7 @@ class FakeLibrary:
     def nvmlDeviceGetMemoryInfo(self, handle, memory):
         if (total := self._of(handle).memory_bytes) is None:
             return 3
-        memory._obj.total = total
+        memory._obj.total, memory._obj.used = total, total // 4
 
     def nvmlDeviceGetNumGpuCores(self, handle, cores):
         if (found := self._of(handle).cores) is None:
@@ -213,6 +217,8 @@ class FakeLibrary:
         return self._running(handle, count, processes)
 
     def _running(self, handle, count, processes):
+        if "compute" in self.listed:
+            return self._listed("compute", count, processes)
         if self._thing(handle)[-1] not in self._nvml.state.read().busy:
             count._obj.value = 0
             return 0
@@ -222,6 +228,40 @@ class FakeLibrary:
         processes[0].pid, processes[0].usedGpuMemory = 1, 0
         count._obj.value = 1
 
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle, count, processes):
+        return self._listed("mps", count, processes)
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v2(self, handle, count, processes):
+        return self._listed("mps", count, processes)
+
+    def nvmlDeviceGetUtilizationRates(self, handle, rates):
+        self._of(handle)
+        rates._obj.gpu, rates._obj.memory = 70, 30
+
+    def nvmlDeviceGetProcessUtilization(self, handle, samples, count, since):
+        """``samples``: pid, microseconds, percent. The list grows by ``grows`` before it is read."""
+        found = [one for one in self.samples if one[1] > since.value]
+        if not found:
+            count._obj.value = 0
+            return 6 if self.says_not_found else 0
+        if samples is None or count._obj.value < len(found) + self.grows:
+            count._obj.value = len(found)
+            if samples is not None:
+                self.grows -= 1
+            return 7
+        count._obj.value = len(found)
+        for place, (pid, at, percent) in enumerate(found):
+            samples[place].pid, samples[place].timeStamp = pid, at
+            samples[place].smUtil = percent
+
+    def _listed(self, kind, count, processes):
+        found = self.listed.get(kind, [])
+        room, count._obj.value = count._obj.value, len(found)
+        if found and (processes is None or room < len(found)):
+            return 7
+        for place, (pid, used) in enumerate(found):
+            processes[place].pid, processes[place].usedGpuMemory = pid, used
+
     def nvmlDeviceGetComputeRunningProcesses_v2(self, handle, count, processes):
         return self._running(handle, count, processes)
 
@@ -229,7 +269,7 @@ class FakeLibrary:
         return 13
 
     def nvmlDeviceGetGraphicsRunningProcesses_v3(self, handle, count, processes):
-        return 3
+        return self._listed("graphics", count, processes) if "graphics" in self.listed else 3
 
     # MIG.
 

@@ -14,11 +14,13 @@ from itertools import chain, count
 
 from hami_nvidia.nvml.interface import (
     Ancestor,
+    BusyRates,
     Gpu,
     GpuInstance,
     GpuLost,
     InstanceProfile,
     InUse,
+    MemoryInUse,
     MigDevice,
     MigMode,
     NotSupported,
@@ -27,7 +29,9 @@ from hami_nvidia.nvml.interface import (
     NvmlFailed,
     NvmlUnreadable,
     Recovery,
+    RunningProcess,
     Span,
+    UtilisationSample,
     Watch,
     XidEvent,
 )
@@ -75,6 +79,33 @@ class SimulatedNvml:
         return bool(
             {device, *(mig.uuid for mig in self._mig_devices(state, device))} & {*state.busy}
         )
+
+    def memory(self, device: DeviceId) -> MemoryInUse | None:
+        """Nobody has any of it."""
+        state = self._state("memory")
+        sizes = {gpu: known.gpu.memory_bytes for gpu, known in self._gpus.items()}
+        for gpu in self._gpus:
+            if not state.gpu(gpu).lost:
+                parts = self._mig_devices(state, gpu)
+                sizes |= {part.uuid: part.memory_mib << 20 for part in parts}
+        if device in self._gpus:
+            self._answering(state, device)
+        if device not in sizes:
+            raise NvmlFailed(f"NVML: {device}: Not Found")
+        total = sizes[device]
+        return None if total is None else MemoryInUse(used=0, total=total)
+
+    def busy_rates(self, gpu: DeviceId) -> BusyRates | None:
+        return None if self._is_cut(self._asked("busy_rates", gpu), gpu) else BusyRates(0, 0)
+
+    def running(self, gpu: DeviceId) -> Sequence[RunningProcess]:
+        """Process 1 is on a GPU that is busy, and computes nothing."""
+        state = self._asked("running", gpu)
+        found = {gpu, *(mig.uuid for mig in self._mig_devices(state, gpu))} & {*state.busy}
+        return [RunningProcess(pid=1, memory_bytes=0)] if found else []
+
+    def utilisation(self, gpu: DeviceId, since_us: int) -> Sequence[UtilisationSample] | None:
+        return None if self._is_cut(self._asked("utilisation", gpu), gpu) else ()
 
     def mig_mode(self, gpu: DeviceId) -> MigMode | None:
         return self._mode(self._asked("mig_mode", gpu), self._gpus[gpu])

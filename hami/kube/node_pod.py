@@ -1,4 +1,4 @@
-"""A pod as the agent reads it: beside what everybody reads, which of its containers run."""
+"""A pod as processes on its node read it: beside what everybody reads, which containers run."""
 
 from __future__ import annotations
 

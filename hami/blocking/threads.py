@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from hami.blocking.daemon_threads import Workers
 from hami.domain.errors import HamiError
-from hami.node.device.daemon_threads import Workers
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -33,7 +33,7 @@ class PageFiles:
         if held is not None and self._is_in(folder, held):
             return held
         self.close(slice_id)
-        fd = self._open(folder)
+        fd = open_page(self._name, folder)
         first = self._held.setdefault(slice_id, fd)
         if first != fd:
             os.close(fd)
@@ -56,19 +56,29 @@ class PageFiles:
             return False
         return os.path.samestat(named, os.fstat(fd))
 
-    def _open(self, folder: int) -> int:
-        """Although nobody may write it: root can; its owner elsewhere allows it for a moment."""
-        try:
-            return self._unleased(folder)
-        except PermissionError:
-            os.chmod(self._name, 0o644, dir_fd=folder)
-        try:
-            return self._unleased(folder)
-        finally:
-            os.chmod(self._name, 0o444, dir_fd=folder)
 
-    def _unleased(self, folder: int) -> int:
-        try:
-            return os.open(self._name, FLAGS | os.O_NONBLOCK, dir_fd=folder)
-        except BlockingIOError:
-            return os.open(self._name, FLAGS, dir_fd=folder)
+def open_page(name: str, folder: int, *, wait: bool = True) -> int:
+    """The page, although nobody may write it: root can; its owner elsewhere allows it for a moment.
+
+    Without ``wait`` a lease of somebody else is broken and not waited for: the next try gets it.
+
+    Raises:
+        OSError: it is not there, is a symbolic link, or is not ours; ``EAGAIN`` for a lease.
+    """
+    try:
+        return _unleased(name, folder, wait=wait)
+    except PermissionError:
+        os.chmod(name, 0o644, dir_fd=folder)
+    try:
+        return _unleased(name, folder, wait=wait)
+    finally:
+        os.chmod(name, 0o444, dir_fd=folder)
+
+
+def _unleased(name: str, folder: int, *, wait: bool) -> int:
+    try:
+        return os.open(name, FLAGS | os.O_NONBLOCK, dir_fd=folder)
+    except BlockingIOError:
+        if not wait:
+            raise
+        return os.open(name, FLAGS, dir_fd=folder)

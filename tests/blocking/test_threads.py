@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from hami.node.device.threads import Threads, TooLate
+from hami.blocking.threads import Threads, TooLate
 
-from ..parts import until
+from ..node.parts import until
 
 
 class Work:
@@ -128,7 +128,7 @@ async def test_what_waits_when_it_closes_is_never_begun(work):
 
 HANGING = """
 import asyncio, threading
-from hami.node.device.threads import Threads, TooLate
+from hami.blocking.threads import Threads, TooLate
 
 async def main():
     threads = Threads("hook")

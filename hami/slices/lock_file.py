@@ -1,6 +1,7 @@
-"""One agent for a vendor: of two at one kubelet the later one takes the name from the other.
+"""One process for what two would do against each other.
 
-And two with the same slices would release each other's.
+Of two agents of a vendor at one kubelet the later one takes the name from the other, and two with
+the same slices would release each other's. Two monitors would count two heartbeats in one word.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ LOOK_EVERY = 0.05
 
 
 @asynccontextmanager
-async def alone(lock: Path, vendor: str, *, patience: float = HANDOVER) -> AsyncIterator[None]:
+async def alone(lock: Path, who: str, *, patience: float = HANDOVER) -> AsyncIterator[None]:
     """Hold the file's lock, which the kernel takes back however this process ends.
+
+    ``who`` names the other one to people: ``another <who> on this node``.
 
     Raises:
         ConfigError: another process has it and does not end.
@@ -34,7 +37,7 @@ async def alone(lock: Path, vendor: str, *, patience: float = HANDOVER) -> Async
         while not _locked(fd):
             if asyncio.get_running_loop().time() >= end:
                 raise ConfigError(
-                    f"another agent serves {vendor} on this node: it holds {lock}; stop it, or "
+                    f"another {who} on this node: it holds {lock}; stop it, or "
                     "give this one directories of its own"
                 )
             await asyncio.sleep(LOOK_EVERY)

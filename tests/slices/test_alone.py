@@ -9,19 +9,19 @@ import pytest
 
 from hami.domain.errors import ConfigError
 from hami.node import agent
-from hami.node.disk.lock_file import alone
 from hami.node.settings.source import AgentSource
+from hami.slices.lock_file import alone
 
 from ..world import World
 
 
 async def test_a_second_agent_is_refused_and_told_which_file_the_first_one_holds(tmp_path):
     lock = tmp_path / "slices" / "mock.lock"
-    async with alone(lock, "MOCK"):
+    async with alone(lock, "agent serves MOCK"):
         with pytest.raises(
             ConfigError, match=r"another agent serves MOCK on this node.*mock\.lock"
         ):
-            async with alone(lock, "MOCK", patience=0):
+            async with alone(lock, "agent serves MOCK", patience=0):
                 pass
 
 
@@ -30,10 +30,10 @@ async def test_a_new_agent_waits_for_the_former_one_to_end(tmp_path):
     first, second = asyncio.Event(), asyncio.Event()
 
     async def waiting():
-        async with alone(lock, "MOCK"):
+        async with alone(lock, "agent serves MOCK"):
             second.set()
 
-    async with alone(lock, "MOCK"):
+    async with alone(lock, "agent serves MOCK"):
         task = asyncio.create_task(waiting())
         first.set()
         await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_two_agents_at_one_kubelet_are_refused_though_their_slices_are_apa
 
 async def test_agents_of_two_vendors_do_not_wait_for_each_other(tmp_path):
     async with (
-        alone(tmp_path / "mock.lock", "MOCK"),
-        alone(tmp_path / "dcu.lock", "DCU", patience=0),
+        alone(tmp_path / "mock.lock", "agent serves MOCK"),
+        alone(tmp_path / "dcu.lock", "agent serves DCU", patience=0),
     ):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["dcu.lock", "mock.lock"]

@@ -1,0 +1,93 @@
+"""Slices of HAMi's own library beside ours: shown at each tick, answered every five seconds.
+
+A cluster in migration has both on one node. What is active in one of them is in the other's way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from hami.domain.units import DeviceId, PodUid, VendorKey
+from hami.monitor.compat.feedback import PERIOD_SECONDS, feedback
+from hami.monitor.compat.region import Region
+from hami.monitor.compat.region_files import RegionFolder, RegionPlace
+from hami.monitor.compat.region_slices import kernel_words, slice_of
+from hami.monitor.table import DeviceFigures, SliceFigures
+from hami.slices.files import MalformedFile
+
+VENDOR = VendorKey("NVIDIA")
+"""Whose devices HAMi's library knows."""
+
+PodNames = Callable[[PodUid], tuple[str, str] | None]
+"""Namespace and name of a pod of this node; None while they are not known."""
+
+
+class ForeignSlices:
+    """Blocks; one caller at a time. ``on_problem`` hears of each unreadable region once."""
+
+    def __init__(
+        self, folder: RegionFolder, names: PodNames, on_problem: Callable[[str], None]
+    ) -> None:
+        self._folder = folder
+        self._names = names
+        self._on_problem = on_problem
+        self._told: set[str] = set()
+        self._answered_at = 0.0
+
+    def look(
+        self, devices: Sequence[DeviceFigures], own: Sequence[SliceFigures], now: float
+    ) -> list[SliceFigures]:
+        """Rows for the table, beside ``own``; ``now`` in seconds of a clock that is never set."""
+        known = {str(one.id): one.id for one in devices if one.vendor == VENDOR}
+        problems: set[str] = set()
+        regions = self._read(problems) if known else []
+        if regions and now - self._answered_at >= PERIOD_SECONDS:
+            self._answered_at = now
+            self._answer(regions, own, problems)
+        for problem in sorted(problems - self._told):
+            self._on_problem(problem)
+        self._told = problems
+        return [self._shown(place, region, known) for place, region in regions]
+
+    def _read(self, problems: set[str]) -> list[tuple[RegionPlace, Region]]:
+        try:
+            places = self._folder.places()
+        except OSError as error:
+            problems.add(f"slices of HAMi's library cannot be read: {error}")
+            return []
+        found = []
+        for place in places:
+            region = self._folder.read(place)
+            if isinstance(region, MalformedFile):
+                problems.add(f"{place.folder}: {region}")
+            elif region is not None:
+                found.append((place, region))
+        return found
+
+    def _answer(
+        self,
+        regions: Sequence[tuple[RegionPlace, Region]],
+        own: Sequence[SliceFigures],
+        problems: set[str],
+    ) -> None:
+        words = feedback([kernel_words(region) for _, region in regions], _active(own))
+        for (place, region), word in zip(regions, words, strict=True):
+            if (problem := self._folder.answer(place, region, word)) is not None:
+                problems.add(f"{place.folder}: {problem}")
+
+    def _shown(
+        self, place: RegionPlace, region: Region, known: Mapping[str, DeviceId]
+    ) -> SliceFigures:
+        namespace, pod = self._names(place.pod_uid) or ("", "")
+        return slice_of(place, region, vendor=VENDOR, namespace=namespace, pod=pod, known=known)
+
+
+def _active(own: Sequence[SliceFigures]) -> Mapping[str, Mapping[int, int]]:
+    """How many of our slices compute on each device, by priority."""
+    counts: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for held in own:
+        for device in held.devices:
+            if device.utilisation:
+                counts[device.device_id][held.priority] += 1
+    return counts
