@@ -23,7 +23,7 @@ MINUTES_KNOWN = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceUse:
+class DeviceUse:
     """One device of one container: what it has, and what it used in its last hour.
 
     ``memory_limit_mib`` and ``guarantee``: 0 if there is none. ``device_memory_mib`` is what the
@@ -70,7 +70,7 @@ class Recommendation:
     cores: CorePercent | None
 
 
-def recommend(uses: Sequence[SliceUse]) -> Recommendation | NoRecommendation:
+def recommend(uses: Sequence[DeviceUse]) -> Recommendation | NoRecommendation:
     """One answer for all of ``uses``: the devices of a container, or of a container's replicas.
 
     They ask for the same amounts, so the one that needs the most decides.
@@ -93,7 +93,7 @@ def recommend(uses: Sequence[SliceUse]) -> Recommendation | NoRecommendation:
     return Recommendation(memory_mib=memory, cores=cores)
 
 
-def _nothing(use: SliceUse) -> NoRecommendation | None:
+def _nothing(use: DeviceUse) -> NoRecommendation | None:
     if use.minutes < MINUTES_KNOWN:
         return NoRecommendation.SHORT
     if use.age_minutes < MINUTES_KNOWN:
@@ -103,7 +103,7 @@ def _nothing(use: SliceUse) -> NoRecommendation | None:
     return None
 
 
-def _memory(uses: Sequence[SliceUse]) -> MemoryMiB | None:
+def _memory(uses: Sequence[DeviceUse]) -> MemoryMiB | None:
     """None where one of them has no limit."""
     if not all(use.memory_limit_mib for use in uses):
         return None
@@ -117,7 +117,7 @@ def _memory(uses: Sequence[SliceUse]) -> MemoryMiB | None:
     return MemoryMiB(min(wanted, *(use.device_memory_mib for use in uses)))
 
 
-def _cores(uses: Sequence[SliceUse]) -> CorePercent | None:
+def _cores(uses: Sequence[DeviceUse]) -> CorePercent | None:
     """None where one of them is guaranteed nothing, or nobody knows what it used."""
     wanted = CorePercent(0)
     for use in uses:

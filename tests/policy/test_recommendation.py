@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hami.policy.recommendation import DeviceUse, Recommendation, recommend
 from hami.policy.recommendation import NoRecommendation as No
-from hami.policy.recommendation import Recommendation, SliceUse, recommend
 
 MIB = 1 << 20
 GIB = 1 << 30
 
 
-def a_use(**more: Any) -> SliceUse:
+def a_use(**more: Any) -> DeviceUse:
     """Four GiB and 30 %, of which it uses what suits it, for an hour and more."""
     values = {
         "memory_limit_mib": 4096, "device_memory_mib": 81920, "guarantee": 30, "used_bytes": 3 * GIB,
         "max_used_bytes": 3413 * MIB, "p95_utilisation": 25.0, "minutes": 60, "waited_minutes": 0,
         "age_minutes": 100.0,
     }  # fmt: skip
-    return SliceUse(**(values | more))
+    return DeviceUse(**(values | more))
 
 
 def gives(memory: int | None = None, cores: int | None = None) -> Recommendation:
@@ -83,7 +83,7 @@ def test_several(uses, expected):
 
 
 known = st.builds(
-    SliceUse,
+    DeviceUse,
     memory_limit_mib=st.integers(0, 40960),
     device_memory_mib=st.sampled_from([16384, 40960, 81920]),
     guarantee=st.integers(0, 100),
@@ -97,7 +97,7 @@ known = st.builds(
 several = st.lists(known, min_size=1, max_size=4)
 
 
-def having(uses: list[SliceUse], given: Recommendation) -> list[SliceUse]:
+def having(uses: list[DeviceUse], given: Recommendation) -> list[DeviceUse]:
     """The same containers after a resize, with the same figures."""
     return [
         replace(
@@ -131,14 +131,14 @@ def test_it_lies_between_what_is_used_and_the_device(uses):
         assert found.cores >= max(min(use.p95_utilisation, use.guarantee) for use in uses)
 
 
-def after(uses: list[SliceUse]) -> list[tuple[int, int]]:
+def after(uses: list[DeviceUse]) -> list[tuple[int, int]]:
     """Memory and compute of each, once the recommendation is taken."""
     found = recommend(uses)
     taken = having(uses, found) if isinstance(found, Recommendation) else uses
     return [(use.memory_limit_mib, use.guarantee) for use in taken]
 
 
-def fully_known(use: SliceUse) -> SliceUse:
+def fully_known(use: DeviceUse) -> DeviceUse:
     """Within its limit, as a library enforces it, and of one size, as one template makes it."""
     return replace(
         use,

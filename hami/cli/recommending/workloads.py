@@ -14,9 +14,9 @@ from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import MIB, CorePercent, MemoryMiB, mib_down
 from hami.monitor.node_api import NodeShape, SliceDeviceShape, SliceShape
 from hami.policy.recommendation import (
+    DeviceUse,
     NoRecommendation,
     Recommendation,
-    SliceUse,
     recommend,
 )
 
@@ -45,7 +45,7 @@ class Replica:
     pod_uid: str
     generation: int
     vendor: str
-    uses: tuple[SliceUse, ...]
+    uses: tuple[DeviceUse, ...]
     nothing: NoRecommendation | None
 
 
@@ -64,7 +64,7 @@ class Advice:
     left_out: tuple[tuple[str, NoRecommendation], ...] = ()
 
     @property
-    def uses(self) -> Iterator[SliceUse]:
+    def uses(self) -> Iterator[DeviceUse]:
         return (use for replica in self.replicas for use in replica.uses)
 
     @property
@@ -162,7 +162,7 @@ def _nothing(parts: Sequence[_Part]) -> NoRecommendation | None:
     return NoRecommendation.NO_FIGURES if one.problem else None
 
 
-def _uses(parts: Sequence[_Part]) -> Iterator[SliceUse]:
+def _uses(parts: Sequence[_Part]) -> Iterator[DeviceUse]:
     for node, one in parts:
         totals = {(d.vendor, d.id): d.memory_total_bytes for d in node.devices}
         for device in one.devices:
@@ -170,11 +170,11 @@ def _uses(parts: Sequence[_Part]) -> Iterator[SliceUse]:
             yield _use(device, total, (node.taken_at - one.created_at) / 60)
 
 
-def _use(device: SliceDeviceShape, total: int, age_minutes: float) -> SliceUse:
+def _use(device: SliceDeviceShape, total: int, age_minutes: float) -> DeviceUse:
     hour = device.last_hour
     # A device that the node does not show now: nothing about it can be judged.
     known = hour is not None and total > 0
-    return SliceUse(
+    return DeviceUse(
         memory_limit_mib=MemoryMiB(device.memory_limit_bytes // MIB),
         device_memory_mib=mib_down(total),
         guarantee=CorePercent(device.guarantee),
