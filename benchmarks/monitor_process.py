@@ -26,13 +26,13 @@ def main(arguments: Sequence[str]) -> None:
     import_aiohttp_alone()
     monitor = imported_for_good("hami.monitor.monitor")
     keep_one_arena()
-    code = LibraryPages.loaded()
-    code.release()
+    pages = LibraryPages.loaded()
+    pages.release()
     world = json.loads(Path(arguments[0]).read_text())
-    asyncio.run(_run(monitor, world, float(arguments[1]), code))
+    asyncio.run(_run(monitor, world, float(arguments[1]), pages))
 
 
-async def _run(monitor: Any, world: Any, seconds: float, code: LibraryPages) -> None:
+async def _run(monitor: Any, world: Any, seconds: float, pages: LibraryPages) -> None:
     # As late as the monitor itself would: what only this benchmark needs is small.
     from hami_nvidia.vendor import NvidiaVendor  # noqa: PLC0415
 
@@ -54,7 +54,7 @@ async def _run(monitor: Any, world: Any, seconds: float, code: LibraryPages) -> 
     ready = asyncio.Event()
     task = asyncio.ensure_future(running.run(ready.set))
     await ready.wait()
-    code.release()
+    pages.release()
     await asyncio.sleep(2 * TICK)
     ticks, cpu = [], time.process_time()
     until = time.monotonic() + seconds

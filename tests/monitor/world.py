@@ -78,6 +78,7 @@ class NodeSlices:
         self,
         *devices: str,
         pod: int | None = None,
+        pod_uid: str = "",
         container: str = "main",
         memory: int = GIB,
         cores: int = 0,
@@ -87,7 +88,7 @@ class NodeSlices:
         vendor: VendorKey = NVIDIA,
     ) -> NodeSlice:
         number = next(self.numbers)
-        uid = uid_of(number if pod is None else pod)
+        uid = PodUid(pod_uid) or uid_of(number if pod is None else pod)
         id = f"{number:024x}"
         record = SliceRecord(
             slice_id=id,

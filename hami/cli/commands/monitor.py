@@ -90,11 +90,11 @@ def run_monitor(
         import_aiohttp_alone()
         monitor = imported_for_good("hami.monitor.monitor")
     keep_one_arena()
-    code = LibraryPages.loaded()
-    code.release()  # of what the imports alone have run
+    pages = LibraryPages.loaded()
+    pages.release()  # of what the imports alone have run
 
     def ready() -> None:
-        code.release()
+        pages.release()
         log.info("ready")
 
     run_until_signal(lambda: monitor.serve(config, source=source, ready=ready))

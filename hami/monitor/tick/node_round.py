@@ -46,7 +46,9 @@ class _OfVendor:
 
 
 class NodeRound:
-    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`."""
+    """Owned by one thread at a time. ``name_of``: see :mod:`hami.monitor.processes.owners`;
+    ``pod_of``: the pod with a UID, where it is known.
+    """
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class NodeRound:
             self._take_in(mine, answer, now)
             devices += device_figures(answer, mine.figures)
             slices += self._slices(held, mine, now, at, problems)
-            strangers += [_shown(one, answer.vendor) for one in mine.attributed.strangers]
+            strangers += [self._stranger(one, answer.vendor) for one in mine.attributed.strangers]
         if self._foreign is not None:
             slices += self._foreign.look(devices, slices, now)
         for problem in sorted(problems - self._told):
@@ -113,6 +115,19 @@ class NodeRound:
         self._disk.close()
         for mine in self._vendors.values():
             mine.attribution.close()
+
+    def _stranger(self, one: StrangeProcess, vendor: VendorKey) -> Stranger:
+        uid = PodUid("") if one.place is None else one.place.pod_uid
+        known = self._pod_of(uid) if uid else None
+        return Stranger(
+            vendor=vendor,
+            device_id=one.device_id,
+            pid=one.pid,
+            used_bytes=one.memory_bytes,
+            pod_uid=uid,
+            namespace="" if known is None else known.namespace,
+            pod="" if known is None else known.name,
+        )
 
     def _take_in(self, mine: _OfVendor, answer: VendorAnswer, now: float) -> None:
         known = {device.id for device in answer.devices}
@@ -226,14 +241,3 @@ def _slot_bytes(
         )
         for pid, slot in slots.items()
     }
-
-
-def _shown(one: StrangeProcess, vendor: VendorKey) -> Stranger:
-    place = one.place
-    return Stranger(
-        vendor=vendor,
-        device_id=one.device_id,
-        pid=one.pid,
-        used_bytes=one.memory_bytes,
-        **({} if place is None else {"pod_uid": place.pod_uid}),
-    )

@@ -1,23 +1,24 @@
 """The HTTP applications: kube-scheduler's extender, and what everybody else calls.
 
-Hot routes take the raw request and return bytes, because FastAPI's own conversion costs more
+Hot routes take the raw request and return bytes, because a framework's conversion costs more
 than the decision. A body that cannot be read is answered with 400 and text; what the extender
 has to say goes into the extender's own ``Error`` field, which kube-scheduler shows on the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
-from fastapi import APIRouter, FastAPI
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from hami import __version__
 from hami.scheduler.pending.answers import encoded
 from hami.scheduler.web.bodies import (
     USUAL,
@@ -29,6 +30,8 @@ from hami.scheduler.web.bodies import (
     Handler,
 )
 from hami.scheduler.web.filter_args import read_args
+from hami.scheduler.web.late_api import PATHS as API_PATHS
+from hami.scheduler.web.late_api import LateApi
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import PATHS, QuotaWebhook
 from hami.scheduler.web.resize_route import BODY_BYTES, PATH, ResizeParts, resize_route
@@ -42,6 +45,9 @@ from hami.wire.extender import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
 )
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -73,9 +79,9 @@ class MetricsText(Protocol):
     def pieces(self) -> AsyncIterator[bytes]: ...
 
 
-def extender_app(extender: ExtenderPort, health: Health, limits: BodyLimits = USUAL) -> FastAPI:
+def extender_app(extender: ExtenderPort, health: Health, limits: BodyLimits = USUAL) -> App:
     """``/filter``, ``/preempt``, ``/bind`` and health."""
-    app = _bare_app()
+    app = App()
     _add_extender(app, extender, health, limits)
     _add_health(app, health)
     return app
@@ -85,7 +91,7 @@ def public_app(
     webhook: Webhook | None,
     health: Health,
     metrics: MetricsText,
-    api_router: APIRouter | None = None,
+    api_router: Callable[[], APIRouter] | None = None,
     limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
@@ -95,7 +101,7 @@ def public_app(
 
     Without a webhook it is the listener for metrics.
     """
-    app = _bare_app(described=api_router is not None)
+    app = App()
     bodies = Bodies(limits, limits.review)
     if webhook is not None:
         app.add_route("/webhook", bodies.read_by(_webhook_route(webhook)), ["POST"])
@@ -104,11 +110,13 @@ def public_app(
             app.add_route(path, bodies.read_by(_quota_webhook_route(quota_webhook)), ["POST"])
     _add_health(app, health)
     app.add_route("/metrics", _metrics_route(metrics), ["GET"])
-    if api_router is not None:
-        app.include_router(api_router)
     if resizing is not None:
         small = Bodies(limits, BODY_BYTES)
         app.add_route(PATH, resize_route(resizing, small, health.missing), ["POST"])
+    if api_router is not None:
+        api = LateApi(api_router)
+        for path in API_PATHS:
+            app.router.routes.append(Route(path, api))
     return app
 
 
@@ -117,7 +125,7 @@ def whole_app(
     webhook: Webhook,
     health: Health,
     metrics: MetricsText,
-    api_router: APIRouter | None = None,
+    api_router: Callable[[], APIRouter] | None = None,
     limits: BodyLimits = USUAL,
     *,
     quota_webhook: QuotaWebhook | None = None,
@@ -137,15 +145,18 @@ def whole_app(
     return app
 
 
-class App(FastAPI):
-    """FastAPI, with routes that none of its layers is wrapped around.
+class App(Starlette):
+    """Starlette, with errors in JSON, and routes that none of its layers is wrapped around.
 
     They cost more than the decisions behind them: 0.4 ms of a filter's 0.7. ``fast_routes`` are
     for a listener that knows how to do without ASGI too (:mod:`hami.scheduler.web.fast_path`).
     """
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self) -> None:
+        super().__init__(
+            exception_handlers={BodyRefused: _refused_body, HTTPException: _refused_call}
+        )
+        self.router.redirect_slashes = False
         self.fast_routes: dict[bytes, FastRoute] = {}
         self._hot: dict[str, Handler] = {}
 
@@ -167,22 +178,15 @@ class App(FastAPI):
         await response(scope, receive, send)
 
 
-def _bare_app(*, described: bool = False) -> App:
-    app = App(
-        title="hami scheduler",
-        version=__version__,
-        openapi_url="/openapi.json" if described else None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.add_exception_handler(BodyRefused, _refused_body)
-    return app
-
-
 async def _refused_body(_: Request, error: Exception) -> Response:
     assert isinstance(error, BodyRefused)
     return error.answer()
+
+
+async def _refused_call(_: Request, error: Exception) -> Response:
+    """No such path, or method: as FastAPI says it of the API."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
 
 
 def _add_extender(app: App, extender: ExtenderPort, health: Health, limits: BodyLimits) -> None:
@@ -297,7 +301,7 @@ def _reviewed(answer: AdmissionReview | BadBody) -> bytes | Response:
     return msgspec.json.encode(answer)
 
 
-def _add_health(app: FastAPI, health: Health) -> None:
+def _add_health(app: App, health: Health) -> None:
     async def healthz(_: Request) -> Response:
         if failed := health.failed():
             return PlainTextResponse(f"failed: {', '.join(failed)}\n", 503)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from fastapi import APIRouter
+from typing import TYPE_CHECKING
 
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.web.applications import (
@@ -21,6 +21,9 @@ from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import Listener
 from hami.scheduler.web.tls import TlsFiles
 
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
 EXTENDER, PUBLIC, METRICS = "extender", "public", "metrics"
 """The listeners' names; with ``http-bind`` the first two are one, ``public``."""
 
@@ -33,7 +36,7 @@ class Served:
     webhook: Webhook
     health: Health
     metrics: MetricsText
-    api_router: APIRouter | None = None
+    api_router: Callable[[], APIRouter] | None = None
     quota_webhook: QuotaWebhook | None = None
     resizing: ResizeParts | None = None
 

@@ -171,7 +171,7 @@ async def test_metrics_are_text_for_prometheus():
 
 
 async def test_the_api_is_described_and_nothing_else_is():
-    async with calling(a_public_app(Reviewing(ALLOWED), api_router=an_api())) as client:
+    async with calling(a_public_app(Reviewing(ALLOWED), api_router=an_api)) as client:
         async with client.get("/api/v1/nodes") as answer:
             assert await answer.json() == {"count": 2}
         async with client.get("/openapi.json") as answer:
