@@ -96,7 +96,10 @@ class _Resize:
             return held
         ctx = FitContext(pod=self.pod, node=self.others.node, container=spec, kind=kind)
         before = len(self.refused)
-        grants = tuple(self._grant(vendor, grant, request, ctx, held.name) for grant in held.grants)
+        grants = tuple(
+            self._grant(vendor, grant, _asking(request, wanted, grant), ctx, held.name)
+            for grant in held.grants
+        )
         new = replace(held, grants=grants)
         return self._limited(new, wanted) if len(self.refused) == before else held
 
@@ -120,7 +123,7 @@ class _Resize:
         vendor: VendorCalls,
         wanted: ContainerResize,
     ) -> DeviceRequest | None:
-        """What the container asked at its creation, with the new amounts."""
+        """What the container asked at its creation."""
         names = vendor.profile.resources
         for what, amount, name in (
             ("memory", wanted.memory_mib, names.memory),
@@ -139,13 +142,7 @@ class _Resize:
         if asked.exclusive or vendor.profile.whole_device:
             self._refuse(resizes.WHOLE_DEVICE_GRANTED, held.name, "it has whole devices")
             return None
-        first = held.grants[0]
-        return replace(
-            asked,
-            memory_mib=first.memory_mib if wanted.memory_mib is None else wanted.memory_mib,
-            memory_percent=None,
-            cores=first.cores if wanted.cores is None else wanted.cores,
-        )
+        return asked
 
     def _grant(
         self,
@@ -206,6 +203,16 @@ class _Resize:
     def _state_of(self, key: DeviceKey) -> DeviceState | None:
         states = self.others.states.get(key[0], ())
         return next((state for state in states if state.device.id == key[1]), None)
+
+
+def _asking(asked: DeviceRequest, wanted: ContainerResize, grant: Grant) -> DeviceRequest:
+    """With the new amounts; what is not named is what this slice has."""
+    return replace(
+        asked,
+        memory_mib=grant.memory_mib if wanted.memory_mib is None else wanted.memory_mib,
+        memory_percent=None,
+        cores=grant.cores if wanted.cores is None else wanted.cores,
+    )
 
 
 def _cores(allocation: PodAllocation) -> dict[DeviceKey, tuple[int, ...]]:

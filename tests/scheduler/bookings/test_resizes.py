@@ -157,6 +157,28 @@ def test_each_of_several_slices_has_the_new_amounts():
     assert [g.memory_mib for g in node.state.charges[pod.uid].account.allocation.grants] == [3000, 3000]  # fmt: skip
 
 
+def test_slices_of_different_sizes_keep_what_is_not_named():
+    """Half of a large device and half of a small one."""
+    node = Node()
+    small, large = (a_node(memory=memory, **KUBELET) for memory in (4000, 8000))
+    key = "acme.com/register"
+    both = [
+        *msgspec.json.decode(small.annotations[key]),
+        {**msgspec.json.decode(large.annotations[key])[0], "id": "n1-d1", "index": 1},
+    ]
+    annotations = {**small.annotations, key: msgspec.json.encode(both).decode()}
+    metadata = msgspec.structs.replace(small.metadata, annotations=annotations)
+    node.nodes = [msgspec.structs.replace(small, metadata=metadata)]
+    node.start()
+    limits = {"acme.com/gpu": "2", "acme.com/mem-percent": "50", "acme.com/cores": "10"}
+    main = Container(name="main", resources=Resources(limits=limits))
+    pod = a_pod()
+    uid = node.run(msgspec.structs.replace(pod, spec=PodSpec(containers=[main])))
+    node.resize(uid, cores=20)
+    grants = node.state.charges[uid].account.allocation.grants
+    assert sorted((g.memory_mib, g.cores) for g in grants) == [(2000, 20), (4000, 20)]
+
+
 @pytest.mark.parametrize(
     ("steps", "limit"),
     [
