@@ -65,11 +65,14 @@ class _Hour:
             self.total += device.utilisation
             self.count += 1
             self.means[at] = self.total / self.count
-        # A counter that is lower than before is a new slice's, which began at 0.
-        before = device.waited_seconds if self.waited is None else self.waited
-        new = device.waited_seconds - before
-        self.waiting += new if new >= 0 else device.waited_seconds
-        self.waited = device.waited_seconds
+        if device.waited_seconds != self.waited:
+            self._wait(device.waited_seconds, at)
+
+    def _wait(self, waited: float, at: int) -> None:
+        """Its counter stands at ``waited``; one lower than before is a new slice's, from 0."""
+        if self.waited is not None:
+            self.waiting += waited - self.waited if waited > self.waited else waited
+        self.waited = waited
         self.waits[at] = self.waiting > _MINUTE_SECONDS / 2
 
     def use(self) -> HourOfUse:
