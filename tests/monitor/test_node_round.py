@@ -40,7 +40,7 @@ def test_a_slot_is_told_the_bytes_of_its_own_process(ticks):
     one = ticks.slices.add(GPUS[0], GPUS[1])
     space = ticks.process(one, 100, inner_pid=7, start_time=50)
     one.charge(3, 7, 100 * MIB, start_time=50, pid_namespace=space, generation=4)
-    one.charge(4, 7, start_time=49, pid_namespace=space, generation=2)
+    one.charge(4, 7, start_time=49, pid_namespace=space, generation=9)
     one.charge(5, 7, start_time=50, pid_namespace=space + 1, generation=2)
     table = ticks.tick(used(100, 150 * MIB, 12.5), used(100, MIB, 1.0, GPUS[1]))
     seen = one.observed

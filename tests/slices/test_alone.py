@@ -12,7 +12,7 @@ from hami.node import agent
 from hami.node.settings.source import AgentSource
 from hami.slices.lock_file import alone
 
-from ..world import World
+from ..node.world import World
 
 
 async def test_a_second_agent_is_refused_and_told_which_file_the_first_one_holds(tmp_path):
