@@ -45,6 +45,7 @@ Simulate <simulate>
 ../examples/README
 Quota <quota>
 Resize <resize>
+Recommend <recommend>
 Scheduler <scheduler>
 Node agent <node-agent>
 NVIDIA <nvidia>

@@ -1,8 +1,8 @@
 """Commands that are loaded only when somebody calls them, so that the node agent stays small.
 
-``scheduler``, ``device-plugin`` and ``monitor`` declare dozens of settings each. ``demo`` and
-``up`` belong to another distribution, hami-lab, which registers them under the entry point group
-``hami.commands``.
+``scheduler``, ``device-plugin`` and ``monitor`` declare dozens of settings each, ``recommend`` many
+options. ``demo`` and ``up`` belong to another distribution, hami-lab, which registers them under
+the entry point group ``hami.commands``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ LATE = MappingProxyType(
         "scheduler": "hami.cli.commands.scheduler",
         "device-plugin": "hami.cli.commands.device_plugin",
         "monitor": "hami.cli.commands.monitor",
+        "recommend": "hami.cli.commands.recommend",
     }
 )
 """The module of each such command; its ``app`` holds only that command."""

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -335,6 +336,25 @@ class KubeClient:
             repeatable=False,
         )
         await self._transport.send(request)
+
+    async def ask_pod(
+        self, namespace: str, name: str, *, port: int, path: str, most: int, timeout: float
+    ) -> bytes:
+        """GET a path of a pod's HTTP server, through the API server; the body of a 2xx answer.
+
+        Takes the right to get ``pods/proxy``. ``most`` bytes of the answer are read; more of them
+        are a failure. ``timeout`` is in seconds.
+        https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/
+        """
+        request = Request(
+            verb="get",
+            method="GET",
+            resource=PODS.plural,
+            about=f"pods {namespace}/{name}/proxy",
+            path=f"{PODS.path(namespace)}/http:{quote(name, safe='')}:{port}/proxy{path}",
+            most=most,
+        )
+        return await self._transport.send(request, timeout=timeout)
 
     async def server_version(self) -> tuple[int, int]:
         """Major and minor; vendors' suffixes (``30+``) are left out."""

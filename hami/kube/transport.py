@@ -53,6 +53,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     body: bytes | None = None
     content_type: str = JSON
+    most: int = 0
+    """Bytes of the answer that are read; more of them are a failure. 0: as many as come."""
     paced: bool = True
     repeatable: bool = True
     """Whether a 429 may be answered by waiting and asking again. If not, it is a POST whose outcome
@@ -202,7 +204,7 @@ class Transport:
 
     async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         try:
-            return await response.read()
+            return await _whole_body(request, response)
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(request, f"the answer broke off: {_words(error)}") from error
 
@@ -283,7 +285,7 @@ class Transport:
                         status,
                         response.reason or "",
                         {name.lower(): value for name, value in response.raw_headers},
-                        await response.read(),
+                        await _whole_body(request, response),
                     ),
                 )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -376,6 +378,18 @@ class Transport:
                 patience=CONNECT_TIMEOUT,
             )
         return _Pool(session=session, posts=posts)
+
+
+async def _whole_body(request: Request, response: aiohttp.ClientResponse) -> bytes:
+    if not request.most:
+        return await response.read()
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > request.most:
+            raise _failure(request, f"the answer is longer than {request.most} bytes")
+    return b"".join(parts)
 
 
 def _retry_after(header: bytes | None, said: Status) -> float | None:

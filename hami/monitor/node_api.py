@@ -51,6 +51,10 @@ class HourShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
     p95_utilisation: Annotated[
         float | None, Meta(description="what the mean of a minute stays below in 95 % of them")
     ]
+    waited_minutes: Annotated[
+        int,
+        Meta(description="in how many its threads waited for compute for half a minute, summed"),
+    ] = 0
 
 
 class MigShape(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -154,6 +158,10 @@ SHAPES = (
     NodeShape, VendorShape, DeviceShape, SliceShape, SliceDeviceShape, MigShape, HourShape,
     ProcessShape, StrangerShape,
 )  # fmt: skip
+
+NODE_DECODER = msgspec.json.Decoder(NodeShape)
+"""Made here, before any thread: msgspec learns a type at its first use, and crashes where two
+threads do that at once."""
 
 
 def node_json(table: NodeTable, last_hour: LastHour) -> bytes:

@@ -25,32 +25,37 @@ class HourOfUse:
     """``minutes`` are those that something is known of.
 
     ``p95_utilisation``: in 95 % of the minutes, the mean compute of the minute was not above it;
-    None where the utilisation was never known.
+    None where the utilisation was never known. ``waited_minutes``: in so many of them its threads
+    waited for compute for more than half a minute, summed.
     """
 
     minutes: int
     max_used_bytes: int
     p95_utilisation: float | None
+    waited_minutes: int = 0
 
 
 class _Hour:
     """The minutes of one device of one container, as a ring; a minute without a tick is unknown."""
 
-    __slots__ = ("count", "means", "minute", "most", "total")
+    __slots__ = ("count", "means", "minute", "most", "total", "waited", "waiting", "waits")
 
     def __init__(self, minute: int) -> None:
         self.minute = minute
         self.most = array("q", [_UNKNOWN]) * MINUTES
         self.means = array("d", [_UNKNOWN]) * MINUTES
+        self.waits = array("b", [0]) * MINUTES
         self.total = 0.0
         self.count = 0
+        self.waiting = 0.0
+        self.waited: float | None = None
 
     def advance(self, minute: int) -> None:
         """Make ``minute`` the present one."""
         for passed in range(max(self.minute + 1, minute - MINUTES + 1), minute + 1):
             at = passed % MINUTES
-            self.most[at], self.means[at] = _UNKNOWN, _UNKNOWN
-            self.total, self.count = 0.0, 0
+            self.most[at], self.means[at], self.waits[at] = _UNKNOWN, _UNKNOWN, 0
+            self.total, self.count, self.waiting = 0.0, 0, 0.0
         self.minute = max(self.minute, minute)
 
     def add(self, device: SliceDevice) -> None:
@@ -60,6 +65,15 @@ class _Hour:
             self.total += device.utilisation
             self.count += 1
             self.means[at] = self.total / self.count
+        if device.waited_seconds != self.waited:
+            self._wait(device.waited_seconds, at)
+
+    def _wait(self, waited: float, at: int) -> None:
+        """Its counter stands at ``waited``; one lower than before is a new slice's, from 0."""
+        if self.waited is not None:
+            self.waiting += waited - self.waited if waited > self.waited else waited
+        self.waited = waited
+        self.waits[at] = self.waiting > _MINUTE_SECONDS / 2
 
     def use(self) -> HourOfUse:
         means = sorted(mean for mean in self.means if mean != _UNKNOWN)
@@ -69,6 +83,7 @@ class _Hour:
             minutes=MINUTES - self.most.count(_UNKNOWN),
             max_used_bytes=max(self.most),
             p95_utilisation=p95,
+            waited_minutes=sum(self.waits),
         )
 
 

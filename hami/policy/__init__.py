@@ -11,7 +11,7 @@ Pure functions of values, and two tables with one owner each (``tables.cluster_t
 * ``compute``: how the time of one device is divided between the slices that run on it;
 * ``profile``: what the core does for a vendor that implements no hook.
 
-``usage`` is what a pod's containers use together. ``ports`` is what all of them call on vendors.
-Not here: bytes (``hami.wire``), plugins (``hami.vendors``), Kubernetes (``hami.kube``). No I/O, no
-clock, no logging.
+``usage`` is what a pod's containers use together, ``recommendation`` what they could ask for.
+``ports`` is what all of them call on vendors. Not here: bytes (``hami.wire``), plugins
+(``hami.vendors``), Kubernetes (``hami.kube``). No I/O, no clock, no logging.
 """

@@ -65,13 +65,13 @@ from hami.scheduler.publish.publication import PacedPatches
 from hami.scheduler.publish.quota_status import QuotaStatus
 from hami.scheduler.publish.telling import Telling
 from hami.scheduler.readiness import Readiness
+from hami.scheduler.readonly.late_router import read_only_api
 from hami.scheduler.reclaim.backing import Backing
 from hami.scheduler.reclaim.budgets import BudgetIndex
 from hami.scheduler.reclaim.preemption import Preemption
 from hami.scheduler.resize.authorizer import Authorizer
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.settings.config_source import ConfigSource
-from hami.scheduler.web.late_api import read_only_api
 from hami.scheduler.web.listeners import Served, listeners_of
 from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import ListedQuotas, QuotaWebhook

@@ -103,6 +103,21 @@ async def test_each_patch_has_its_content_type(api, client, kind, content_type):
     assert api.asked[-1].path == "/api/v1/nodes/n/status"
 
 
+@pytest.mark.parametrize("status", [200, 503])
+@pytest.mark.parametrize(("most", "read"), [(200, True), (20, False)])
+async def test_of_a_pod_s_answer_only_so_much_is_read(api, client, status, most, read):
+    api.refuse("/proxy/", status, message="too many words")
+    asked = client.ask_pod("ns", "p", port=9394, path="/a/b", most=most, timeout=5)
+    if status == 200 and read:
+        assert b"too many words" in await asked
+    else:
+        error = await failure(asked)
+        assert error.call == "get pods ns/p/proxy"
+        words = "too many words" if read else "the answer is longer than 20 bytes"
+        assert words in error.message
+    assert api.asked[-1].path == "/api/v1/namespaces/ns/pods/http:p:9394/proxy/a/b"
+
+
 async def test_a_stale_version_is_a_conflict(api, client):
     api.put("nodes", "n")
     error = await failure(client.patch(NODES, "n", {"metadata": {"resourceVersion": "1"}}))

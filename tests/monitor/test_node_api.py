@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -68,7 +70,11 @@ def test_the_last_hour_stands_by_its_device():
         )
     )
     hours = [device["lastHour"] for held_by in found["slices"] for device in held_by["devices"]]
-    assert hours == [None, {"minutes": 60, "maxUsedBytes": GIB, "p95Utilisation": 33.5}, None]
+    assert hours == [
+        None,
+        {"minutes": 60, "maxUsedBytes": GIB, "p95Utilisation": 33.5, "waitedMinutes": 0},
+        None,
+    ]
 
 
 def test_a_history_can_be_asked():
@@ -129,3 +135,28 @@ def test_a_client_skips_what_it_does_not_know():
 def test_nothing_of_the_table_is_left_out(values, shape, more):
     fields = {field.name for field in dataclasses.fields(values)}
     assert {field.name for field in msgspec.structs.fields(shape)} == fields | more
+
+
+FIRST_CALLERS = """
+import sys, threading
+from hami.monitor.node_api import node_json
+from tests.monitor.tables import a_node, a_slice
+
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(8)
+
+def ask():
+    together.wait()
+    node_json(a_node(a_slice()), lambda *_: None)
+
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_the_first_callers_may_come_at_once():
+    """msgspec learns a type at its first use, and crashes where two threads do it together."""
+    subprocess.run([sys.executable, "-c", FIRST_CALLERS], check=True, timeout=60)

@@ -99,6 +99,25 @@ def test_devices_have_hours_of_their_own():
     ]
 
 
+@pytest.mark.parametrize(
+    ("counters", "minutes"),
+    [
+        pytest.param([(0, 1000)], 0, id="waiting before the first look is not of this hour"),
+        pytest.param([(0, 0), (10, 30)], 0, id="half a minute is not more than that"),
+        pytest.param([(0, 0), (10, 16), (20, 32)], 1, id="ticks of a minute are summed"),
+        pytest.param([(0, 0), (30, 20), (60, 40), (90, 60)], 1, id="minutes are not"),
+        pytest.param([(0, 0), (10, 500)], 1, id="many threads wait in one minute at most"),
+        pytest.param([(0, 900), (10, 31)], 1, id="a new slice counts from 0"),
+        pytest.param([(0, 0), (10, 40), (3600, 40)], 0, id="an hour later it is forgotten"),
+    ],
+)
+def test_minutes_of_waiting(counters, minutes):
+    history = UsageHistory()
+    for now, seconds in counters:
+        history.observe(a_node(a_slice("train-0", held(waited_seconds=float(seconds)))), now)
+    assert ask(history).waited_minutes == minutes
+
+
 steps = st.tuples(st.floats(0, 900), st.integers(0, 1 << 45), st.floats(0, 100) | st.none())
 
 

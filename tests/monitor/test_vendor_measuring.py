@@ -114,8 +114,19 @@ async def test_one_that_is_late_keeps_its_newest_answer_and_is_not_asked_twice(m
     assert (answer.fresh, hooks.asked) == (True, asked + 1)
 
 
-async def test_before_any_device_is_known_nothing_is_asked(measuring, hooks):
+async def test_before_any_device_is_known_nothing_is_asked(hooks):
     hooks.discovers = [RuntimeError("no driver")]
-    await asyncio.sleep(0.05)
-    assert (await measuring.measure((), 5)).asked_at == 0
-    assert hooks.asked == 0
+    threads = Threads("hook")
+    measuring = VendorMeasuring(
+        Vendors.of({"acme": hooks.plugin()})["ACME"], threads, lambda: {"node": {}}
+    )
+    following = asyncio.ensure_future(measuring.follow_devices())
+    try:
+        async with asyncio.timeout(10):
+            while not hooks.configs:
+                await asyncio.sleep(0.01)
+        assert (await measuring.measure((), 5)).asked_at == 0
+        assert hooks.asked == 0
+    finally:
+        following.cancel()
+        threads.close()

@@ -39,7 +39,7 @@ class Api:
         self._server = server.rstrip("/")
         if "@" in server:  # It may hold a password, so it is not repeated.
             raise ConfigError("--server or HAMI_SERVER names a user; write http://HOST:PORT")
-        if not _is_address(self._server):
+        if not is_address(self._server):
             raise ConfigError(
                 f"--server or HAMI_SERVER is {server!r}, which is no address; write "
                 f"http://HOST:PORT"
@@ -113,7 +113,7 @@ class Api:
         )
 
 
-def _is_address(server: str) -> bool:
+def is_address(server: str) -> bool:
     """Whether the text is ``http://HOST[:PORT][/PATH]``, without characters that cannot be sent."""
     try:
         parts = urlsplit(server)

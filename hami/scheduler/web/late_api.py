@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
 from hami import __version__
-from hami.domain.units import PodUid
-from hami.policy.quota.elastic.plans.plan import NoPlan
-from hami.scheduler.bookings.state import ClusterState
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
 
 PATHS = ("/api/{rest:path}", "/openapi.json")
 """What it answers, as Starlette's patterns."""
-
-
-def read_only_api(
-    state: ClusterState,
-    *,
-    leading: Callable[[], bool],
-    unplanned: Callable[[], Mapping[PodUid, NoPlan]],
-) -> Callable[[], APIRouter]:
-    """Makes the API's router; nothing of the API is imported before."""
-
-    def router() -> APIRouter:
-        from hami.scheduler.readonly.api import api_router  # noqa: PLC0415 -- see LateApi
-
-        return api_router(state, leading=leading, unplanned=unplanned)
-
-    return router
 
 
 class LateApi:

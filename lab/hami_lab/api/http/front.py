@@ -18,6 +18,7 @@ from hami_lab.api.http import bodies, discovery
 from hami_lab.api.http.calls import Call, Calls
 from hami_lab.api.http.faults import Fault, Faults
 from hami_lab.api.http.paths import NoSuchPath, query_of, request_of
+from hami_lab.api.http.pod_proxy import passed_on, proxy_path
 from hami_lab.api.http.verbs import Answer, Verbs
 from hami_lab.api.http.watching import Watch
 from hami_lab.api.objects.refusals import Refusal
@@ -81,6 +82,8 @@ class Application:
             if plain is not None:
                 await _send(send, 200, plain)
                 return
+            if await self._passed_on(scope, headers, send):
+                return
             request = self._request(scope, headers)
             status = await self._carry_out(request, body, headers, receive, send, scope)
         except NoSuchPath:
@@ -93,6 +96,20 @@ class Application:
         finally:
             if request is not None:
                 self._count(request, status)
+
+    async def _passed_on(self, scope: Scope, headers: dict[bytes, str], send: Send) -> bool:
+        """Whether it was for a pod's own server."""
+        asked = proxy_path(scope["path"])
+        if asked is None:
+            return False
+        operations, query = self._operations, scope["query_string"].decode("latin-1")
+        answer = await passed_on(
+            scope["method"], asked, query, operations.kinds, operations.storage
+        )
+        agent = headers.get(b"user-agent", "")
+        self._calls.add(Call("get", "pods", "proxy", answer.status, agent))
+        await _send(send, answer.status, answer.body, (b"content-type", answer.type.encode()))
+        return True
 
     def _count(self, request: Request, status: int) -> None:
         kind, agent = request.kind, request.user_agent
