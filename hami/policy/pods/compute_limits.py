@@ -24,7 +24,7 @@ _PERCENT = re.compile(r"[1-9]\d?|100", re.ASCII)
 def with_compute_limits(
     pod: Pod, containers: Sequence[ContainerRequest]
 ) -> Sequence[ContainerRequest] | Invalid:
-    """The containers with their limits. Where limit and guarantee are the same, there is none."""
+    """The containers with their limits, those among them that have one."""
     if not any(key == keys.CORES_LIMIT or key.startswith(_OF_ONE) for key in pod.annotations):
         return containers
     asking = {c.container.name: _guaranteed(c) for c in containers if _guaranteed(c)}
@@ -55,9 +55,7 @@ def with_compute_limits(
                 f"{limit} % (annotation {keys.CORES_LIMIT}): a limit cannot be lower"
             )
     return [
-        replace(c, cores_limit=limits[c.container.name])
-        if limits.get(c.container.name, 0) > _guaranteed(c)
-        else c
+        replace(c, cores_limit=limits[c.container.name]) if c.container.name in limits else c
         for c in containers
     ]
 

@@ -27,11 +27,11 @@ def parsed(annotations, *containers):
     [
         ({}, [0, 0, 0]),
         ({LIMIT: "80"}, [80, 80, 0]),
-        ({LIMIT: "50"}, [50, 0, 0]),
+        ({LIMIT: "50"}, [50, 50, 0]),
         ({f"{LIMIT}.main": "100"}, [100, 0, 0]),
         ({LIMIT: "80", f"{LIMIT}.side": "60"}, [80, 60, 0]),
         ({f"{LIMIT}.side": "60", LIMIT: "80"}, [80, 60, 0]),
-        ({f"{LIMIT}.main": "30"}, [0, 0, 0]),
+        ({f"{LIMIT}.main": "30"}, [30, 0, 0]),
         ({"hami.io/gpucores-limits": "nonsense", "other/gpucores-limit": "x"}, [0, 0, 0]),
     ],
 )
