@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar, assert_never
@@ -32,7 +32,6 @@ from hami.kube.messages import (
     Deleted,
     Head,
     Modified,
-    Page,
     Undecodable,
     WatchEvent,
     head_of,
@@ -203,8 +202,8 @@ class Informer(Generic[T]):
             field_selector=self._field_selector,
             page_size=0 if self._whole_lists else FIRST_PAGE if first else PAGE,
         )
-        async with aclosing(pages), aclosing(_one_ahead(pages)) as ahead:
-            async for page in ahead:
+        async with aclosing(pages):
+            async for page in pages:
                 version = page.resource_version
                 for raw in page.items:
                     await turns.pause()
@@ -362,18 +361,6 @@ class Informer(Generic[T]):
             f"{type(self._handler).__name__}.{call} failed for {self._resource.kind} "
             f"{_written(key)}: {type(error).__name__}: {error}"
         )
-
-
-async def _one_ahead(pages: AsyncGenerator[Page, None]) -> AsyncGenerator[Page, None]:
-    """Every page; while one is worked on, the server makes the next."""
-    coming = asyncio.ensure_future(anext(pages, None))
-    try:
-        while (page := await coming) is not None:
-            coming = asyncio.ensure_future(anext(pages, None))
-            yield page
-    finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
 
 
 def is_older(version: str, *, than: str) -> bool:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
-import msgspec
 import pytest
 
-from hami.kube.informer import FIRST_TURN, is_older
-from hami.kube.messages import Page
+from hami.kube.informer import is_older
 from hami.kube.resources import PODS
 
 from .fake_api import names, running, until
-from .informers import Heard, an_informer, stored, versions
+from .informers import an_informer, stored, versions
 
 
 async def test_the_first_list_is_handed_on_before_it_is_synced(api, informer, heard):
@@ -55,27 +51,6 @@ async def test_a_later_list_comes_in_smaller_pages(api, client, heard, problems)
     async with running(informer.run()):
         await informer.synced.wait()
     assert limits(api) == ["500", *["100"] * 3]
-
-
-async def test_the_next_page_is_asked_for_while_one_is_worked_on(client, problems):
-    class Slow(Heard):
-        def changed(self, new, old):
-            super().changed(new, old)
-            time.sleep(FIRST_TURN)  # Others may run before the next object.
-
-    heard, heard_when_asked = Slow(), []
-
-    async def pages(*_, **__):
-        for page in ("ab", "cd"):
-            heard_when_asked.append(len(heard.notes))
-            items = [msgspec.Raw(b'{"metadata":{"name":"%c"}}' % ord(name)) for name in page]
-            yield Page(items=items, resource_version="1")
-
-    client.pages = pages
-    informer = an_informer(client, heard, problems)
-    async with running(informer.run()):
-        await informer.synced.wait()
-    assert (heard.notes, heard_when_asked) == (["+a", "+b", "+c", "+d"], [0, 1])
 
 
 def limits(api):
