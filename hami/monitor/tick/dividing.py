@@ -136,7 +136,9 @@ class Dividing:
         self, id: str, use: SliceUse | None, now: float
     ) -> list[tuple[float, SliceUse | None]]:
         before = self._before.get(id)
-        lately = [] if before is None else [one for one in before.used if one[0] > now - _SECOND]
+        # What a tick found that ended almost a second ago is of the second before: none is on time.
+        since = now - 0.9 * _SECOND
+        lately = [] if before is None else [one for one in before.used if one[0] > since]
         return [*lately, (now, use)]
 
     def _seen(self, id: str, place: int, held: HeldSlice, use: SliceUse | None, now: float) -> Seen:
