@@ -65,7 +65,8 @@ class ObservedC(ctypes.LittleEndianStructure):
     _fields_ = (
         ("heartbeat", _u64),
         ("share", _u16 * MAX_DEVICES),
-        ("reserved", _u64 * 3),
+        ("share_revision", _u64),
+        ("reserved", _u64 * 2),
         ("devices", ObservedDeviceC * MAX_DEVICES),
         ("slot_generation", _u64 * MAX_SLOTS),
         ("bytes", _u64 * MAX_SLOTS * MAX_DEVICES),

@@ -94,6 +94,12 @@ def encode(limits: PageLimits) -> bytes:
     return bytes(page)
 
 
+def page_revision(data: bytes) -> int:
+    """The number of the page's last change; ``data`` has at least both copies."""
+    copy = LimitsC.from_buffer_copy(data, _COPIES + (data[_INDEX] & 1) * _COPY_SIZE)
+    return int(copy.revision)
+
+
 def read_page(data: bytes) -> PageLimits | MalformedFile:
     """What a page says to a container that reads it now."""
     used = _copy_in_use(data)

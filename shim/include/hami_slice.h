@@ -97,7 +97,8 @@ struct hami_observed {
      * guarantee, and what others leave idle; less while it waits for a slice of higher priority. 0:
      * none is handed out, `cores` and `contention` say what holds. */
     _Atomic uint16_t share[HAMI_MAX_DEVICES];
-    uint64_t reserved[3];
+    _Atomic uint64_t share_revision; /* of the limits that `share` was divided by; it is of no other */
+    uint64_t reserved[2];
     struct hami_observed_device devices[HAMI_MAX_DEVICES];
     /* Bytes that the driver accounts to the process in a usage slot, and the `generation` of the
      * slot they were seen for: written as 0, then the bytes, then the generation. A process whose
@@ -216,7 +217,8 @@ HAMI_SIZE(hami_observed_device, 16);
 
 HAMI_AT(hami_observed, heartbeat, 0);
 HAMI_AT(hami_observed, share, 8);
-HAMI_AT(hami_observed, reserved, 40);
+HAMI_AT(hami_observed, share_revision, 40);
+HAMI_AT(hami_observed, reserved, 48);
 HAMI_AT(hami_observed, devices, 64);
 HAMI_AT(hami_observed, slot_generation, 320);
 HAMI_AT(hami_observed, bytes, 2368);

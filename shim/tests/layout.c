@@ -33,6 +33,7 @@ static void print_limits(void)
     SIZE(hami_observed_device);
     FIELD(hami_observed, heartbeat);
     FIELD(hami_observed, share);
+    FIELD(hami_observed, share_revision);
     FIELD(hami_observed, reserved);
     FIELD(hami_observed, devices);
     FIELD(hami_observed, slot_generation);

@@ -191,6 +191,15 @@ def test_limits_that_changed_in_place_count_at_once(ticks):
     assert (device.memory_limit_bytes, device.guarantee) == (2 * GIB, 10)
 
 
+def test_a_share_says_for_which_limits_it_is(ticks):
+    one = ticks.slices.add(GPUS[0], cores=20)
+    ticks.tick()
+    assert one.observed.share_revision == 1
+    ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
+    ticks.tick()
+    assert one.observed.share_revision == 2
+
+
 def test_a_page_that_was_replaced_is_told_beside_the_one_that_runs(ticks):
     """What runs has the former file mapped until its next start."""
     one = ticks.slices.add(GPUS[0])

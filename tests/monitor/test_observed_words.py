@@ -37,7 +37,8 @@ def observed(fd: int) -> ObservedC:
 
 
 def test_everything_is_there_and_the_limits_stay(page):
-    ObservedWords(page).write(SEEN)
+    ObservedWords(page).write(SEEN, 6)
+    assert observed(page).share_revision == 6
     found = observed(page)
     assert found.heartbeat == 1
     assert [(d.utilisation, d.contention) for d in found.devices[:3]] == [
@@ -52,7 +53,7 @@ def test_everything_is_there_and_the_limits_stay(page):
 
 
 def test_a_slot_has_no_generation_while_its_bytes_change_and_the_heartbeat_comes_last(page):
-    ObservedWords(page).write(SEEN)
+    ObservedWords(page).write(SEEN, 1)
     places = []
 
     def write(fd: int, data: bytes, position: int) -> int:
@@ -62,7 +63,8 @@ def test_a_slot_has_no_generation_while_its_bytes_change_and_the_heartbeat_comes
     again = ObservedWords(page, write)
     again.write(
         Observation(utilisation=[0, 0], contention=[0, 0], shares=[0, 0],
-                    slots={1: SlotBytes(4, (11, 12))})
+                    slots={1: SlotBytes(4, (11, 12))}),
+        1,
     )  # fmt: skip
     generation = ObservedC.slot_generation.offset + 8
     in_slot = [ObservedC.bytes.offset + 8 * (device * 256 + 1) for device in range(2)]
@@ -80,9 +82,9 @@ def test_what_did_not_change_is_not_written_again(page):
         return os.pwrite(fd, data, position)
 
     words = ObservedWords(page, write)
-    words.write(SEEN)
+    words.write(SEEN, 1)
     first, count = count, 0
-    words.write(SEEN)
+    words.write(SEEN, 1)
     assert (first > 4, count) == (True, 1)
     assert observed(page).heartbeat == 2
 
@@ -92,7 +94,7 @@ def test_a_heartbeat_goes_on_where_a_former_monitor_stopped_and_is_never_0(page)
     os.pwrite(page, ((1 << 64) - 1).to_bytes(8, "little"), at)
     words = ObservedWords(page)
     for expected in (1, 2):
-        words.write(SEEN)
+        words.write(SEEN, 1)
         assert observed(page).heartbeat == expected
 
 
@@ -103,7 +105,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("after", range(12))
 def test_a_monitor_that_is_killed_between_two_writes_misleads_nobody(page, after):
     """A slot's generation vouches for its bytes, and the heartbeat has not moved on."""
-    ObservedWords(page).write(SEEN)
+    ObservedWords(page).write(SEEN, 1)
     left = after
 
     def write(fd: int, data: bytes, position: int) -> int:
@@ -118,7 +120,7 @@ def test_a_monitor_that_is_killed_between_two_writes_misleads_nobody(page, after
     )
     done = False
     try:
-        ObservedWords(page, write).write(then)
+        ObservedWords(page, write).write(then, 1)
         done = True
     except Killed:
         pass
@@ -129,7 +131,7 @@ def test_a_monitor_that_is_killed_between_two_writes_misleads_nobody(page, after
         found.slot_generation[0] == 0
     )
     assert read_page(os.pread(page, 1 << 20, 0)) == LIMITS
-    ObservedWords(page).write(then)
+    ObservedWords(page).write(then, 1)
     found = observed(page)
     assert (found.slot_generation[0], found.bytes[0][0], found.bytes[1][0]) == (8, 5, 6)
     assert found.heartbeat == 2 + done
@@ -145,18 +147,18 @@ def test_a_failed_write_is_made_good_by_the_next(page):
 
     words = ObservedWords(page, write)
     with pytest.raises(OSError, match="Input"):
-        words.write(SEEN)
+        words.write(SEEN, 1)
     failing = False
-    words.write(SEEN)
+    words.write(SEEN, 1)
     found = observed(page)
     assert (found.heartbeat, found.devices[1].utilisation, found.bytes[1][0]) == (1, 34, 200)
 
 
 def test_a_change_of_the_limits_leaves_what_was_observed(page):
     words = ObservedWords(page)
-    words.write(SEEN)
+    words.write(SEEN, 1)
     update(page, PageLimits(generation=2, devices=LIMITS.devices))
-    words.write(SEEN)
+    words.write(SEEN, 1)
     assert observed(page).heartbeat == 2
     found = read_page(os.pread(page, 1 << 20, 0))
     assert isinstance(found, PageLimits)

@@ -12,7 +12,7 @@ from hami.domain.slices import Slice
 from hami.domain.units import VendorKey
 from hami.monitor.files.observed_words import Observation, ObservedWords
 from hami.slices.files import MalformedFile, read_bounded
-from hami.slices.limits_page import PAGE_SIZE, PageLimits, read_page
+from hami.slices.limits_page import PAGE_SIZE, PageLimits, page_revision, read_page
 from hami.slices.open_pages import open_page
 from hami.slices.record import SliceRecord, decode_record
 from hami.slices.usage_region import RegionUsage, UsageReader, open_region
@@ -99,7 +99,10 @@ class HeldSlice:
             OSError: the disk does not take it; the next tick tries again.
         """
         for page in self._pages:
-            page.words.write(seen)
+            # As it was when it was read: it may have changed since, and shares are not for that.
+            newest = page is self._pages[0]
+            part = self._page_then if newest else os.pread(page.fd, _LIMITS_PART, 0)
+            page.words.write(seen, page_revision(part) if len(part) == _LIMITS_PART else 0)
 
     def handed_before(self) -> list[int]:
         """The shares on its page, by its devices' places; none where they cannot be read."""

@@ -19,7 +19,8 @@ from hami.slices.c_layout import MAX_DEVICES, MAX_SLOTS, LimitsPageC, ObservedC
 _AT = LimitsPageC.observed.offset
 _HEARTBEAT = _AT + ObservedC.heartbeat.offset
 _SHARES = _AT + ObservedC.share.offset
-"""What is between them and the devices is reserved, and zero."""
+_REVISION = _AT + ObservedC.share_revision.offset
+"""What is between it and the devices is reserved, and zero."""
 _DEVICES = _AT + ObservedC.devices.offset
 _GENERATIONS = _AT + ObservedC.slot_generation.offset
 _BYTES = _AT + ObservedC.bytes.offset
@@ -72,8 +73,8 @@ class ObservedWords:
         words = struct.Struct(f"<{devices}H")
         return list(words.unpack(os.pread(self._fd, words.size, _SHARES)))
 
-    def write(self, seen: Observation) -> None:
-        """Write all of it, and beat.
+    def write(self, seen: Observation, revision: int) -> None:
+        """Write all of it, and beat; ``revision``: of the page that the shares were divided by.
 
         Raises:
             OSError: the page has not moved on; the next call writes everything that is missing.
@@ -86,7 +87,10 @@ class ObservedWords:
             for percent, bits in zip(seen.utilisation, seen.contention, strict=True)
             for word in (percent, bits)
         ]
-        shares = struct.pack(f"<{len(seen.shares)}H", *seen.shares).ljust(_DEVICES - _SHARES, b"\0")
+        shares = struct.pack(f"<{len(seen.shares)}H", *seen.shares).ljust(
+            _REVISION - _SHARES, b"\0"
+        )
+        shares = (shares + _WORD.pack(revision)).ljust(_DEVICES - _SHARES, b"\0")
         words = shares + struct.pack(f"<{len(pairs)}Q", *pairs)
         if words != self._words:
             self._put(words, _SHARES)

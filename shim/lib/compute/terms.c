@@ -21,7 +21,19 @@ bool hami_may_be_held(const struct hami_limits *limits, unsigned int row)
     return limits->policy != HAMI_POLICY_DISABLE && is_whole_card(limits, row);
 }
 
-/* The most that a monitor may hand out. The page may have changed since it did. */
+/* What the monitor hands out under these limits; 0: nothing, or it has not seen them yet, and what it
+ * handed out under others must not outlive them. */
+static uint32_t share_of(const struct hami_limits *limits, const struct hami_observed *observed,
+                         unsigned int row)
+{
+    uint64_t revision = atomic_load_explicit(&observed->share_revision, memory_order_relaxed);
+
+    if (revision != limits->revision)
+        return 0;
+    return atomic_load_explicit(&observed->share[row], memory_order_relaxed);
+}
+
+/* The most that a monitor may hand out. */
 static uint32_t limit_of(const struct hami_limits *limits, unsigned int row)
 {
     const struct hami_device_limit *device = &limits->devices[row];
@@ -45,7 +57,7 @@ struct hami_terms hami_terms_of(const struct hami_limits *limits,
     now.limited = now.counted;
     if (!observed || !hami_may_be_held(limits, row))
         return now;
-    share = atomic_load_explicit(&observed->share[row], memory_order_relaxed);
+    share = share_of(limits, observed, row);
     if (share > 0) {
         now.rate = limit_of(limits, row) * 100;
         now.rate = share < now.rate ? share : now.rate;

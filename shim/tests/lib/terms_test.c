@@ -80,5 +80,16 @@ int main(void)
         strcpy(limits.devices[1].uuid, "MIG-1");
         check("on a MIG device", monitored, NOT, 0, false);
     }
+    /* Limits that changed after a share was handed out: they hold until there is one for them. */
+    limits.policy = HAMI_POLICY_FORCE;
+    limits.devices[1].cores = 60;
+    strcpy(limits.devices[1].uuid, "GPU-1");
+    observed.devices[1].contention = 0;
+    observed.share[1] = 2000;
+    observed.share_revision = 6;
+    limits.revision = 7;
+    check("a share for other limits", true, LIMITED, 6000, false);
+    observed.share_revision = 7;
+    check("a share for these limits", true, LIMITED, 2000, false);
     return failures != 0;
 }
