@@ -94,22 +94,28 @@ static void waits_end_when_their_reason_does(void)
 
 /* ---- By a share that a monitor hands out ------------------------------------------------------ */
 
-static void hold_at(uint16_t share)
+static void hand_out(uint16_t share)
 {
     page.observed.share[0] = share;
+    page.observed.share_revision = atomic_load(&limits)->revision;
+}
+
+static void hold_at(uint16_t share)
+{
+    hand_out(share);
     usage.buckets[0].refilled_at = (uint64_t)hami_now();
     usage.buckets[0].level = -HAMI_BUCKET_DEBT;
 }
 
 static void hand_out_all(void)
 {
-    page.observed.share[0] = HAMI_WHOLE;
+    hand_out(HAMI_WHOLE);
     usage.buckets[0].level = HAMI_BUCKET_OPEN;
 }
 
 static void hand_out_nothing(void)
 {
-    page.observed.share[0] = 0;
+    hand_out(0);
 }
 
 /* With a limit of its own, without one, and where no device has one. */
@@ -138,6 +144,7 @@ static void a_share_holds_until_another_is_handed_out(void)
     /* Without its words, the page says again what holds. */
     begin_held(50, 1);
     change_limits(50, HAMI_POLICY_DEFAULT, 1);
+    hold_at(1);
     a_wait_ends_by(hand_out_nothing); /* and nobody else is there */
 }
 
@@ -148,7 +155,7 @@ static void a_share_is_a_floor(void)
     change_limits(50, HAMI_POLICY_FORCE, 1);
     atomic_store(&monitored, true);
     page.observed.devices[0].contention = HAMI_CONTENTION_OTHERS | HAMI_CONTENTION_HIGHER;
-    page.observed.share[0] = 500;
+    hand_out(500);
     EXPECT(kernel(STREAM) == CUDA_SUCCESS && charged(0) > 0);
 }
 
