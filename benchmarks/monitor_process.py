@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from hami.cli.imports import import_aiohttp_alone, import_structlog_alone, imported_for_good
-from hami.cli.memory_use import LibraryPages, keep_one_arena
+from hami.cli.imports import import_structlog_alone
+from hami.cli.memory_use import LibraryPages
 
 TICK = 0.5
 TICKS = 5
@@ -25,11 +25,10 @@ TICKS = 5
 
 def main(arguments: Sequence[str]) -> None:
     import_structlog_alone()
-    import_aiohttp_alone()
-    monitor = imported_for_good("hami.monitor.monitor")
-    keep_one_arena()
-    pages = LibraryPages.loaded()
-    pages.release()
+    # Only now: hami.cli.node_process imports structlog.
+    from hami.cli.node_process import imported_lean  # noqa: PLC0415
+
+    monitor, pages = imported_lean("hami.monitor.monitor")
     world = json.loads(Path(arguments[0]).read_text())
     asyncio.run(_run(monitor, world, float(arguments[1]), pages))
 

@@ -145,6 +145,7 @@ def test_threads_share_one_heap():
 START = """
 import asyncio
 from types import SimpleNamespace
+from hami.cli import node_process
 from hami.cli.commands import device_plugin
 from hami.cli.flags.vendor_flags import VendorFlags
 class Pages:
@@ -160,9 +161,9 @@ async def serve(config, *, source, ready):
     said.append("kubelet called")
     while len(released) < 3:
         await asyncio.sleep(0.01)
-device_plugin.LibraryPages = Pages
+node_process.LibraryPages = Pages
 device_plugin.FIRST_CALLS = 0.0
-device_plugin.imported_for_good = lambda name: SimpleNamespace(serve=serve)
+node_process.imported_for_good = lambda name: SimpleNamespace(serve=serve)
 options = {"vendor": "mock", "node_name": "n1"}
 device_plugin.run_device_plugin(None, options, VendorFlags(), print_config=False)
 print(released)

@@ -15,17 +15,13 @@ from hami.cli.flags.setting_options import (
     ConfigFile,
     PrintConfig,
     declared,
-    given_ignored,
     given_settings,
     ignored_parameters,
     setting_parameters,
 )
 from hami.cli.foreground import run_until_signal
-from hami.cli.imports import import_aiohttp_alone, imported_for_good
-from hami.cli.memory_use import LibraryPages, keep_one_arena
-from hami.cli.terminal.interrupts import ending_at_interrupt
+from hami.cli.node_process import begin_logs, imported_lean
 from hami.cli.terminal.messages import answering
-from hami.logs import configure_logs
 from hami.monitor.settings.source import MONITOR, MonitorSource
 from hami.settings.klog import KLOG, KLOG_SWITCHES
 from hami.settings.source import as_yaml
@@ -80,21 +76,12 @@ def run_monitor(
     if print_config:
         typer.echo(as_yaml(config), nl=False)
         return
-    configure_logs(config.log_level, config.log_format)
-    log = structlog.get_logger()
-    for flag in given_ignored(KLOG, options):
-        text = f"--{flag} has no effect here; leave it out"
-        log.warning(text)
+    begin_logs(config, options)
     # Imported late: other commands need none of it.
-    with ending_at_interrupt():
-        import_aiohttp_alone()
-        monitor = imported_for_good("hami.monitor.monitor")
-    keep_one_arena()
-    pages = LibraryPages.loaded()
-    pages.release()  # of what the imports alone have run
+    monitor, pages = imported_lean("hami.monitor.monitor")
 
     def ready() -> None:
         pages.release()
-        log.info("ready")
+        structlog.get_logger().info("ready")
 
     run_until_signal(lambda: monitor.serve(config, source=source, ready=ready))
