@@ -70,7 +70,7 @@ def _populate(root: Path) -> list[NodeSlice]:
             inner_pid=7,
             namespace=held.id,
         )
-        held.charge(0, 7, 2 * GIB, start_time=1, pid_namespace=namespace)
+        held.charge(0, 7, 2 * GIB, locked=False, start_time=1, pid_namespace=namespace)
         devices[uuid][str(pid)] = 2 * GIB + (300 << 20)
         made.append(held)
     slices.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import stat
 import struct
@@ -42,6 +43,8 @@ _SLOT = struct.Struct("<IIQQQ")
 _EVERY_BUCKET = struct.Struct("<" + "16x Q 24x Q 8x" * MAX_DEVICES)
 """``charged`` and ``waited`` of every ``struct hami_bucket``, in turn."""
 _SLOT_SIZE = ctypes.sizeof(SlotC)
+_FLOCK = struct.Struct("hhqqi0q")
+"""``struct flock`` (fcntl(2)) where a ``long`` has 64 bits."""
 _ROW_SIZE = 8 * MAX_SLOTS
 _NO_ROW = bytes(_ROW_SIZE)
 _NOTHING = (0,) * MAX_DEVICES
@@ -163,6 +166,20 @@ def open_region(path: Path | str, *, within: int | None = None) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def is_held(fd: int, slot: int) -> bool:
+    """Whether a process holds the slot's lock, which the kernel takes from it however it ends.
+
+    Who ended leaves its words in the slot until another process of the container takes it. A
+    program that closes every descriptor it does not know lives on without the lock.
+
+    Raises:
+        OSError: the file knows no locks.
+    """
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
+    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
+    return int(_FLOCK.unpack(answer)[0]) != fcntl.F_UNLCK
 
 
 def parse_usage(data: bytes) -> RegionUsage | MalformedFile:

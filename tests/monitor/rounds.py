@@ -15,11 +15,13 @@ from hami.domain.measurements import (
     Measurement,
 )
 from hami.domain.units import DeviceId, PodUid
+from hami.monitor.compat.region_files import RegionFolder
 from hami.monitor.files.recorded_slice import recorded_slice
 from hami.monitor.files.slices_on_disk import SlicesOnDisk
 from hami.monitor.measuring.vendor_measuring import VendorAnswer, boot_time
 from hami.monitor.processes.process_table import CLOCK_TICKS
 from hami.monitor.table import NodeTable, SliceFigures, Stranger
+from hami.monitor.tick.foreign import ForeignSlices
 from hami.monitor.tick.node_round import NodeRound
 from hami.slices.cgroups import CgroupPlace
 from hami.vendors.registry import Vendors
@@ -55,6 +57,7 @@ class Ticks:
             folder / "proc",
             lambda place: self.names.get(place, ""),
             self.problems.append,
+            ForeignSlices(RegionFolder(folder / "hook"), lambda _: None, self.problems.append),
             pod_of=self.pods.get,
         )
         self.answer = VendorAnswer(vendor=NVIDIA)

@@ -269,3 +269,11 @@ def test_a_pod_without_a_slice_of_this_vendor_has_none(ticks):
     ticks.proc.add(100, pod_uid=uid_of(77), container_id="c1")
     ticks.tick(used(100, GIB))
     assert strangers(ticks.tick(used(100, GIB))) == [(100, uid_of(77))]
+
+
+def test_a_pod_of_hamis_device_plugin_is_no_stranger(ticks, tmp_path):
+    """Its slice is HAMi's, whatever its container has made of the region."""
+    ticks.proc.add(100, pod_uid=uid_of(77), container_id="c1")
+    (tmp_path / "hook/containers" / f"{uid_of(77)}_main").mkdir(parents=True)
+    ticks.tick(used(100, GIB))
+    assert strangers(ticks.tick(used(100, GIB))) == []

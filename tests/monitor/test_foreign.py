@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hami.monitor.compat.region_files import RegionFolder
+from hami.monitor.compat.region_layout import MAGIC
 from hami.monitor.table import DeviceFigures, SliceDevice, SliceFigures
 from hami.monitor.tick.foreign import VENDOR, ForeignSlices
 
@@ -96,5 +97,14 @@ def test_one_that_cannot_be_read_is_told_once_and_stops_no_other(hook):
     hook.add("uid-2_main", Told())
     for now in (100.0, 101.0):
         assert len(hook.foreign.look(DEVICES, [], now)) == 1
+    [problem] = hook.problems
+    assert "uid-1_main" in problem
+
+
+def test_one_whose_garbage_is_another_at_every_look_is_told_once(hook):
+    path = hook.add("uid-1_main", Told())
+    for size in (100, 200, 300):
+        path.write_bytes(MAGIC.to_bytes(4, "little") + bytes(size))
+        hook.foreign.look(DEVICES, [], 100.0)
     [problem] = hook.problems
     assert "uid-1_main" in problem

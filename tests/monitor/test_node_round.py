@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -69,6 +70,42 @@ def test_a_container_without_a_reserve_has_allocations_alone(ticks):
     one.charge(0, 7, 400 * MIB)
     [device] = figures(ticks.tick(), one).devices
     assert (device.context_bytes, device.buffer_bytes) == (0, 400 * MIB)
+
+
+def test_what_an_ended_process_left_in_its_slot_is_not_used(ticks):
+    """It stays there until another process of the container takes the slot."""
+    one = ticks.slices.add(GPUS[0])
+    one.charge(0, 7, GIB, flags=SLOT_BYPASS)
+    one.charge(1, 8, 2 * GIB)
+    one.lock(0, fcntl.F_UNLCK)
+    found = figures(ticks.tick(), one)
+    [device] = found.devices
+    assert (device.used_bytes, device.charged_bytes) == (2 * GIB, 2 * GIB)
+    assert [(process.slot, process.bypass) for process in found.processes] == [(1, False)]
+
+
+def test_a_program_that_closed_every_descriptor_and_runs_is_counted(ticks):
+    one = ticks.slices.add(GPUS[0])
+    space = ticks.process(one, 100, inner_pid=7)
+    one.charge(0, 7, GIB, locked=False, start_time=1, pid_namespace=space)
+    [device] = figures(ticks.tick(used(100, 2 * GIB)), one).devices
+    assert device.charged_bytes == GIB
+
+
+@pytest.mark.parametrize(
+    ("page", "limit"),
+    [
+        ({"cores": 30}, 100),
+        ({"cores": 30, "cores_limit": 80}, 80),
+        ({"cores": 30, "cores_limit": 80, "policy": "force"}, 30),
+        ({"cores": 30, "cores_limit": 80, "policy": "disable"}, 100),
+        ({"cores_limit": 80}, 80),
+        ({}, 100),
+    ],
+)
+def test_the_limit_is_what_the_policy_makes_of_the_page(ticks, page, limit):
+    one = ticks.slices.add(GPUS[0], **page)
+    assert figures(ticks.tick(), one).devices[0].limit == limit
 
 
 def test_a_mig_instance_is_its_pods(ticks):
@@ -361,7 +398,7 @@ def test_the_answer_in_the_tables_words(ticks):
     found = figures(table, one)
     assert (found.namespace, found.pod_uid, found.container) == ("team", one.pod_uid, "main")
     [device] = found.devices
-    assert (device.waited_seconds, device.limit, device.last_active_at) == (1.5, 40, 0.0)
+    assert (device.waited_seconds, device.limit, device.last_active_at) == (1.5, 100, 0.0)
     one.bucket(charged=2, waited=1_500_000_000)
     [device] = figures(ticks.tick(), one).devices
     assert device.last_active_at > 0
@@ -376,5 +413,18 @@ def test_no_slices_folder_is_no_problem(tmp_path):
         one = ticks.slices.add(GPUS[0])
         assert [s.id for s in ticks.tick().slices] == [one.id]
         assert ticks.problems == []
+    finally:
+        ticks.close()
+
+
+def test_a_vendors_folder_that_cannot_be_read_is_told_once(tmp_path):
+    (tmp_path / "slices").mkdir()
+    (tmp_path / "slices/nvidia").write_text("")
+    ticks = Ticks(tmp_path)
+    try:
+        for _ in range(3):
+            ticks.tick()
+        [problem] = ticks.problems
+        assert "nvidia cannot be read" in problem
     finally:
         ticks.close()

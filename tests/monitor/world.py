@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +27,16 @@ def uid_of(number: int) -> PodUid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSlice:
-    """A slice on disk; ``observed`` is what the monitor has written into its page."""
+    """A slice on disk; ``observed`` is what the monitor has written into its page.
+
+    ``holders``: the descriptors by which its slots are locked, as its processes hold them.
+    """
 
     id: str
     pod_uid: PodUid
     container: str
     path: Path
+    holders: list[int] = field(default_factory=list)
 
     @property
     def limits(self) -> Path:
@@ -42,8 +48,10 @@ class NodeSlice:
         assert len(data) == PAGE_SIZE
         return LimitsPageC.from_buffer_copy(data).observed
 
-    def charge(self, slot: int, pid: int, *by_device: int, **fields: int) -> None:
-        """Write into the usage region, as a process of the container does."""
+    def charge(
+        self, slot: int, pid: int, *by_device: int, locked: bool = True, **fields: int
+    ) -> None:
+        """Write into the usage region, as a process of the container does, which holds its slot."""
         with (self.path / "usage").open("r+b") as file:
             region = UsageC.from_buffer_copy(file.read())
             region.slots[slot] = SlotC(pid=pid, **({"generation": 1} | fields))
@@ -51,6 +59,15 @@ class NodeSlice:
                 region.charged[device][slot] = amount
             file.seek(0)
             file.write(bytes(region))
+        if locked:
+            self.lock(slot)
+
+    def lock(self, slot: int, kind: int = fcntl.F_WRLCK) -> None:
+        """``F_UNLCK``: as when the process in the slot has ended."""
+        if not self.holders:
+            self.holders.append(os.open(self.path / "usage", os.O_RDWR | os.O_CLOEXEC))
+        asked = struct.pack("hhqqi0q", kind, os.SEEK_SET, slot, 1, 0)
+        fcntl.fcntl(self.holders[0], fcntl.F_OFD_SETLK, asked)
 
     def bucket(self, device: int = 0, **fields: int) -> None:
         with (self.path / "usage").open("r+b") as file:
@@ -68,6 +85,7 @@ class NodeSlices:
     root: Path
     stores: dict[VendorKey, SliceStore] = field(default_factory=dict)
     numbers: itertools.count = field(default_factory=lambda: itertools.count(1))
+    made: list[NodeSlice] = field(default_factory=list)
 
     def store(self, vendor: VendorKey = NVIDIA) -> SliceStore:
         if vendor not in self.stores:
@@ -105,6 +123,7 @@ class NodeSlices:
         )
         path = self.store(vendor).create(record)
         made = NodeSlice(id=id, pod_uid=uid, container=container, path=path)
+        self.made.append(made)
         limits = [
             DeviceLimit(uuid=device, memory_bytes=memory, cores=cores, cores_limit=cores_limit)
             for device in devices
@@ -127,6 +146,9 @@ class NodeSlices:
     def close(self) -> None:
         for store in self.stores.values():
             store.close()
+        for made in self.made:
+            while made.holders:
+                os.close(made.holders.pop())
 
 
 class ProcTree:

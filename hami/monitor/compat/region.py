@@ -192,7 +192,9 @@ def _device(
         module=sum([said.module[slot] for slot in live]),
         buffer=sum([said.buffer[slot] for slot in live]),
         used=sum([said.used[slot] for slot in live]),
-        utilisation=sum([said.utilisation[slot] for slot in live]) if layout.has_utilisation else 0,
+        utilisation=min(100, sum([said.utilisation[slot] for slot in live]))
+        if layout.has_utilisation
+        else 0,
     )
 
 

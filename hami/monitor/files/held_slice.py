@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from hami.slices.files import MalformedFile, read_bounded
 from hami.slices.limits_page import PAGE_SIZE, PageLimits, page_revision, read_page
 from hami.slices.open_pages import open_page
 from hami.slices.record import SliceRecord, decode_record
-from hami.slices.usage_region import RegionUsage, UsageReader, open_region
+from hami.slices.usage_region import RegionUsage, SlotUsage, UsageReader, is_held, open_region
 
 META, LIMITS, USAGE = "meta.json", "limits", "usage"
 _LONGEST_META = 2 << 20
@@ -91,6 +91,18 @@ class HeldSlice:
     def read(self) -> None:
         """Read page and region, as far as they make sense."""
         self.problem = self._read_page() or self._read_region()
+
+    def live_slots(self, running: Collection[SlotUsage]) -> list[SlotUsage]:
+        """Those of its region whose process has not ended: ``running`` are known not to have."""
+        known = {slot.slot for slot in running}
+        return [slot for slot in self.region.slots if slot.slot in known or self._lives(slot.slot)]
+
+    def _lives(self, slot: int) -> bool:
+        """Where that cannot be asked, what the slot says stands."""
+        try:
+            return is_held(self._usage_fd, slot)
+        except OSError:
+            return True
 
     def write(self, seen: Observation) -> None:
         """Tell its processes what was seen of them.

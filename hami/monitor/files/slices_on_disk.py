@@ -34,7 +34,8 @@ class _Entry:
 class SlicesOnDisk:
     """Looks at ``<root>/<vendor>/<slice id>``. Blocks; one caller at a time.
 
-    ``on_problem`` gets a sentence for each slice that cannot be read, once as long as it lasts.
+    ``on_problem`` gets a sentence for each slice, and each vendor's folder, that cannot be read, once
+    as long as it lasts.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class _VendorFolder:
         self._on_problem = on_problem
         self._clock_ns = clock_ns
         self._changed_ns = -1
+        self._problem = ""
         self._entries: dict[str, _Entry] = {}
         self._held_then: list[HeldSlice] = []
         self._by_pod: dict[PodUid, list[HeldSlice]] = {}
@@ -97,6 +99,7 @@ class _VendorFolder:
 
     def look(self) -> None:
         now = self._clock_ns()
+        problem = ""
         try:
             with opened_folder(self._path) as folder:
                 self._look_at_names(folder, now)
@@ -106,7 +109,10 @@ class _VendorFolder:
             self.close()  # the vendor has no slices
             self._changed_ns = -1
         except OSError as error:
-            self._on_problem(f"{self._path} cannot be read: {error.strerror}")
+            problem = f"{self._path} cannot be read: {error.strerror}"
+        if problem and problem != self._problem:
+            self._on_problem(problem)
+        self._problem = problem
         held_now = list(self.held())
         if held_now != self._held_then:
             self._held_then = held_now

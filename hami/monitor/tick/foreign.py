@@ -24,7 +24,10 @@ PodNames = Callable[[PodUid], tuple[str, str] | None]
 
 
 class ForeignSlices:
-    """Blocks; one caller at a time. ``on_problem`` hears of each unreadable region once."""
+    """Blocks; one caller at a time. ``on_problem`` hears of each unreadable region once.
+
+    ``pods`` are those that HAMi's device plugin gave devices, by the last look.
+    """
 
     def __init__(
         self, folder: RegionFolder, names: PodNames, on_problem: Callable[[str], None]
@@ -32,35 +35,38 @@ class ForeignSlices:
         self._folder = folder
         self._names = names
         self._on_problem = on_problem
-        self._told: set[str] = set()
+        self._told: frozenset[str] = frozenset()
         self._answered_at = 0.0
+        self.pods: frozenset[PodUid] = frozenset()
 
     def look(
         self, devices: Sequence[DeviceFigures], own: Sequence[SliceFigures], now: float
     ) -> list[SliceFigures]:
         """Rows for the table, beside ``own``; ``now`` in seconds of a clock that is never set."""
         known = {str(one.id): one.id for one in devices if one.vendor == VENDOR}
-        problems: set[str] = set()
+        problems: dict[str, str] = {}
         regions = self._read(problems) if known else []
         if regions and now - self._answered_at >= PERIOD_SECONDS:
             self._answered_at = now
             self._answer(regions, own, problems)
-        for problem in sorted(problems - self._told):
-            self._on_problem(problem)
-        self._told = problems
+        # By what they are about: a container can change what its region says at every look.
+        for about in sorted(problems.keys() - self._told):
+            self._on_problem(f"{about}: {problems[about]}")
+        self._told = frozenset(problems)
         return [self._shown(place, region, known) for place, region in regions]
 
-    def _read(self, problems: set[str]) -> list[tuple[RegionPlace, Region]]:
+    def _read(self, problems: dict[str, str]) -> list[tuple[RegionPlace, Region]]:
         try:
             places = self._folder.places()
         except OSError as error:
-            problems.add(f"slices of HAMi's library cannot be read: {error}")
+            problems["slices of HAMi's library cannot be read"] = str(error)
             return []
+        self.pods = frozenset(place.pod_uid for place in places)
         found = []
         for place in places:
             region = self._folder.read(place)
             if isinstance(region, MalformedFile):
-                problems.add(f"{place.folder}: {region}")
+                problems[place.folder] = str(region)
             elif region is not None:
                 found.append((place, region))
         return found
@@ -69,12 +75,12 @@ class ForeignSlices:
         self,
         regions: Sequence[tuple[RegionPlace, Region]],
         own: Sequence[SliceFigures],
-        problems: set[str],
+        problems: dict[str, str],
     ) -> None:
         words = feedback([kernel_words(region) for _, region in regions], _active(own))
         for (place, region), word in zip(regions, words, strict=True):
             if (problem := self._folder.answer(place, region, word)) is not None:
-                problems.add(f"{place.folder}: {problem}")
+                problems[place.folder] = str(problem)
 
     def _shown(
         self, place: RegionPlace, region: Region, known: Mapping[str, DeviceId]

@@ -102,6 +102,8 @@ class NodeRound:
             strangers += [self._stranger(one, answer.vendor) for one in mine.attributed.strangers]
         if self._foreign is not None:
             slices += self._foreign.look(devices, slices, now)
+            theirs = self._foreign.pods
+            strangers = [one for one in strangers if one.pod_uid not in theirs]
         for problem in sorted(problems - self._told):
             self._on_problem(problem)
         self._told = problems
@@ -169,6 +171,7 @@ class NodeRound:
                 use,
                 handed.get(one.id),
                 slots,
+                one.live_slots(slots.values()),
                 lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
                 lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
             )

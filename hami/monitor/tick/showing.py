@@ -17,6 +17,7 @@ from hami.monitor.table import (
 )
 from hami.monitor.tick.attribution import ProcessUse, SliceUse
 from hami.monitor.tick.dividing import Handed
+from hami.policy.compute.demand import limit_of_page
 from hami.slices.c_layout import USAGE_ABI
 from hami.slices.usage_region import SlotUsage
 
@@ -55,10 +56,13 @@ def slice_figures(
     use: SliceUse | None,
     handed: Handed | None,
     slots: Mapping[int, SlotUsage],
+    live: Sequence[SlotUsage],
     last_active: Callable[[int], float],
     known: Callable[[DeviceId], bool],
 ) -> SliceFigures:
-    """``slots``: the slot of each pid. ``known``: whether a device's processes are measured."""
+    """``slots``: the slot of each pid. ``live``: those whose process has not ended. ``known``:
+    whether a device's processes are measured.
+    """
     record, limits = held.record, held.limits
     use = use or _UNUSED
     return SliceFigures(
@@ -71,8 +75,8 @@ def slice_figures(
         generation=limits.generation if limits else record.generation,
         created_at=record.created_at,
         library=LIBRARY,
-        devices=_slice_devices(held, use, handed, last_active, known) if limits else (),
-        processes=_processes(held, use, slots),
+        devices=_slice_devices(held, use, handed, live, last_active, known) if limits else (),
+        processes=_processes(held, use, slots, live),
         priority=limits.priority if limits else 1,
         policy=limits.policy if limits else "default",
         covered=use.covered,
@@ -84,6 +88,7 @@ def _slice_devices(
     held: HeldSlice,
     use: SliceUse,
     handed: Handed | None,
+    live: Sequence[SlotUsage],
     last_active: Callable[[int], float],
     known: Callable[[DeviceId], bool],
 ) -> tuple[SliceDevice, ...]:
@@ -91,7 +96,7 @@ def _slice_devices(
     assert limits is not None
     found = []
     for place, limit in enumerate(limits.devices):
-        by_slot = [slot.charged[place] for slot in held.region.slots]
+        by_slot = [slot.charged[place] for slot in live]
         charged = sum(by_slot)
         reserve = limit.context_reserve_bytes
         # A process is charged the reserve before its first context is made.
@@ -109,7 +114,11 @@ def _slice_devices(
                 buffer_bytes=charged - contexts,
                 internal_bytes=None if driver is None else max(0, driver - charged),
                 guarantee=CorePercent(limit.cores),
-                limit=CorePercent(limit.cores_limit or limit.cores or 100),
+                limit=CorePercent(
+                    limit_of_page(
+                        cores=limit.cores, cores_limit=limit.cores_limit, policy=limits.policy
+                    )
+                ),
                 share=handed.shares[place] / 100 if handed and handed.shares[place] else None,
                 utilisation=use.percents.get(place, 0.0 if known(id) else None),
                 waited_seconds=held.region.buckets[place].waited_ns / 1e9,
@@ -128,7 +137,7 @@ def _driver_bytes(use: SliceUse, place: int) -> int | None:
 
 
 def _processes(
-    held: HeldSlice, use: SliceUse, slots: Mapping[int, SlotUsage]
+    held: HeldSlice, use: SliceUse, slots: Mapping[int, SlotUsage], live: Sequence[SlotUsage]
 ) -> tuple[ProcessFigures, ...]:
     """Those that the driver shows, then those that only their slots name."""
     places = range(len(held.limits.devices) if held.limits else 0)
@@ -141,7 +150,7 @@ def _processes(
             used_bytes=tuple([slot.charged[place] for place in places]),
             bypass=slot.bypass,
         )
-        for slot in held.region.slots
+        for slot in live
         if slot.slot not in shown and any(slot.charged)
     ]
     return tuple(found)

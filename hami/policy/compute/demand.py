@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Self
 
+Policy = Literal["default", "force", "disable"]
+
 WHOLE = 10_000
 WAITED = 200
 """Who waited for its turn for so much of a tick wants more than it has."""
@@ -36,21 +38,29 @@ class Entitlement:
         *,
         cores: int,
         cores_limit: int,
-        policy: Literal["default", "force", "disable"],
+        policy: Policy,
         priority: int,
     ) -> Self:
-        """The words of the page, in whole percents.
-
-        ``force`` makes the guarantee the limit. Otherwise ``cores_limit`` is, or the whole device
-        where there is none, as for who named no guarantee.
-        """
-        limit = cores if policy == "force" and cores else (cores_limit and max(cores, cores_limit))
+        """The words of the page, in whole percents."""
         return cls(
             guarantee=cores * 100,
-            limit=limit * 100 or WHOLE,
+            limit=limit_of_page(cores=cores, cores_limit=cores_limit, policy=policy) * 100,
             priority=priority,
             unlimited=policy == "disable",
         )
+
+
+def limit_of_page(*, cores: int, cores_limit: int, policy: Policy) -> int:
+    """The most that a slice may have, by the words of its page; all in whole percents.
+
+    ``force`` makes the guarantee the limit, ``disable`` the whole device. Otherwise ``cores_limit``
+    is, or the whole device where there is none, as for who named no guarantee.
+    """
+    if policy == "force" and cores:
+        return cores
+    if policy == "disable" or not cores_limit:
+        return 100
+    return max(cores, cores_limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

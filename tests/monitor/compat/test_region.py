@@ -266,6 +266,11 @@ def test_a_row_adds_up_the_processes():
     assert [process.used_bytes for process in shown.processes] == [(1320 * MIB,), (6 * MIB,)]
 
 
+def test_processes_that_lie_use_a_whole_device_together_at_most():
+    shown = row(BY_NAME["1.2"], Told(live=(Live(percent=(80,)), Live(percent=(90,)))))
+    assert shown.devices[0].utilisation == 100.0
+
+
 @pytest.mark.parametrize("cores", [0, 100])
 def test_a_limit_that_is_none_books_nothing(cores):
     [device] = row(BY_NAME["1.2"], Told(cores=(cores,))).devices
