@@ -120,7 +120,7 @@ class Service:
         self._metrics = metrics
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
-        self._readiness = Readiness(self._awaited)
+        self._readiness = Readiness(self._awaited, self._begins)
         self._keys = SigningKeys(key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
@@ -295,6 +295,10 @@ class Service:
         if not self._keys.known:
             waiting.append("signing keys")
         return waiting + (["signatures"] if self._state.bound.unjudged else [])
+
+    def _begins(self) -> None:
+        # Quotas may have been arranged before all nodes were known, of which their pool is made.
+        self._state.quota_objects.measure()
 
     async def _begin(self) -> None:
         """Say that the start is over, once nothing is awaited any more, and what it has found."""
