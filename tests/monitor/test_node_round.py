@@ -200,6 +200,23 @@ def test_a_share_says_for_which_limits_it_is(ticks):
     assert one.observed.share_revision == 2
 
 
+def test_limits_that_change_while_they_are_read_are_of_one_revision(ticks, monkeypatch):
+    one = ticks.slices.add(GPUS[0], cores=20)
+    ticks.tick()
+    ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=40)])
+    pread = os.pread
+
+    def overtaken(fd: int, length: int, position: int) -> bytes:
+        found = pread(fd, length, position)
+        monkeypatch.setattr(os, "pread", pread)
+        ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
+        return found
+
+    monkeypatch.setattr(os, "pread", overtaken)
+    [device] = figures(ticks.tick(), one).devices
+    assert (device.guarantee, one.observed.share_revision) == (60, 3)
+
+
 def test_a_page_that_was_replaced_is_told_beside_the_one_that_runs(ticks):
     """What runs has the former file mapped until its next start."""
     one = ticks.slices.add(GPUS[0])
