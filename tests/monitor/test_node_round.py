@@ -17,7 +17,7 @@ from hami.domain.measurements import MeasuredDevice
 from hami.monitor.measuring.vendor_measuring import boot_time
 from hami.monitor.tick.node_round import STALE_SECONDS
 from hami.monitor.tick.pod_warnings import BYPASS, COVERED, STRANGER, PodWarnings
-from hami.slices.c_layout import SLOT_BYPASS
+from hami.slices.c_layout import SLOT_BYPASS, LimitsPageC
 from hami.slices.limits_page import DeviceLimit
 from hami.slices.usage_region import REGION_SIZE
 from hami.wire.mig_entries import MIG_ANNOTATION
@@ -208,8 +208,9 @@ def test_limits_that_change_while_they_are_read_are_of_one_revision(ticks, monke
 
     def overtaken(fd: int, length: int, position: int) -> bytes:
         found = pread(fd, length, position)
-        monkeypatch.setattr(os, "pread", pread)
-        ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
+        if length == LimitsPageC.observed.offset:
+            monkeypatch.setattr(os, "pread", pread)
+            ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
         return found
 
     monkeypatch.setattr(os, "pread", overtaken)
