@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.measurements import MeasuredDevice

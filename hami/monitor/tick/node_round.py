@@ -170,8 +170,8 @@ class NodeRound:
                 use,
                 handed.get(one.id),
                 slots,
-                lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
-                lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
+                mine.active_at,
+                mine.figures,
             )
             pod = self._pod_of(figures.pod_uid)
             shown.append(with_mig(figures, pod) if pod is not None else figures)
