@@ -45,6 +45,7 @@ class HeldSlice:
     def __init__(self, id: str, path: Path, record: SliceRecord, slice: Slice) -> None:
         self.id = id
         self.path = path
+        self.page_path = path / LIMITS
         self.record = record
         self.slice = slice
         self.limits: PageLimits | None = None
@@ -56,10 +57,6 @@ class HeldSlice:
         self._usage_fd = -1
         self._usage_place = (0, 0)
         self._reader = UsageReader()
-
-    @property
-    def page_path(self) -> Path:
-        return self.path / LIMITS
 
     @property
     def is_in_environment(self) -> bool:
