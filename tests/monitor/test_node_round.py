@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.measurements import MeasuredDevice
 from hami.monitor.measuring.vendor_measuring import boot_time
 from hami.monitor.tick.node_round import STALE_SECONDS
 from hami.monitor.tick.pod_warnings import BYPASS, COVERED, STRANGER, PodWarnings
-from hami.slices.c_layout import SLOT_BYPASS
+from hami.slices.c_layout import SLOT_BYPASS, LimitsPageC
 from hami.slices.limits_page import DeviceLimit
 from hami.slices.usage_region import REGION_SIZE
 from hami.wire.mig_entries import MIG_ANNOTATION
@@ -211,6 +211,24 @@ def test_a_share_says_for_which_limits_it_is(ticks):
     ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
     ticks.tick()
     assert one.observed.share_revision == 2
+
+
+def test_limits_that_change_while_they_are_read_are_of_one_revision(ticks, monkeypatch):
+    one = ticks.slices.add(GPUS[0], cores=20)
+    ticks.tick()
+    ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=40)])
+    pread = os.pread
+
+    def overtaken(fd: int, length: int, position: int) -> bytes:
+        found = pread(fd, length, position)
+        if length == LimitsPageC.observed.offset:
+            monkeypatch.setattr(os, "pread", pread)
+            ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
+        return found
+
+    monkeypatch.setattr(os, "pread", overtaken)
+    [device] = figures(ticks.tick(), one).devices
+    assert (device.guarantee, one.observed.share_revision) == (60, 3)
 
 
 def test_a_page_that_was_replaced_is_told_beside_the_one_that_runs(ticks):

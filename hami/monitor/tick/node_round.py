@@ -23,7 +23,7 @@ from hami.monitor.tick.dividing import Dividing, Handed
 from hami.monitor.tick.foreign import ForeignSlices
 from hami.monitor.tick.showing import device_figures, slice_figures
 from hami.policy.compute.shares import FLOOR
-from hami.slices.usage_region import SlotUsage
+from hami.slices.usage_region import REGION_SIZE, SlotUsage
 
 STALE_SECONDS = 10.0
 """How long a vendor's figures are good enough to be told to containers; as long as the library
@@ -75,6 +75,7 @@ class NodeRound:
         }
         self._on_problem = on_problem
         self._told: set[str] = set()
+        self._buffer = bytearray(REGION_SIZE)
 
     def look(self) -> Mapping[VendorKey, Sequence[Slice]]:
         """The slices that there are now, for the vendors to measure."""
@@ -95,7 +96,7 @@ class NodeRound:
             mine = self._vendors[answer.vendor]
             held = self._disk.of(answer.vendor)
             for one in held:
-                one.read()
+                one.read(self._buffer)
             self._take_in(mine, answer, now)
             devices += device_figures(answer, mine.figures)
             slices += self._slices(held, mine, now, at, problems)
@@ -172,8 +173,8 @@ class NodeRound:
                 use,
                 handed.get(one.id),
                 slots,
-                lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
-                lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
+                mine.active_at,
+                mine.figures,
             )
             pod = self._pod_of(figures.pod_uid)
             shown.append(with_mig(figures, pod) if pod is not None else figures)
