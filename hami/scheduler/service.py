@@ -77,7 +77,14 @@ from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import ListedQuotas, QuotaWebhook
 from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import serving
-from hami.scheduler.wiring import key_source, lease_of, public_keys, resizer_of, role_label
+from hami.scheduler.wiring import (
+    certificate_keeper,
+    key_source,
+    lease_of,
+    public_keys,
+    resizer_of,
+    role_label,
+)
 from hami.settings.watch import ConfigWatcher
 from hami.signing import Signer, SigningKeys
 from hami.vendors.boundary import VendorFailure
@@ -159,6 +166,7 @@ class Service:
         )
         self._role = role_label(config, client, self._problem)
         self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
+        self._certificate = certificate_keeper(config, client, self._problem, self._leads)
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._policy
         )
@@ -256,6 +264,7 @@ class Service:
                 metrics=self._metrics,
             ),
             resizing=ResizeParts(self._resizer, Authorizer(self._client), self._metrics),
+            certificate=self._certificate.served if self._certificate else None,
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:
@@ -294,6 +303,8 @@ class Service:
         waiting = [following.what for following in self._followings if not following.ready]
         if not self._keys.known:
             waiting.append("signing keys")
+        if self._certificate and not self._certificate.served.known:
+            waiting.append("a certificate")
         return waiting + (["signatures"] if self._state.bound.unjudged else [])
 
     async def _begin(self) -> None:
@@ -327,6 +338,7 @@ class Service:
             self._preemption.run(),
             *([self._role.run()] if self._role else []),
             *([self._public_keys.run()] if self._public_keys else []),
+            *([self._certificate.run()] if self._certificate else []),
             Handshakes(
                 self._state,
                 self._client,
@@ -431,6 +443,8 @@ class Service:
             self._role.set(leading=True)
         if self._public_keys:
             self._public_keys.touch()
+        if self._certificate:
+            self._certificate.touch()
         self._state.pending.begin_leading()
 
     def _end_leading(self) -> None:
