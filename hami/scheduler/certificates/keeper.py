@@ -33,7 +33,7 @@ SOON = 1.0
 """Seconds between two looks while there is no certificate yet."""
 
 
-class SecretClient(Protocol):
+class CertificateClient(Protocol):
     """The part of ``hami.kube.client.KubeClient`` that this needs."""
 
     async def get(self, resource: Resource[T], name: str, *, namespace: str = "") -> T: ...
@@ -65,7 +65,7 @@ class CertificateKeeper:
 
     def __init__(
         self,
-        client: SecretClient,
+        client: CertificateClient,
         settings: KeeperSettings,
         served: ServedCertificate,
         bundles: CaBundles,
@@ -92,6 +92,11 @@ class CertificateKeeper:
 
     def __str__(self) -> str:
         return f"Secret {self._settings.namespace}/{self._settings.name}"
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a certificate to serve."""
+        return self.served.known
 
     def touch(self) -> None:
         """This replica leads now. Never blocks."""
