@@ -259,7 +259,7 @@ class Service:
                 metrics=self._metrics,
             ),
             resizing=ResizeParts(self._resizer, Authorizer(self._client), self._metrics),
-            certificate=self._certificate and self._certificate.served,
+            certificate=self._certificate.served if self._certificate else None,
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:

@@ -179,6 +179,8 @@ class CertificateKeeper:
         if found.data() == self.served.now.data():
             return
         former, self.served.now = self.served.now, found
+        for tell in self.served.told:
+            tell()
         if former.serving is None or former.serving.cert != found.serving.cert:
             ends = found.serving.cert.not_valid_after_utc.isoformat()
             structlog.get_logger("hami.scheduler").info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 
 from hami.scheduler.certificates.certificate_set import CertificateSet
 
@@ -13,6 +14,8 @@ class ServedCertificate:
 
     def __init__(self) -> None:
         self.now = CertificateSet()
+        self.told: list[Callable[[], None]] = []
+        """Listeners, which show another certificate at once."""
 
     @property
     def known(self) -> bool:

@@ -97,6 +97,8 @@ class LiveTls:
         self._current = origin.context()
         self.context = origin.context()
         """For the listener: it hands every connection to the present context."""
+        if isinstance(origin, TlsServed):
+            origin.certificate.told.append(self.reload)
         # A ticket would let a client back in without its certificate being looked at again.
         self.context.options |= ssl.OP_NO_TICKET
         self.context.num_tickets = 0
