@@ -23,6 +23,7 @@ PATHS: Mapping[str, str] = {
     "ValidatingWebhookConfiguration": f"{ADMISSION}/validatingwebhookconfigurations",
     "MutatingWebhookConfiguration": f"{ADMISSION}/mutatingwebhookconfigurations",
 }
+INSTALLED = (*PATHS, "ServiceAccount", "Role", "RoleBinding")
 
 
 class Release:
@@ -40,12 +41,15 @@ class Release:
         self._admin = cluster.admin
         # The scheduler of these tests is a user and no service account.
         policies = {"trustedUsers": ["hami"], **values.pop("policies", {})}
+        webhooks = {"pods": {"enabled": False}, "quotas": {"enabled": False}}
+        values = {"policies": policies, "webhooks": webhooks, **values}
         self._clients: list[Client] = []
-        # Its rights are there already, from docs/scheduler.md, which a test holds equal to the chart.
+        # No workloads: services and agents of these tests are processes. The scheduler's rights are
+        # there already, from docs/scheduler.md, which a test holds equal to the chart.
         self._objects = [
             thing
-            for thing in rendered({"policies": policies, **values}, namespace=self.namespace)
-            if thing["metadata"]["name"] != "hami-scheduler"
+            for thing in rendered(values, namespace=self.namespace)
+            if thing["kind"] in INSTALLED and thing["metadata"]["name"] != "hami-scheduler"
         ]
 
     def __enter__(self) -> Release:
