@@ -1,7 +1,7 @@
 """The settings of the commands in the chart's ``values.schema.json``.
 
-``make chart`` writes them; a test compares them with the code of now. So Helm refuses a setting that
-no command has before anything is installed.
+``make chart`` writes them; a test compares them with the code of now. So Helm refuses a setting
+that no command has before anything is installed.
 """
 
 from __future__ import annotations

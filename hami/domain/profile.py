@@ -44,7 +44,8 @@ class ResourceNames:
 class NodeAnnotations:
     """Keys on the node; ``handshake`` is empty for a vendor that uses none.
 
-    ``also_written`` are the keys that ``hami_node_annotations`` writes beside ``register``. ``lock`` is the vendor's own lock, for a profile whose ``lock`` is ``private``. Its value is a
+    ``also_written`` are the keys that ``hami_node_annotations`` writes beside ``register``.
+    ``lock`` is the vendor's own lock, for a profile whose ``lock`` is ``private``. Its value is a
     bare time. The vendor's device plugin removes it, and it expires after two minutes.
     """
 
