@@ -9,6 +9,7 @@ from typing import Any
 from .chart import rendered
 from .client import NAMESPACES, Client, Object, Refused, node_path, pods_path
 from .cluster import Cluster
+from .plane import documented_roles
 from .processes import until
 
 AGENT = "hami-node-agent"
@@ -46,10 +47,11 @@ class Release:
         self._clients: list[Client] = []
         # No workloads: services and agents of these tests are processes. The scheduler's rights are
         # there already, from docs/scheduler.md, which a test holds equal to the chart.
+        there = {role["metadata"]["name"] for role in documented_roles()}
         self._objects = [
             thing
             for thing in rendered(values, namespace=self.namespace)
-            if thing["kind"] in INSTALLED and thing["metadata"]["name"] != "hami-scheduler"
+            if thing["kind"] in INSTALLED and thing["metadata"]["name"] not in there
         ]
 
     def __enter__(self) -> Release:
