@@ -10,7 +10,7 @@ from hami.cli.flags.shared import DeviceConfig, Profiles
 from hami.cli.terminal.interrupts import ending_at_interrupt
 from hami.cli.terminal.messages import answering
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(name="chart", add_completion=False, no_args_is_help=True)
 
 
 @app.callback()
