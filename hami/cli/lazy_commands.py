@@ -26,9 +26,11 @@ LATE = MappingProxyType(
         "device-plugin": "hami.cli.commands.device_plugin",
         "monitor": "hami.cli.commands.monitor",
         "recommend": "hami.cli.commands.recommend",
+        "chart": "hami.cli.commands.chart",
+        "migrate": "hami.cli.commands.migrate",
     }
 )
-"""The module of each such command; its ``app`` holds only that command."""
+"""The module of each such command; its ``app`` holds only that command, or a group of that name."""
 
 LABORATORY = ("demo", "up")
 """What hami-lab brings."""
