@@ -101,7 +101,7 @@ def _outcome(key: HamiKey, draft: Draft, value: Any) -> Outcome:
 def _alike(value: Any, default: Any) -> bool:
     """HAMi quotes some numbers and booleans, and whoever writes values leaves the quotes out."""
     if default is None or default == ABSENT:
-        return False
+        return value in ("", [], {})
     if isinstance(value, list | Mapping) or isinstance(default, list | Mapping):
         # An empty one is none, whichever it is.
         return bool(value == default or (not value and not default))

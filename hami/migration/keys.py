@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -172,9 +173,11 @@ def at_least(least: int) -> Reader:
 def number(value: Any) -> int | float:
     try:
         found = float(text(value))
-        return int(found) if found.is_integer() else found
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise Unreadable("must be a number") from error
+    if not math.isfinite(found):
+        raise Unreadable("must be a number")
+    return int(found) if found.is_integer() else found
 
 
 def texts(value: Any) -> list[str]:

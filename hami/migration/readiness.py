@@ -12,13 +12,14 @@ from hami.domain.devices import Device
 from hami.domain.kubernetes.objects import Pod
 from hami.migration.conversion import Conversion
 from hami.migration.seen import HamiWorkload, ReportedNode, SeenCluster, version_of
+from hami.migration.table import hami_resources
 from hami.policy.pods.accounting import account_of
 from hami.policy.pods.escapes import escape_of
 from hami.policy.pods.pod_request import who_asks
 from hami.policy.ports import VendorRegistry
 from hami.wire import keys
 
-_REGISTER = re.compile(r"hami\.io/node-(?!handshake)(.+)-register(?:-.+)?")
+_REGISTER = re.compile(r"hami\.io/node-(?!handshake)(?:.+-register|register-.+)")
 _TESTED = ((2, 9, 0), (2, 11, 0))
 """HAMi's versions whose annotations are those that we read: from, and below."""
 _KUBELET, _CONTAINERD, _CRIO = (1, 29, 0), (2, 0, 0), (1, 28, 0)
@@ -82,16 +83,20 @@ def _vendors(nodes: Sequence[ReportedNode], vendors: VendorRegistry) -> Iterator
     ours = {vendors[key].profile.node_annotations.register: key for key in vendors}
     strange: dict[str, list[str]] = {}
     served: dict[str, list[str]] = {}
+    theirs = [name for name in hami_resources() if not vendors.manages(name)]
     for node in nodes:
+        for name in theirs:
+            if (node.allocatable or {}).get(name, "0") != "0":
+                strange.setdefault(name, []).append(node.name)
         for annotation in node.annotations:
             if annotation in ours:
                 served.setdefault(ours[annotation], []).append(node.name)
             elif _REGISTER.fullmatch(annotation):
                 strange.setdefault(annotation, []).append(node.name)
-    for annotation, names in sorted(strange.items()):
+    for what, names in sorted(strange.items()):
         yield _found(
             Bearing.LOST,
-            annotation,
+            what,
             f"no plugin here reads it: devices of {_names(names)} are no longer scheduled; write a "
             "profile of their vendor (hami plugin new --profile), or leave these nodes to HAMi",
         )

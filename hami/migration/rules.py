@@ -120,7 +120,8 @@ def resource_name(section: str, name: str) -> Rule:
 def _manage(draft: Draft, section: str) -> str:
     """Write the vendor's resources as the device configuration names them; the vendor."""
     vendor, names = ("NVIDIA", NVIDIA_NAMES) if section == "nvidia" else ("DCU", DCU_NAMES)
-    found = [draft.read(f"deviceConfig.{section}.{name}") or usual for name, usual in names]
+    written = draft.read(f"deviceConfig.{section}") or {}
+    found = [keys.filled(written.get(name) or usual) for name, usual in names]
     usual = [name for _, name in names]
     if vendor == "DCU" or found != usual:
         draft.write(f"vendors.{vendor}.enabled", True)  # noqa: FBT003 -- a value, not a flag
@@ -315,8 +316,7 @@ def device_config(draft: Draft, value: Any) -> Outcome:
     for section in OURS:
         found = sections.get(section)
         if isinstance(found, Mapping):
-            for name, one in found.items():
-                draft.write(f"deviceConfig.{section}.{name}", one)
+            draft.write(f"deviceConfig.{section}", dict(found))
             _manage(draft, section)
     left = sorted(set(sections) - set(OURS))
     where = f"deviceConfig: {', '.join(sorted(set(sections) & set(OURS))) or 'nothing'}"

@@ -18,6 +18,17 @@ def hami_keys() -> dict[str, HamiKey]:
     return {key.name: key for key in found}
 
 
+def hami_resources() -> tuple[str, ...]:
+    """The extended resources of all vendors that HAMi's scheduler knows, by their usual names."""
+    named = [key.default for name, key in hami_keys().items() if _names_resources(name)]
+    found = [one for default in named for one in ([default] if isinstance(default, str) else default)]
+    return tuple(dict.fromkeys(name for name in found if "/" in name))
+
+
+def _names_resources(key: str) -> bool:
+    return "." not in key or key.endswith(".customresources")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """A default of ours that is another one than that of HAMi's ``key``.

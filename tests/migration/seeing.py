@@ -41,14 +41,17 @@ def a_plugin(**changed: Any) -> HamiWorkload:
     return a_workload("hami-device-plugin", **(body | changed))
 
 
-def a_node(name: str = "n1", *, kubelet: str = "v1.31.0", runtime: str = "containerd://2.0.1", mode: str = "hami-core", labels: dict[str, str] | None = None, **annotations: str) -> ReportedNode:  # fmt: skip
+def a_node(name: str = "n1", *, kubelet: str = "v1.31.0", runtime: str = "containerd://2.0.1", mode: str = "hami-core", labels: dict[str, str] | None = None, has: dict[str, str] | None = None, **annotations: str) -> ReportedNode:  # fmt: skip
     """``annotations``: ``hami.io/`` before, ``-`` for ``_``."""
     register = json.dumps([GPU | {"id": f"GPU-{name}", "mode": mode}])
     found = {"hami.io/node-nvidia-register": register} if mode else {}
     found |= {f"hami.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
     body = {
         "metadata": {"name": name, "annotations": found, "labels": {"gpu": "on"} if labels is None else labels},
-        "status": {"nodeInfo": {"kubeletVersion": kubelet, "containerRuntimeVersion": runtime}},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": "10"} | (has or {}),
+            "nodeInfo": {"kubeletVersion": kubelet, "containerRuntimeVersion": runtime},
+        },
     }  # fmt: skip
     return msgspec.convert(body, ReportedNode)
 

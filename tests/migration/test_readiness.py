@@ -37,7 +37,10 @@ def test_a_cluster_as_hamis_chart_makes_it_has_nothing_to_decide():
 
 
 CASES = [
-    ("a vendor without a plugin", {"nodes": [a_node("n1", node_Ascend910B_register="x")]}, "cannot be honoured", "hami.io/node-Ascend910B-register", "n1"),
+    ("a vendor without a plugin", {"nodes": [a_node("n1", node_MR_V100_register="x")]}, "cannot be honoured", "hami.io/node-MR-V100-register", "n1"),
+    ("one that is named the other way round", {"nodes": [a_node("n1", node_register_xpu="x")]}, "cannot be honoured", "hami.io/node-register-xpu", "n1"),
+    ("a vendor that publishes nothing", {"nodes": [a_node("n1", has={"cambricon.com/vmlu": "4"})]}, "cannot be honoured", "cambricon.com/vmlu", "n1"),
+    ("such devices that are gone", {"nodes": [a_node("n1", has={"cambricon.com/vmlu": "0"})]}, "cannot be honoured", None, ""),
     ("many such nodes", {"nodes": [a_node(f"n{n}", node_mlu_register="x") for n in range(7)]}, "cannot be honoured", "hami.io/node-mlu-register", "n0, n1, n2, n3, n4 and 2 more"),
     ("a vendor whose plugin stays HAMi's", {"nodes": [a_node("n1", node_dcu_register="x")]}, "changes", "DCU", "vendors.DCU.enabled"),
     ("a handshake is no register", {"nodes": [a_node("n1", node_handshake_mlu="x")]}, "cannot be honoured", None, ""),
