@@ -20,13 +20,13 @@ def hami_keys() -> dict[str, HamiKey]:
 
 def hami_resources() -> tuple[str, ...]:
     """The extended resources of all vendors that HAMi's scheduler knows, by their usual names."""
-    named = [key.default for name, key in hami_keys().items() if _names_resources(name)]
-    found = [one for default in named for one in ([default] if isinstance(default, str) else default)]
-    return tuple(dict.fromkeys(name for name in found if "/" in name))
-
-
-def _names_resources(key: str) -> bool:
-    return "." not in key or key.endswith(".customresources")
+    found: list[str] = []
+    for name, key in hami_keys().items():
+        if name.endswith(".customresources"):
+            found += key.default
+        elif "Resource" in name or name.startswith("resource"):
+            found.append(key.default)
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
