@@ -1,4 +1,4 @@
-"""Writes what docs/migrate-from-hami.md says of keys and values: ``python docs/migration_tables.py``.
+"""Writes what docs/migrate-from-hami.md says of keys: ``python docs/migration_tables.py``.
 
 A test holds the page equal to it.
 """

@@ -23,7 +23,7 @@ class KeyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """``values`` are our chart's. ``differences`` are defaults that change because nobody set them."""
+    """``values`` are our chart's; ``differences`` are defaults that change as nobody set them."""
 
     values: Mapping[str, Any]
     findings: tuple[KeyFinding, ...]

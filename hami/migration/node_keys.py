@@ -48,7 +48,10 @@ def _device_keys(plugin: str) -> tuple[HamiKey, ...]:
         setting("enableNumaTopology", False, keys.flag),
         setting("preConfiguredDeviceMemory", 0, keys.whole),
         translated(
-            f"{plugin}.nodeConfiguration.config", SAMPLE, "nodeConfig: its entries", rules.node_entries
+            f"{plugin}.nodeConfiguration.config",
+            SAMPLE,
+            "nodeConfig: its entries",
+            rules.node_entries,
         ),
         not_honoured(
             f"{plugin}.nodeConfiguration.externalConfigName",
@@ -156,7 +159,9 @@ def _monitor_keys(monitor: str) -> tuple[HamiKey, ...]:
             f"{monitor}.ctrPath", "/usr/local/vgpu/containers", "it is below global.gpuHookPath"
         ),
         without_effect(
-            f"{monitor}.resyncInterval", "5m", "the monitor watches its node's pods, without a resync"
+            f"{monitor}.resyncInterval",
+            "5m",
+            "the monitor watches its node's pods, without a resync",
         ),
         translated(
             f"{monitor}.extraArgs",

@@ -72,11 +72,12 @@ def _versions(seen: SeenCluster) -> Iterator[MoveFinding]:
             yield _found(
                 Bearing.UNKNOWN,
                 one.metadata.name,
-                f"it is HAMi {version}, and this is written for 2.9 and 2.10; bring HAMi to 2.10 first",
+                f"it is HAMi {version}, and this is for 2.9 and 2.10; bring HAMi to 2.10 first",
             )
     if len(seen.schedulers) > 1:
         names = _names([one.metadata.namespace for one in seen.schedulers])
-        yield _found(Bearing.UNKNOWN, "HAMi", f"there are several, in {names}; the steps are for one")
+        several = f"there are several, in {names}; the steps are for one"
+        yield _found(Bearing.UNKNOWN, "HAMi", several)
 
 
 def _vendors(nodes: Sequence[ReportedNode], vendors: VendorRegistry) -> Iterator[MoveFinding]:
@@ -105,8 +106,8 @@ def _vendors(nodes: Sequence[ReportedNode], vendors: VendorRegistry) -> Iterator
             yield _found(
                 Bearing.CHANGES,
                 key,
-                f"{_names(names)} have such devices: set vendors.{key}.enabled: true; HAMi's plugin "
-                "for them stays, and our scheduler works with it",
+                f"{_names(names)} have such devices: set vendors.{key}.enabled: true; HAMi's "
+                "plugin for them stays, and our scheduler works with it",
             )
 
 
@@ -135,8 +136,8 @@ def _nodes(nodes: Sequence[ReportedNode], vendors: VendorRegistry) -> Iterator[M
         yield _found(
             Bearing.CHANGES,
             "identity",
-            f"{_names(old)}: kubelet before 1.29, or a runtime without CDI: one pod at a time starts "
-            "there, as with HAMi",
+            f"{_names(old)}: kubelet before 1.29, or a runtime without CDI: one pod at a time "
+            "starts there, as with HAMi",
         )
 
 
@@ -177,8 +178,8 @@ def _webhook(seen: SeenCluster, vendors: VendorRegistry) -> Iterator[MoveFinding
         yield _found(
             Bearing.CHANGES,
             "hami.io/webhook: ignore",
-            f"pods of {_names(sorted(ignored))} go past HAMi's webhook and not past ours; to keep it: "
-            "webhooks.pods.ignoreLabel: true",
+            f"pods of {_names(sorted(ignored))} go past HAMi's webhook and not past ours; to keep "
+            "it: webhooks.pods.ignoreLabel: true",
         )
     refused = [(pod, problem) for pod in asking if (problem := escape_of(pod, vendors))]
     for pod, problem in refused[:_MOST_NAMES]:
@@ -188,7 +189,8 @@ def _webhook(seen: SeenCluster, vendors: VendorRegistry) -> Iterator[MoveFinding
             f"it runs on, and is refused when it is made anew: {problem}",
         )
     if len(refused) > _MOST_NAMES:
-        yield _found(Bearing.LOST, "pods", f"{len(refused) - _MOST_NAMES} more are refused likewise")
+        more = len(refused) - _MOST_NAMES
+        yield _found(Bearing.LOST, "pods", f"{more} more are refused likewise")
 
 
 def _pods(seen: SeenCluster, vendors: VendorRegistry) -> Iterator[MoveFinding]:

@@ -281,7 +281,7 @@ def update_strategy(draft: Draft, value: Any) -> Outcome:
         written["maxUnavailable"] = _share(rolling["maxUnavailable"])
     draft.write("node.devicePlugin.updateStrategy", written)
     if rolling.get("maxSurge"):
-        return _lost("node.devicePlugin.updateStrategy has no maxSurge: two agents cannot serve one node")
+        return _lost("there is no maxSurge: two agents cannot serve one node")
     return _done("node.devicePlugin.updateStrategy")
 
 
@@ -294,7 +294,7 @@ def _share(value: Any) -> int | str:
 def node_entries(draft: Draft, value: Any) -> Outcome:
     """HAMi's config.json."""
     if draft.theirs("devicePlugin.nodeConfiguration.externalConfigName"):
-        return _idle("devicePlugin.nodeConfiguration.externalConfigName goes before it, for HAMi too")
+        return _idle("externalConfigName goes before it, for HAMi too")
     try:
         read = json.loads(keys.text(value))
     except ValueError as error:

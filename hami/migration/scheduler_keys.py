@@ -17,8 +17,11 @@ _NO_JOB = "there is no Job that makes a certificate: the scheduler makes its own
 _NO_PORTS = "the Service's ports are 443 and 9395, and Kubernetes chooses node ports"
 _BY_LABEL = (
     "no label is a way past the webhook; leave namespaces out by name, in "
-    "webhooks.pods.ignoredNamespaces, or accept the label hami.io/webhook with webhooks.pods.ignoreLabel"
+    "webhooks.pods.ignoredNamespaces, or accept the label hami.io/webhook with "
+    "webhooks.pods.ignoreLabel"
 )
+_OWN_LABELS = "objects have the chart's labels and annotations and no others"
+_BY_RELEASE = "names and namespace are the release's: helm install NAME -n NAMESPACE"
 _STRATEGIES = ("binpack", "spread")
 
 
@@ -43,8 +46,8 @@ def release_keys() -> tuple[HamiKey, ...]:
             "--hook-path in vendors.NVIDIA.devicePlugin.args, and the library's place in hostPaths",
             rules.hook_path,
         ),
-        not_honoured("global.labels", {}, "objects have the chart's labels and no others"),
-        not_honoured("global.annotations", {}, "objects have the chart's annotations and no others"),
+        not_honoured("global.labels", {}, _OWN_LABELS),
+        not_honoured("global.annotations", {}, _OWN_LABELS),
         without_effect(
             "global.managedNodeSelectorEnable",
             False,
@@ -55,9 +58,9 @@ def release_keys() -> tuple[HamiKey, ...]:
             {"usage": "gpu"},
             "HAMi's scheduler gets variables for it that it does not read",
         ),
-        not_honoured("nameOverride", "", "objects are named after the release: helm install NAME"),
-        not_honoured("fullnameOverride", "", "objects are named after the release: helm install NAME"),
-        not_honoured("namespaceOverride", "", "the namespace is the release's: helm install -n NAMESPACE"),
+        not_honoured("nameOverride", "", _BY_RELEASE),
+        not_honoured("fullnameOverride", "", _BY_RELEASE),
+        not_honoured("namespaceOverride", "", _BY_RELEASE),
         without_effect(
             "podSecurityPolicy.enabled", False, "Kubernetes has no PodSecurityPolicy since 1.25"
         ),
@@ -71,7 +74,10 @@ def scheduler_keys() -> tuple[HamiKey, ...]:
     settings = "scheduler.settings"
     return (
         translated(
-            "scheduler.nodeName", "", "scheduler.nodeSelector: kubernetes.io/hostname", rules.node_name
+            "scheduler.nodeName",
+            "",
+            "scheduler.nodeSelector: kubernetes.io/hostname",
+            rules.node_name,
         ),
         translated(
             "scheduler.nodeLabelSelector",
@@ -108,7 +114,7 @@ def scheduler_keys() -> tuple[HamiKey, ...]:
             keys.flag,
         ),
         without_effect("scheduler.livenessProbe", False, "there always is one"),
-        without_effect("scheduler.leaderElect", True, "there always is one leader among all replicas"),
+        without_effect("scheduler.leaderElect", True, "one of the replicas always leads"),
         same("scheduler.replicas", 1, "scheduler.replicas", keys.at_least(1)),
         same("scheduler.nodeLockExpire", "5m", f"{settings}.node-lock-timeout", keys.text),
         same("scheduler.podAnnotations", {}, "scheduler.podAnnotations", keys.labels),
@@ -127,8 +133,8 @@ def _container_keys() -> tuple[HamiKey, ...]:
         not_honoured(
             f"{one}.enabled",
             True,
-            "the chart always runs a kube-scheduler of its own beside hami's; to have another one ask "
-            "hami, write the Deployment yourself",
+            "the chart always runs a kube-scheduler of its own beside hami's; to have another one "
+            "ask hami, write the Deployment yourself",
         ),
         translated(
             f"{one}.image.registry",
@@ -214,7 +220,7 @@ def _certificate_keys() -> tuple[HamiKey, ...]:
         without_effect(
             f"{patch}.enabled",
             True,
-            "the scheduler makes its own certificate; for one of yours set certificate.source: secret",
+            "the scheduler makes its own certificate; for yours set certificate.source: secret",
         ),
         *image_keys(
             f"{patch}.image", "jettech/kube-webhook-certgen", "v1.5.2", because=_NO_JOB
@@ -281,5 +287,7 @@ def pull_keys(image: str) -> tuple[HamiKey, ...]:
             "image.pullPolicy, which is one for all images",
             rules.pull_policy,
         ),
-        translated(f"{image}.pullSecrets", [], "image.pullSecrets, of all pods", rules.pull_secrets),
+        translated(
+            f"{image}.pullSecrets", [], "image.pullSecrets, of all pods", rules.pull_secrets
+        ),
     )

@@ -1,4 +1,4 @@
-"""What of a cluster counts when HAMi is to be replaced there: objects with the fields that we read."""
+"""What of a cluster counts when HAMi is to be replaced there: the fields of objects that we read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class HelmRelease(Lean, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCluster:
-    """``hook`` is HAMi's webhook configuration, and ``values`` those of its release; None where there
+    """The cluster as it was read.
+
+    ``hook`` is HAMi's webhook configuration, and ``values`` those of its release; None where there
     is none or it may not be read. ``denied`` are the rights that were missing.
     """
 

@@ -10,7 +10,7 @@ from typing import Any
 from hami.migration.seen import PLUGIN, SCHEDULER, HamiWorkload, SeenCluster
 
 LABEL = "hami.io/node-agent"
-"""Who serves a node while both are there: nobody has it, HAMi's plugin; ``none``; ``hami``, ours."""
+"""Who serves a node while both are there: ``hami``, ours; ``none``; without it HAMi's plugin."""
 NONE, OURS = "none", "hami"
 
 
@@ -106,8 +106,8 @@ def _schedulers(n: Naming) -> Step:
     scale = f"kubectl scale deployment {n.scheduler} -n {n.hami_namespace} --replicas="
     return Step(
         title="Change the scheduler",
-        why="First, because it works with HAMi's device plugins, and HAMi's scheduler does not work "
-        "with our agents. Pods wait for a minute; those that run are not touched.",
+        why="First, because it works with HAMi's device plugins, and HAMi's scheduler does not "
+        "work with our agents. Pods wait for a minute; those that run are not touched.",
         commands=(
             *opened,
             f"{scale}0",
@@ -115,7 +115,8 @@ def _schedulers(n: Naming) -> Step:
             f"-l app.kubernetes.io/component={SCHEDULER} --timeout=2m",
             f"helm install {n.release} charts/hami -n {n.namespace} --create-namespace "
             "-f values.yaml -f beside-hami.yaml",
-            f"kubectl rollout status deployment {n.release}-scheduler -n {n.namespace} --timeout=3m",
+            f"kubectl rollout status deployment {n.release}-scheduler -n {n.namespace} "
+            "--timeout=3m",
         ),
         back=(
             f"helm uninstall {n.release} -n {n.namespace} --wait",
@@ -157,8 +158,9 @@ def _node(n: Naming) -> Step:
     said = r"{.metadata.annotations.hami\.io/node-identity}"
     return Step(
         title="Move the nodes, one at a time",
-        why="Containers that run go on, under HAMi's library; what starts from now on is ours. Wait "
-        "until the second command lists no pod with devices: whoever comes next would serve it.",
+        why="Containers that run go on, under HAMi's library; what starts from now on is ours. "
+        "Wait until the second command lists no pod with devices: whoever comes next would serve "
+        "it.",
         each_node=True,
         commands=(
             "kubectl cordon NODE",
@@ -184,9 +186,10 @@ def _node(n: Naming) -> Step:
 def _finish(n: Naming) -> Step:
     return Step(
         title="Remove HAMi",
-        why="When every node is moved, and hami migrate check names no pod without a signature: their "
-        "containers would not start again. HAMi's library stays on the nodes, for those that have it. "
-        "Back from here is everything at once: containers run on, and none starts for a minute.",
+        why="When every node is moved, and hami migrate check names no pod without a signature: "
+        "their containers would not start again. HAMi's library stays on the nodes, for those that "
+        "have it. Back from here is everything at once: containers run on, and none starts for a "
+        "minute.",
         commands=(
             f"helm uninstall {n.hami_release} -n {n.hami_namespace}",
             f"helm upgrade {n.release} charts/hami -n {n.namespace} -f values.yaml",
@@ -195,7 +198,7 @@ def _finish(n: Naming) -> Step:
         back=(
             f"helm uninstall {n.release} -n {n.namespace} --wait",
             "kubectl annotate nodes --all hami.io/node-identity-",
-            f"helm install {n.hami_release} hami-charts/hami -n {n.hami_namespace} --version 2.10.0 "
-            "-f hami-values.yaml",
+            f"helm install {n.hami_release} hami-charts/hami -n {n.hami_namespace} "
+            "--version 2.10.0 -f hami-values.yaml",
         ),
     )

@@ -58,7 +58,9 @@ DIFFERENCES = (
         keep="deviceConfig.nvidia.overwriteEnv: false",
     ),
     Difference(
-        key="scheduler.replicas", text="two replicas, one of which leads", keep="scheduler.replicas: 1"
+        key="scheduler.replicas",
+        text="two replicas, one of which leads",
+        keep="scheduler.replicas: 1",
     ),
     Difference(
         key="scheduler.kubeScheduler.image.registry",
@@ -68,12 +70,12 @@ DIFFERENCES = (
     ),
     Difference(
         key="scheduler.service.type",
-        text="the scheduler has no node port: whoever scraped port 31993 scrapes port 9395 of the Service",
+        text="the scheduler has no node port: scrape port 9395 of its Service, not port 31993",
         keep="scheduler.service.type: NodePort",
     ),
     Difference(
         key="devicePlugin.service.httpPort",
-        text="monitors have no node port: whoever scraped port 31992 scrapes port 9394 of their pods",
+        text="monitors have no node port: scrape port 9394 of their pods, not port 31992",
         keep="",
     ),
     Difference(
@@ -83,7 +85,7 @@ DIFFERENCES = (
     ),
     Difference(
         key="devicePlugin.nvidiaNodeSelector",
-        text="agents also run where GPUs were found (Node Feature Discovery, GPU feature discovery)",
+        text="agents also run where Node or GPU Feature Discovery found GPUs",
         keep='vendors.NVIDIA.selectors: [{gpu: "on"}]',
     ),
     Difference(
@@ -92,6 +94,8 @@ DIFFERENCES = (
         keep="node.tolerations: []",
     ),
     Difference(
-        key="dcuResourceName", text="Hygon's DCU are not scheduled", keep="vendors.DCU.enabled: true"
+        key="dcuResourceName",
+        text="Hygon's DCU are not scheduled",
+        keep="vendors.DCU.enabled: true",
     ),
 )

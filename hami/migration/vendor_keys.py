@@ -11,11 +11,11 @@ _PROFILE = (
 
 
 def name_keys() -> tuple[HamiKey, ...]:
-    nvidia = ("resourceName", "resourceMem", "resourceMemPercentage", "resourceCores", "resourcePriority")
-    hygon = ("dcuResourceName", "dcuResourceMem", "dcuResourceCores")
+    nvidia = "Name Mem MemPercentage Cores Priority"
+    hygon = "Name Mem Cores"
     return (
-        *_own_names("nvidia", nvidia, rules.NVIDIA_NAMES),
-        *_own_names("hygon", hygon, rules.DCU_NAMES),
+        *_own_names("nvidia", [f"resource{word}" for word in nvidia.split()], rules.NVIDIA_NAMES),
+        *_own_names("hygon", [f"dcuResource{word}" for word in hygon.split()], rules.DCU_NAMES),
         _other("mluResourceName", "cambricon.com/vmlu", "Cambricon"),
         _other("mluResourceMem", "cambricon.com/mlu.smlu.vmemory", "Cambricon"),
         _other("mluResourceCores", "cambricon.com/mlu.smlu.vcore", "Cambricon"),
@@ -35,7 +35,7 @@ def name_keys() -> tuple[HamiKey, ...]:
 
 
 def _own_names(
-    section: str, theirs: tuple[str, ...], ours: tuple[tuple[str, str], ...]
+    section: str, theirs: list[str], ours: tuple[tuple[str, str], ...]
 ) -> tuple[HamiKey, ...]:
     vendor = "NVIDIA" if section == "nvidia" else "DCU"
     return tuple(
@@ -61,7 +61,9 @@ def device_keys() -> tuple[HamiKey, ...]:
             "it shows memory and cores among a node's allocatable resources, which no agent does",
         ),
         *(
-            without_effect(f"mockDevicePlugin.image.{name}", default, "none of HAMi's images runs here")
+            without_effect(
+                f"mockDevicePlugin.image.{name}", default, "none of HAMi's images runs here"
+            )
             for name, default in (
                 ("registry", "docker.io"),
                 ("repository", "projecthami/mock-device-plugin"),
@@ -74,7 +76,9 @@ def device_keys() -> tuple[HamiKey, ...]:
             "devices.nvidia.gpuCorePolicy",
             "default",
             "deviceConfig.nvidia.gpuCorePolicy",
-            rules.device_setting("nvidia", "gpuCorePolicy", keys.one_of("default", "force", "disable")),
+            rules.device_setting(
+                "nvidia", "gpuCorePolicy", keys.one_of("default", "force", "disable")
+            ),
         ),
         translated(
             "devices.nvidia.libCudaLogLevel",
@@ -82,14 +86,19 @@ def device_keys() -> tuple[HamiKey, ...]:
             "deviceConfig.nvidia.libCudaLogLevel, as a text",
             rules.device_setting("nvidia", "libCudaLogLevel", keys.text),
         ),
-        *_vendor("amd", "AMD", None, _lines("amd.com/", "gpu gpumem gpucores")),
-        *_vendor("awsneuron", "AWS Neuron", None, _lines("aws.amazon.com/", "neuron neuroncore")),
-        *_vendor("kunlun", "Kunlunxin", True, _lines("kunlunxin.com/", "xpu vxpu vxpu-memory")),
-        *_vendor("enflame", "Enflame", True, _lines("enflame.com/", "drs-gcu gcu-memory gcu-core gcu")),
-        *_vendor("mthreads", "Moore Threads", True, ["mthreads.com/vgpu"]),
-        *_vendor("vastai", "Vastai", True, ["vastaitech.com/va"]),
-        *_vendor("biren", "Biren", True, ["birentech.com/gpu"]),
-        *_vendor("ascend", "Ascend", False, _ascend()),
+        *_vendor("amd", "AMD", "", _lines("amd.com/", "gpu gpumem gpucores")),
+        *_vendor("awsneuron", "AWS Neuron", "", _lines("aws.amazon.com/", "neuron neuroncore")),
+        *_vendor("kunlun", "Kunlunxin", "on", _lines("kunlunxin.com/", "xpu vxpu vxpu-memory")),
+        *_vendor(
+            "enflame",
+            "Enflame",
+            "on",
+            _lines("enflame.com/", "drs-gcu gcu-memory gcu-core gcu"),
+        ),
+        *_vendor("mthreads", "Moore Threads", "on", ["mthreads.com/vgpu"]),
+        *_vendor("vastai", "Vastai", "on", ["vastaitech.com/va"]),
+        *_vendor("biren", "Biren", "on", ["birentech.com/gpu"]),
+        *_vendor("ascend", "Ascend", "off", _ascend()),
         _other("devices.ascend.image", "", "Ascend"),
         _other("devices.ascend.imagePullPolicy", "IfNotPresent", "Ascend"),
         _other("devices.ascend.extraArgs", [], "Ascend"),
@@ -97,7 +106,7 @@ def device_keys() -> tuple[HamiKey, ...]:
         _other("devices.ascend.tolerations", [], "Ascend"),
         _other("devices.ascend.runtimeClassName", "", "Ascend"),
         _other("devices.ascend.hamiVnpuCore", False, "Ascend"),
-        *_vendor("iluvatar", "Iluvatar", False, _iluvatar()),
+        *_vendor("iluvatar", "Iluvatar", "off", _iluvatar()),
         translated(
             rules.CONTENT,
             "",
@@ -107,19 +116,16 @@ def device_keys() -> tuple[HamiKey, ...]:
     )
 
 
-def _vendor(
-    section: str, vendor: str, enabled: bool | None, resources: list[str]  # noqa: FBT001 -- HAMi's default
-) -> tuple[HamiKey, ...]:
-    """``enabled`` is None where HAMi's chart has no such key; a vendor that is switched off is not
-    missed.
-    """
-    switch: tuple[HamiKey, ...] = ()
-    if enabled is True:
-        off = f"there is no plugin for {vendor}, as if it were switched off"
-        switch = (without_effect(f"devices.{section}.enabled", True, off),)
-    elif enabled is False:
-        switch = (_other(f"devices.{section}.enabled", False, vendor),)
-    return (*switch, _other(f"devices.{section}.customresources", resources, vendor))
+def _vendor(section: str, vendor: str, switch: str, resources: list[str]) -> tuple[HamiKey, ...]:
+    """``switch``: the default of ``enabled``, ``on`` or ``off``; empty where there is none."""
+    key = f"devices.{section}.enabled"
+    off = f"there is no plugin for {vendor}, as if it were switched off"
+    switches = {
+        "on": [without_effect(key, default=True, because=off)],
+        "off": [_other(key, False, vendor)],  # noqa: FBT003 -- a value, not a flag
+        "": [],
+    }
+    return (*switches[switch], _other(f"devices.{section}.customresources", resources, vendor))
 
 
 def _lines(prefix: str, words: str) -> list[str]:

@@ -39,8 +39,8 @@ def convert_command(values: Values, *, output: Output = None, defaults: Defaults
     """Translate values of HAMi's chart into values of hami's.
 
     Reports key by key, on standard error, what became of it. A value that is HAMi's default counts
-    as not chosen. Exits with 1 when something cannot be honoured or is no key of HAMi's, with 2 when
-    a file cannot be used.
+    as not chosen. Exits with 1 when something cannot be honoured or is no key of HAMi's, with 2
+    when a file cannot be used.
     """
     with ending_at_interrupt():
         # Imported late, so that the help of hami need not wait for it.

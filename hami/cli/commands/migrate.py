@@ -56,10 +56,10 @@ def check_command(
     context: Context = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a move would change, what it cannot keep, who runs on, and the commands in their order.
+    """Say what a move would change, what it cannot keep, who runs on, and the commands.
 
-    Reads the cluster and changes nothing there. Exits with 1 when something is to be decided before,
-    with 2 when the cluster cannot be read or has no HAMi.
+    Reads the cluster and changes nothing there. Exits with 1 when something is to be decided
+    before, with 2 when the cluster cannot be read or has no HAMi.
     """
     with ending_at_interrupt():
         # Imported late, so that the help of hami need not wait for it.

@@ -26,6 +26,7 @@ from hami.migration.seen import SeenCluster
 from hami.migration.steps import Naming, Step, beside_values, naming_of, plan
 from hami.wire.yaml_mapping import read_mapping
 
+_MOST_PODS = 5
 _HEADINGS = (
     (Bearing.LOST, "Cannot be honoured"),
     (Bearing.UNKNOWN, "Not known"),
@@ -36,7 +37,7 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveAnswer:
-    """``nodes`` are those that HAMi serves, ``unsigned`` the pods that no scheduler of ours signed."""
+    """``nodes`` are those that HAMi serves, ``unsigned`` pods that no scheduler of ours signed."""
 
     seen: SeenCluster
     findings: Sequence[MoveFinding]
@@ -90,12 +91,14 @@ def show(console: Console, answer: MoveAnswer) -> None:
 def _there(answer: MoveAnswer) -> list[tuple[str, str]]:
     seen, n = answer.seen, answer.naming
     found = next(iter((*seen.schedulers, *seen.plugins)), None)
-    count = len(answer.unsigned)
+    first = ", ".join(answer.unsigned[:_MOST_PODS])
+    more = len(answer.unsigned) - _MOST_PODS
+    pods = f"{first} and {more} more" if more > 0 else first or "none"
     return [
         ("release", f"{n.hami_release} in {n.hami_namespace}"),
         ("version", (found.label("version") if found else "") or "unknown"),
         ("nodes", ", ".join(answer.nodes) or "none that its DaemonSet selects"),
-        ("pods without our signature", ", ".join(answer.unsigned[:5]) + (f" and {count - 5} more" if count > 5 else "") or "none"),
+        ("pods without our signature", pods),
     ]
 
 

@@ -23,10 +23,18 @@ from hami.migration.seen import (
 T = TypeVar("T", bound=HasMetadata)
 
 DEPLOYMENTS = Resource(
-    group_version="apps/v1", plural="deployments", kind="Deployment", type=HamiWorkload, namespaced=True
+    group_version="apps/v1",
+    plural="deployments",
+    kind="Deployment",
+    type=HamiWorkload,
+    namespaced=True,
 )
 DAEMON_SETS = Resource(
-    group_version="apps/v1", plural="daemonsets", kind="DaemonSet", type=HamiWorkload, namespaced=True
+    group_version="apps/v1",
+    plural="daemonsets",
+    kind="DaemonSet",
+    type=HamiWorkload,
+    namespaced=True,
 )
 HOOKS = Resource(
     group_version="admissionregistration.k8s.io/v1",
@@ -86,8 +94,8 @@ async def look(settings: KubeSettings, values: Mapping[str, Any] | None) -> Seen
         plugins = await reading.all(DAEMON_SETS, label_selector=f"{component}{PLUGIN}")
         if not schedulers and not plugins and not reading.denied:
             raise ConfigError(
-                f"{client.server} has no HAMi: no Deployment has the label {component}{SCHEDULER}, and "
-                f"no DaemonSet {component}{PLUGIN}; name another cluster with --context"
+                f"{client.server} has no HAMi: no Deployment has the label {component}{SCHEDULER}, "
+                f"and no DaemonSet {component}{PLUGIN}; name another cluster with --context"
             )
         hook = None
         if schedulers:

@@ -1,4 +1,4 @@
-"""Lines for people: a heading, then things, each with a sentence below it where one line is too few."""
+"""Lines for people: a heading, then things, each with a sentence beside it or below."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report_console() -> Console:
 
 
 def pairs(console: Console, heading: str, found: Iterable[Sequence[str]]) -> None:
-    """Each pair on a line, or its second half below the first where that is wider than the console."""
+    """Each pair on a line, or one half below the other where that is wider than the console."""
     rows = [(visible(first), visible(second)) for first, second in found]
     if not rows:
         return
