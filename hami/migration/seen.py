@@ -1,4 +1,4 @@
-"""What of a cluster counts when HAMi is to be replaced there: the fields of objects that we read."""
+"""What of a cluster counts when HAMi is to be replaced there: objects, and what we read of them."""
 
 from __future__ import annotations
 
