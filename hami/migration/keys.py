@@ -109,9 +109,7 @@ def without_effect(name: str, default: Any, because: str) -> HamiKey:
     def rule(_: Draft, __: Any) -> Outcome:
         return Outcome(verdict=Verdict.NO_EFFECT, text=because)
 
-    return HamiKey(
-        name=name, default=default, verdict=Verdict.NO_EFFECT, text=because, rule=rule
-    )
+    return HamiKey(name=name, default=default, verdict=Verdict.NO_EFFECT, text=because, rule=rule)
 
 
 def not_honoured(name: str, default: Any, because: str) -> HamiKey:
@@ -120,9 +118,7 @@ def not_honoured(name: str, default: Any, because: str) -> HamiKey:
     def rule(_: Draft, __: Any) -> Outcome:
         return Outcome(verdict=Verdict.LOST, text=because)
 
-    return HamiKey(
-        name=name, default=default, verdict=Verdict.NO_EFFECT, text=because, rule=rule
-    )
+    return HamiKey(name=name, default=default, verdict=Verdict.NO_EFFECT, text=because, rule=rule)
 
 
 # Readers.

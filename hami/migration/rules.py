@@ -330,7 +330,7 @@ def scheduler_arguments(draft: Draft, value: Any) -> Outcome:
         draft.write(f"scheduler.settings.{name}", _scalar(text))
         return f"scheduler.settings.{name}"
 
-    return _arguments(value, {name: take for name in _SCHEDULER_FLAGS}, _IDLE)
+    return _arguments(value, dict.fromkeys(_SCHEDULER_FLAGS, take), _IDLE)
 
 
 def kube_scheduler_arguments(draft: Draft, value: Any) -> Outcome:
@@ -357,7 +357,7 @@ def plugin_arguments(draft: Draft, value: Any) -> Outcome:
 
 
 def monitor_arguments(draft: Draft, value: Any) -> Outcome:
-    def take(name: str, text: str) -> str:
+    def take(_: str, text: str) -> str:
         draft.write("metrics.legacyNames", keys.flag(text))
         return "metrics.legacyNames"
 

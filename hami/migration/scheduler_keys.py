@@ -222,12 +222,8 @@ def _certificate_keys() -> tuple[HamiKey, ...]:
             True,
             "the scheduler makes its own certificate; for yours set certificate.source: secret",
         ),
-        *image_keys(
-            f"{patch}.image", "jettech/kube-webhook-certgen", "v1.5.2", because=_NO_JOB
-        ),
-        *image_keys(
-            f"{patch}.imageNew", "liangjw/kube-webhook-certgen", "v1.1.1", because=_NO_JOB
-        ),
+        *image_keys(f"{patch}.image", "jettech/kube-webhook-certgen", "v1.5.2", because=_NO_JOB),
+        *image_keys(f"{patch}.imageNew", "liangjw/kube-webhook-certgen", "v1.1.1", because=_NO_JOB),
         without_effect(f"{patch}.priorityClassName", "", _NO_JOB),
         without_effect(f"{patch}.podAnnotations", {}, _NO_JOB),
         without_effect(f"{patch}.nodeSelector", {}, _NO_JOB),

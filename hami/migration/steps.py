@@ -111,12 +111,18 @@ def _schedulers(n: Naming) -> Step:
         commands=(
             *opened,
             f"{scale}0",
-            f"kubectl wait --for=delete pod -n {n.hami_namespace} "
-            f"-l app.kubernetes.io/component={SCHEDULER} --timeout=2m",
-            f"helm install {n.release} charts/hami -n {n.namespace} --create-namespace "
-            "-f values.yaml -f beside-hami.yaml",
-            f"kubectl rollout status deployment {n.release}-scheduler -n {n.namespace} "
-            "--timeout=3m",
+            (
+                f"kubectl wait --for=delete pod -n {n.hami_namespace} "
+                f"-l app.kubernetes.io/component={SCHEDULER} --timeout=2m"
+            ),
+            (
+                f"helm install {n.release} charts/hami -n {n.namespace} --create-namespace "
+                "-f values.yaml -f beside-hami.yaml"
+            ),
+            (
+                f"kubectl rollout status deployment {n.release}-scheduler -n {n.namespace} "
+                "--timeout=3m"
+            ),
         ),
         back=(
             f"helm uninstall {n.release} -n {n.namespace} --wait",
@@ -198,7 +204,9 @@ def _finish(n: Naming) -> Step:
         back=(
             f"helm uninstall {n.release} -n {n.namespace} --wait",
             "kubectl annotate nodes --all hami.io/node-identity-",
-            f"helm install {n.hami_release} hami-charts/hami -n {n.hami_namespace} "
-            "--version 2.10.0 -f hami-values.yaml",
+            (
+                f"helm install {n.hami_release} hami-charts/hami -n {n.hami_namespace} "
+                "--version 2.10.0 -f hami-values.yaml"
+            ),
         ),
     )

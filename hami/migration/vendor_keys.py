@@ -122,7 +122,7 @@ def _vendor(section: str, vendor: str, switch: str, resources: list[str]) -> tup
     off = f"there is no plugin for {vendor}, as if it were switched off"
     switches = {
         "on": [without_effect(key, default=True, because=off)],
-        "off": [_other(key, False, vendor)],  # noqa: FBT003 -- a value, not a flag
+        "off": [_other(key, False, vendor)],
         "": [],
     }
     return (*switches[switch], _other(f"devices.{section}.customresources", resources, vendor))

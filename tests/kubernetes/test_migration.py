@@ -27,7 +27,9 @@ IDENTITY = "hami.io/node-identity"
 
 @pytest.fixture
 def theirs(cluster):
-    with HamiRelease(cluster.admin, cluster.namespace, devicePlugin={"deviceSplitCount": 5}) as theirs:
+    with HamiRelease(
+        cluster.admin, cluster.namespace, devicePlugin={"deviceSplitCount": 5}
+    ) as theirs:
         yield theirs
 
 
@@ -217,5 +219,6 @@ def uids(cluster):
     return {
         pod["metadata"]["uid"]
         for pod in cluster.pods(cluster.namespace)
-        if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "hami-device-plugin"
+        if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+        == "hami-device-plugin"
     }

@@ -17,7 +17,6 @@ from hami.migration import rules
 from hami.migration.conversion import convert
 from hami.migration.keys import ABSENT, Verdict
 from hami.migration.table import DIFFERENCES, hami_keys
-
 from tests.migration.values_2_10 import IMAGE, RECORDED
 
 CHART = Path(__file__).parents[2] / "charts/hami"
@@ -27,7 +26,7 @@ def recorded():
     found = {}
     for line in RECORDED.strip().splitlines():
         name, _, default = line.partition(" ")
-        if name.endswith((".image", ".imageNew")):
+        if name.endswith((".image", ".imageNew")) and " " in default:
             registry, repository, tag = default.split()
             usual = [registry, repository, tag.strip('"'), "IfNotPresent", []]
             found |= {f"{name}.{part}": one for part, one in zip(IMAGE.split(), usual, strict=True)}
@@ -172,7 +171,10 @@ def test_a_renamed_dcu_is_shared():
 
 def test_the_hook_path_and_the_drivers_root_are_one_list():
     ours = convert(
-        {"global": {"gpuHookPath": "/opt/"}, "devicePlugin": {"nvidiaDriverRoot": "/run/nvidia/driver"}}
+        {
+            "global": {"gpuHookPath": "/opt/"},
+            "devicePlugin": {"nvidiaDriverRoot": "/run/nvidia/driver"},
+        }
     ).values["vendors"]["NVIDIA"]["devicePlugin"]
     assert ours["args"] == ["--hook-path=/opt", "--nvidia-driver-root=/run/nvidia/driver"]
     assert [one["path"] for one in ours["hostPaths"]] == ["/opt/vgpu", "/tmp/vgpulock", "/run/nvidia/driver"]  # fmt: skip
@@ -221,7 +223,9 @@ def test_a_whole_device_configuration_goes_before_what_would_write_one():
 
 @pytest.mark.parametrize("content", ["[", "- a", "a: 1\na: 2"])
 def test_a_device_configuration_that_cannot_be_read(content):
-    assert said({"device-config": {"content": content}})["device-config.content"][0] == "not honoured"
+    assert (
+        said({"device-config": {"content": content}})["device-config.content"][0] == "not honoured"
+    )
 
 
 # Keys that HAMi does not have.
@@ -253,9 +257,14 @@ def test_what_is_empty_says_nothing(values):
 # Laws.
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 SUBSETS = st.dictionaries(st.sampled_from(sorted(recorded())), ANYTHING, max_size=12)
@@ -283,7 +292,6 @@ def test_whatever_is_given_our_values_can_be_written_as_yaml(flat):
 # Our chart.
 
 
-
 # In a process of its own: Helm is a Go library, and its runtime would stay in ours.
 CHECK = """
 import json, sys
@@ -309,7 +317,9 @@ def refused(*many):
         input=json.dumps(many), capture_output=True, check=False, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return [(values, said) for values, said in zip(many, json.loads(done.stdout), strict=True) if said]
+    return [
+        (values, said) for values, said in zip(many, json.loads(done.stdout), strict=True) if said
+    ]
 
 
 def test_what_is_written_our_chart_takes():
@@ -333,5 +343,7 @@ def test_the_lists_that_are_written_whole_begin_as_the_charts():
     plugin = values["vendors"]["NVIDIA"]["devicePlugin"]
     assert plugin["hostPaths"] == rules.host_paths("/usr/local", "/")
     assert plugin["env"] == rules.usual_variables()
-    assert values["vendors"]["NVIDIA"]["managedResources"] == [name for _, name in rules.NVIDIA_NAMES]
+    assert values["vendors"]["NVIDIA"]["managedResources"] == [
+        name for _, name in rules.NVIDIA_NAMES
+    ]
     assert values["vendors"]["DCU"]["managedResources"] == [name for _, name in rules.DCU_NAMES]

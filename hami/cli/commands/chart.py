@@ -26,7 +26,7 @@ Output = Annotated[
 ]
 Defaults = Annotated[bool, typer.Option("--all", help="Report keys with HAMi's default as well.")]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(name="chart", add_completion=False, no_args_is_help=True)
 
 
 @app.callback()

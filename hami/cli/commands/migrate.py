@@ -38,7 +38,7 @@ Context = Annotated[
     typer.Option(metavar="NAME", help="A context of the kubeconfig.", show_default=False),
 ]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(name="migrate", add_completion=False, no_args_is_help=True)
 
 
 @app.callback()

@@ -120,9 +120,7 @@ async def look(settings: KubeSettings, values: Mapping[str, Any] | None) -> Seen
 async def _values(reading: _Reading, one: HamiWorkload) -> Mapping[str, Any] | None:
     """The values of Helm's newest release; None where Helm keeps none that may be read."""
     selector = f"owner=helm,status=deployed,name={one.label('instance')}"
-    secrets = await reading.all(
-        SECRETS, label_selector=selector, namespace=one.metadata.namespace
-    )
+    secrets = await reading.all(SECRETS, label_selector=selector, namespace=one.metadata.namespace)
     releases = [read_release((secret.data or {}).get("release", "")) for secret in secrets]
     if not releases:
         return None

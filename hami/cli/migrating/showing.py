@@ -56,10 +56,7 @@ def show(console: Console, conversion: Conversion, *, defaults: bool) -> None:
     pairs(
         console,
         "Defaults that differ, and what keeps HAMi's",
-        [
-            (one.text, f"{one.keep or 'nothing'} ({one.key})")
-            for one in conversion.differences
-        ],
+        [(one.text, f"{one.keep or 'nothing'} ({one.key})") for one in conversion.differences],
     )
     console.print(Text(summary(conversion), style="bold"))
 
