@@ -82,7 +82,8 @@ def _unknown(name: str, table: Mapping[str, HamiKey]) -> KeyFinding:
     if any(key.startswith(f"{name}.") for key in known):
         text = f"it has keys below it in HAMi {VERSION}, and no value"
     else:
-        near = get_close_matches(name, known, n=1, cutoff=0.7)
+        groups = {key.rpartition(".")[0] for key in known} - {""}
+        near = get_close_matches(name, [*groups, *known], n=1, cutoff=0.7)
         hint = f"; did you mean {near[0]}?" if near else ""
         text = f"HAMi {VERSION} has no such key{hint}"
     return KeyFinding(key=name, verdict=Verdict.UNKNOWN, text=text)

@@ -93,7 +93,7 @@ def a_cluster(**changed: Any) -> SeenCluster:
 
 def a_release(**release: Any) -> str:
     """The entry ``release`` of Helm's Secret, as the API server sends it."""
-    packed = gzip.compress(json.dumps(release).encode())
+    packed = gzip.compress(json.dumps(release).encode(), mtime=0)
     return base64.b64encode(base64.b64encode(packed)).decode()
 
 

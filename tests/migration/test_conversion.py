@@ -235,6 +235,7 @@ def test_a_device_configuration_that_cannot_be_read(content):
     ("values", "key", "hint"),
     [
         ({"schedulerNmae": "a"}, "schedulerNmae", "did you mean schedulerName?"),
+        ({"shceduler": {"replicas": 3}}, "shceduler", "did you mean scheduler?"),
         ({"scheduler": {"replica": 3}}, "scheduler.replica", "did you mean scheduler.replicas?"),
         ({"scheduler": {"tls": {"a": 1}}}, "scheduler.tls", "no such key"),
         ({"scheduler": "yes"}, "scheduler", "keys below it"),
