@@ -55,23 +55,7 @@ def _other(name: str, default: object, vendor: str) -> HamiKey:
 
 def device_keys() -> tuple[HamiKey, ...]:
     return (
-        not_honoured(
-            "mockDevicePlugin.enabled",
-            False,
-            "it shows memory and cores among a node's allocatable resources, which no agent does",
-        ),
-        *(
-            without_effect(
-                f"mockDevicePlugin.image.{name}", default, "none of HAMi's images runs here"
-            )
-            for name, default in (
-                ("registry", "docker.io"),
-                ("repository", "projecthami/mock-device-plugin"),
-                ("tag", "1.0.1"),
-                ("pullPolicy", "IfNotPresent"),
-                ("pullSecrets", []),
-            )
-        ),
+        *_mock_keys(),
         translated(
             "devices.nvidia.gpuCorePolicy",
             "default",
@@ -112,6 +96,28 @@ def device_keys() -> tuple[HamiKey, ...]:
             "",
             "deviceConfig, section by section, and managedResources by the names in it",
             rules.device_config,
+        ),
+    )
+
+
+def _mock_keys() -> tuple[HamiKey, ...]:
+    return (
+        not_honoured(
+            "mockDevicePlugin.enabled",
+            False,
+            "it shows memory and cores among a node's allocatable resources, which no agent does",
+        ),
+        *(
+            without_effect(
+                f"mockDevicePlugin.image.{name}", default, "none of HAMi's images runs here"
+            )
+            for name, default in (
+                ("registry", "docker.io"),
+                ("repository", "projecthami/mock-device-plugin"),
+                ("tag", "1.0.1"),
+                ("pullPolicy", "IfNotPresent"),
+                ("pullSecrets", []),
+            )
         ),
     )
 
