@@ -24,13 +24,13 @@ _BOOLEANS = frozenset({"on", "off", "yes", "no"})
 _CLIENT = frozenset({"kubeconfig", "kube-context"})
 _NODE = _CLIENT | {
     "node-name", "device-config", "devices", "node-config", "nodeconfig", "slices", "cgroup-root",
-    "proc-root", "metrics-auth",
+    "proc-root",
 }  # fmt: skip
 
 OWNED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "scheduler": _CLIENT | {
-            "http-bind", "extender-bind", "public-bind", "metrics-bind-address", "metrics-auth",
+            "http-bind", "extender-bind", "public-bind", "metrics-bind-address",
             "cert-file", "key-file", "extender-tls", "client-ca-file", "insecure-extender",
             "certificate-secret", "certificate-names", "webhook-configurations", "address-file",
             "scheduler-name", "device-config-file", "devices", "profiles", "leader-elect",

@@ -79,11 +79,6 @@ DIFFERENCES = (
         keep="",
     ),
     Difference(
-        key="prometheus.enabled",
-        text="metrics need a token, and a service account that metrics.readers names",
-        keep="metrics.auth: none",
-    ),
-    Difference(
         key="devicePlugin.nvidiaNodeSelector",
         text="agents also run where Node or GPU Feature Discovery found GPUs",
         keep='vendors.NVIDIA.selectors: [{gpu: "on"}]',

@@ -120,7 +120,7 @@ class Service:
         self._metrics = metrics
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
-        self._readiness = Readiness(self._awaited, self._begins)
+        self._readiness = Readiness(self._awaited, lambda: self._state.quota_objects.measure())
         self._keys = SigningKeys(wiring.key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
@@ -299,10 +299,6 @@ class Service:
         waiting += [] if self._keys.known else ["signing keys"]
         waiting += ["a certificate"] if self._certificate and not self._certificate.known else []
         return waiting + (["signatures"] if self._state.bound.unjudged else [])
-
-    def _begins(self) -> None:
-        # Quotas may have been arranged before all nodes were known, of which their pool is made.
-        self._state.quota_objects.measure()
 
     async def _begin(self) -> None:
         """Say that the start is over, once nothing is awaited any more, and what it has found."""

@@ -9,15 +9,11 @@ import yaml
 from typer.testing import CliRunner
 
 import hami.cli.app as cli
-from docs import chart_settings
-from hami.settings.model import key_of
 
 from ..kubernetes.chart import EXAMPLES, example, rendered
 from .objects import all_of, one, pod_of
 
 CONFIG = "/etc/hami/config"
-COMING = {"metrics-auth", "certificate-secret", "certificate-names", "webhook-configurations"}
-"""Settings that the chart gives and a command may not have yet; where it has them they are checked."""
 
 
 def settings(objects, workload, container, folder) -> dict[str, str]:
@@ -26,13 +22,7 @@ def settings(objects, workload, container, folder) -> dict[str, str]:
     data = one(objects, "ConfigMap", volume["configMap"]["name"])["data"]
     for name, text in data.items():
         (folder / name).write_text(text)
-    command, _ = chart_settings.COMMANDS[container["name"]]
-    lacking = COMING - {key_of(field) for field in command.fields}
-    arguments = [
-        argument.replace(CONFIG, str(folder))
-        for argument in container["args"]
-        if argument.removeprefix("--").partition("=")[0] not in lacking
-    ]
+    arguments = [argument.replace(CONFIG, str(folder)) for argument in container["args"]]
     environment: Mapping[str, str] = {
         variable["name"]: variable.get("value", "some-name") for variable in container["env"]
     }

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ..kubernetes.chart import CHART, notes, rendered
-from .objects import all_of, container, one
+from .objects import all_of, one
 
 ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
@@ -60,28 +60,13 @@ def test_a_prometheus_without_operator_scrapes_the_same():
     data = one(objects, "ConfigMap", "hami-prometheus")["data"]
     jobs = {job["job_name"]: job for job in yaml.safe_load(data["scrape.yaml"])["scrape_configs"]}
     assert jobs.keys() == {found["metadata"]["name"] for found in all_of(objects, "ServiceMonitor")}
-    assert all(job["honor_labels"] and "authorization" in job for job in jobs.values())
+    assert all(job["honor_labels"] for job in jobs.values())
     rules = one(objects, "PrometheusRule", "hami")["spec"]
     assert yaml.safe_load(data["rules.yaml"]) == rules
     assert "RELEASE" not in data["rules.yaml"]
     down = rules["groups"][0]["rules"][0]["expr"]
     (pattern,) = re.findall(r'job=~"(.*?)"', down)
     assert all(re.fullmatch(pattern, job) for job in jobs)
-
-
-def test_metrics_are_for_whom_rbac_lets():
-    objects = rendered(EVERYTHING)
-    for kind, name, c in (
-        ("Deployment", "hami-scheduler", "scheduler"), ("DaemonSet", "hami-monitor", "monitor"),
-        ("DaemonSet", "hami-device-plugin-nvidia", "device-plugin"),
-    ):  # fmt: skip
-        assert "--metrics-auth=token" in container(one(objects, kind, name), c)["args"]
-    binding = one(objects, "ClusterRoleBinding", "hami-metrics")
-    assert binding["subjects"] == [
-        {"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}
-    ]
-    open_to_all = rendered({"metrics": {"auth": "none"}})
-    assert not [thing for thing in open_to_all if thing["metadata"]["name"].startswith("hami-metrics")]  # fmt: skip
 
 
 def test_a_network_policy_is_for_every_pod_and_lets_the_api_server_in():
