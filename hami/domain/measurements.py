@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from hami.domain.units import DeviceId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredDevice:
+class MeasuredDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A device, whoever uses it.
 
     ``utilisation``: in how much of the time anything computed; ``memory_utilisation``: in how much
@@ -25,8 +24,7 @@ class MeasuredDevice:
     memory_utilisation: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredProcess:
+class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process that has a device open; ``pid`` as the node itself numbers it."""
 
     device_id: DeviceId
@@ -35,8 +33,7 @@ class MeasuredProcess:
     utilisation: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredSlice:
+class MeasuredSlice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A slice that the hardware itself counts, as it does a MIG instance or a virtual device."""
 
     device_id: DeviceId
@@ -45,8 +42,7 @@ class MeasuredSlice:
     utilisation: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One answer. ``seconds`` is the time that utilisation is a mean over; 0: not known."""
 
     devices: tuple[MeasuredDevice, ...] = ()

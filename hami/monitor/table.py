@@ -8,8 +8,9 @@ says it, in range, and proves nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from hami.domain.units import CorePercent, DeviceId, PodUid, VendorKey
 
@@ -17,8 +18,7 @@ Source = Literal["hami", "hami-core"]
 """Whose file a slice was read from: our limits page, or the region that HAMi's library maps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFigures:
+class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A device as its vendor measures it, whoever uses it.
 
     ``memory_utilisation`` is the percentage of time in which the memory controller was busy.
@@ -37,8 +37,7 @@ class DeviceFigures:
     stale: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigIdentity:
+class MigIdentity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a container has of a device in MIG mode; ids as the driver gave them.
 
     ``index`` is its place among what the container was granted; it may have several of one device.
@@ -52,8 +51,7 @@ class MigIdentity:
     compute_instance_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceDevice:
+class SliceDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One device of a slice; ``index`` is its place in the container.
 
     Attributes:
@@ -88,8 +86,7 @@ class SliceDevice:
     last_active_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessFigures:
+class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One process of a slice.
 
     ``pid`` is the host's, 0 while it is not known; ``slot`` is its place in the usage region, -1
@@ -105,8 +102,7 @@ class ProcessFigures:
     bypass: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceFigures:
+class SliceFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one container has of one vendor, and does with it.
 
     ``id`` is unique on the node. ``created_at`` tells a container's newest slice from those before
@@ -135,8 +131,7 @@ class SliceFigures:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stranger:
+class Stranger(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process on a device that belongs to no slice.
 
     ``pod_uid`` is empty where it runs in no pod; ``namespace`` and ``pod`` also where the pod is
@@ -152,8 +147,7 @@ class Stranger:
     pod: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VendorFigures:
+class VendorFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How well a vendor is measured; ``stale``: its newest answer is late or failed."""
 
     vendor: VendorKey
@@ -161,8 +155,7 @@ class VendorFigures:
     stale: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTable:
+class NodeTable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that one tick found; ``tick_seconds`` is how long that took."""
 
     node: str

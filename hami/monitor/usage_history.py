@@ -7,7 +7,8 @@ comes in, in seconds of a clock that never goes back.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+
+import msgspec
 
 from hami.domain.units import PodUid, VendorKey
 from hami.monitor.table import NodeTable, SliceDevice, SliceFigures
@@ -20,8 +21,7 @@ _Key = tuple[PodUid, str, VendorKey, int]
 """Pod, container, vendor, and the device's place in the container."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HourOfUse:
+class HourOfUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``minutes`` are those that something is known of.
 
     ``p95_utilisation``: in 95 % of the minutes, the mean compute of the minute was not above it;

@@ -39,6 +39,12 @@ Duration = Annotated[
 Positive = Annotated[Duration, Field(gt=0)]
 
 
+def is_duration(model: type[BaseModel], name: str) -> bool:
+    """Whether the field ``name`` is written as a duration."""
+    field = model.model_fields.get(name)
+    return field is not None and BeforeValidator(seconds_of) in field.metadata
+
+
 class ServiceSettings(BaseModel):
     """The settings of every long-running command: its way to the API server, and its log.
 

@@ -7,7 +7,7 @@ an error can say where the wrong value stands.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,15 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hami.domain.errors import ConfigError, shortened
-from hami.settings.model import ServiceSettings, Setting, fields_of, key_of, setting_of
+from hami.durations import go_duration
+from hami.settings.model import (
+    ServiceSettings,
+    Setting,
+    fields_of,
+    is_duration,
+    key_of,
+    setting_of,
+)
 from hami.wire.yaml_mapping import read_mapping
 
 C = TypeVar("C", bound=ServiceSettings)
@@ -150,10 +158,11 @@ class SettingsSource(Generic[C]):
         return {name: Written(value, f"--{key_of(name)}") for name, value in self.flags.items()}
 
     def _validated(self, written: Mapping[str, Written]) -> C:
+        model = self.command.model
         try:
-            valid: C = self.command.model.model_validate({n: w.value for n, w in written.items()})
+            valid: C = model.model_validate({n: w.value for n, w in written.items()})
         except ValidationError as error:
-            problems = dict.fromkeys(_problem(detail, written) for detail in error.errors())
+            problems = dict.fromkeys(_problem(detail, written, model) for detail in error.errors())
             raise ConfigError("; ".join(problems)) from error
         return valid
 
@@ -187,17 +196,20 @@ def as_yaml(config: ServiceSettings) -> str:
     return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True)
 
 
-def _problem(detail: ErrorDetails, written: Mapping[str, Written]) -> str:
-    remedy = _remedy(detail)
-    if not detail["loc"]:
+def _problem(
+    detail: ErrorDetails, written: Mapping[str, Written], model: type[ServiceSettings]
+) -> str:
+    name = str(detail["loc"][0]) if detail["loc"] else ""
+    remedy = _remedy(detail, go_duration if is_duration(model, name) else "{:g}".format)
+    if not name:
         return remedy
-    found = written.get(str(detail["loc"][0]))
-    place = found.place if found else key_of(str(detail["loc"][0]))
+    found = written.get(name)
+    place = found.place if found else key_of(name)
     value = found.value if found else detail["input"]
     return f"{place} {shortened(repr(value))}: {remedy}"
 
 
-def _remedy(detail: ErrorDetails) -> str:
+def _remedy(detail: ErrorDetails, spelt: Callable[[float], str]) -> str:
     match detail["type"].split("_"):
         case ["literal", *_]:
             return f"write {detail['ctx']['expected']}"
@@ -210,8 +222,10 @@ def _remedy(detail: ErrorDetails) -> str:
         case ["path", *_]:
             return "write a path"
         case ["greater", "than", "equal"]:
-            return f"write {detail['ctx']['ge']:g} or more"
+            return f"write {spelt(detail['ctx']['ge'])} or more"
         case ["greater", "than"]:
-            return f"write more than {detail['ctx']['gt']:g}"
+            return f"write more than {spelt(detail['ctx']['gt'])}"
+        case ["less", "than", "equal"]:
+            return f"write {spelt(detail['ctx']['le'])} or less"
         case _:
             return detail["msg"].removeprefix("Value error, ")

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from hami.domain.units import PodUid
 
 DEPTH = 7
@@ -38,8 +40,7 @@ class CgroupUnreadable:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupPlace:
+class CgroupPlace(msgspec.Struct, frozen=True, gc=False):
     """Where a process runs; ``container_id`` is the runtime's, or empty outside every container."""
 
     pod_uid: PodUid

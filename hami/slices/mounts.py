@@ -65,7 +65,7 @@ def slice_mount(
     except OSError as error:
         return MountUnclear(f"cannot read {expected}: {error.strerror}")
     try:
-        folder = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY)
+        folder = os.open(f"{proc}/{pid}/root", os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
         return _unknown(pid, error)
     try:
@@ -119,7 +119,8 @@ def mounts_on(table: str, target: PurePosixPath) -> dict[str, str]:
     ``table`` is a text like ``/proc/<pid>/mountinfo``. Of several mounts at one place the last
     hides the others (proc(5)).
     """
-    way = {str(target), *map(str, target.parents)}
+    whole = str(target)
+    way = {whole, "/", *(whole[:at] for at, letter in enumerate(whole) if letter == "/" and at)}
     found = {}
     for line in table.split("\n"):
         fields = line.split(" ", 5)
@@ -129,13 +130,13 @@ def mounts_on(table: str, target: PurePosixPath) -> dict[str, str]:
 
 
 def _table(pid: int, proc: Path) -> str:
-    with (proc / str(pid) / "mountinfo").open("rb") as table:
+    with open(f"{proc}/{pid}/mountinfo", "rb") as table:  # noqa: PTH123 -- twice as fast
         return table.read(_LONGEST).decode(errors="surrogateescape")
 
 
 def _unescaped(text: str) -> str:
     """Blanks, tabs, line ends and backslashes are written in octal."""
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
+    return text if "\\" not in text else _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def _without_links(

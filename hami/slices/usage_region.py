@@ -14,9 +14,10 @@ import os
 import stat
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from hami.slices.c_layout import (
     MAX_DEVICES,
@@ -40,15 +41,15 @@ _LONGEST = 1 << 60
 _SLOTS, _CHARGED, _BUCKETS = UsageC.slots.offset, UsageC.charged.offset, UsageC.buckets.offset
 _SLOT = struct.Struct("<IIQQQ")
 """``struct hami_slot`` up to its generation; :mod:`hami.slices.c_layout` has all of it."""
-_EVERY_BUCKET = struct.Struct("<" + "16x Q 24x Q 8x" * MAX_DEVICES)
-"""``charged`` and ``waited`` of every ``struct hami_bucket``, in turn."""
+_BUCKET = struct.Struct("<16x Q 24x Q 8x")
+"""``charged`` and ``waited`` of a ``struct hami_bucket``."""
 _SLOT_SIZE = ctypes.sizeof(SlotC)
 _FLOCK = struct.Struct("hhqqi0q")
 """``struct flock`` (fcntl(2)) where a ``long`` has 64 bits."""
 _ROW_SIZE = 8 * MAX_SLOTS
 _NO_ROW = bytes(_ROW_SIZE)
 _NOTHING = (0,) * MAX_DEVICES
-_NO_BUCKETS = bytes(_EVERY_BUCKET.size)
+_NO_BUCKETS = bytes(_BUCKET.size * MAX_DEVICES)
 _HEADER = (
     ("magic", USAGE_MAGIC),
     ("abi", USAGE_ABI),
@@ -61,8 +62,7 @@ _HEADER = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotUsage:
+class SlotUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a process says of itself, which proves nothing; ``charged`` in bytes, by device.
 
     ``pid`` belongs to the pid namespace whose inode ``pid_namespace`` is. ``bypass``: it got a
@@ -91,8 +91,7 @@ _UNUSED = BucketUsage()
 UNUSED_BUCKETS = (_UNUSED,) * MAX_DEVICES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionUsage:
+class RegionUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Every slot that was ever used; ``refused`` counts those whose fields make no sense.
 
     ``buckets`` by device; one that makes no sense counts as unused.
@@ -121,23 +120,37 @@ class UsageReader:
         self._before = b""
         self._read: tuple[tuple[SlotUsage, ...], int] = ((), 0)
 
-    def read(self, fd: int) -> RegionUsage | MalformedFile:
-        """What the region says now. One caller at a time.
+    def read(
+        self, fd: int, buffer: bytearray, devices: int = MAX_DEVICES
+    ) -> RegionUsage | MalformedFile:
+        """What the region says now of its first ``devices``; of others it is not even read.
+
+        One caller at a time. ``buffer`` has ``REGION_SIZE`` bytes, and is this call's.
 
         Raises:
             OSError: it cannot be read.
         """
-        return self.parse(os.pread(fd, REGION_SIZE, 0))
+        rows = _CHARGED + devices * _ROW_SIZE
+        whole = memoryview(buffer)
+        for begin, end in ((0, rows), (_BUCKETS, REGION_SIZE)):
+            if os.preadv(fd, [whole[begin:end]], begin) < end - begin:
+                return _cut_short(min(os.fstat(fd).st_size, REGION_SIZE - 1))
+        return self.parse(buffer, devices)
 
-    def parse(self, data: bytes) -> RegionUsage | MalformedFile:
-        """The region in ``data``; what follows it is not looked at."""
-        if not self._before or len(data) < REGION_SIZE or not data.startswith(self._before):
+    def parse(
+        self, data: bytes | bytearray, devices: int = MAX_DEVICES
+    ) -> RegionUsage | MalformedFile:
+        """The region in ``data``, of its first ``devices``; what follows it is not looked at."""
+        if len(data) < REGION_SIZE:
+            return _cut_short(len(data))
+        rows = _CHARGED + devices * _ROW_SIZE
+        if len(self._before) != rows or not data.startswith(self._before):
             if (problem := _header_problem(data)) is not None:
                 return problem
-            self._read = _parsed_slots(data)
-            self._before = data[:_BUCKETS]
+            self._read = _parsed_slots(data, devices)
+            self._before = bytes(data[:rows])
         found, refused = self._read
-        return RegionUsage(slots=found, refused=refused, buckets=_parsed_buckets(data))
+        return RegionUsage(slots=found, refused=refused, buckets=_parsed_buckets(data, devices))
 
 
 def read_usage(path: Path) -> RegionUsage | MalformedFile:
@@ -187,9 +200,7 @@ def parse_usage(data: bytes) -> RegionUsage | MalformedFile:
     return UsageReader().parse(data)
 
 
-def _header_problem(data: bytes) -> MalformedFile | None:
-    if len(data) < REGION_SIZE:
-        return _malformed("", f"has {len(data)} bytes instead of {REGION_SIZE}")
+def _header_problem(data: bytes | bytearray) -> MalformedFile | None:
     if data.startswith(_HEADER_BYTES):
         return None
     region = UsageC.from_buffer_copy(data)
@@ -200,10 +211,10 @@ def _header_problem(data: bytes) -> MalformedFile | None:
     return None
 
 
-def _parsed_slots(data: bytes) -> tuple[tuple[SlotUsage, ...], int]:
+def _parsed_slots(data: bytes | bytearray, devices: int) -> tuple[tuple[SlotUsage, ...], int]:
     words = memoryview(data)
     pids = words[_SLOTS:_CHARGED].cast("I")[:: _SLOT_SIZE // 4].tolist()
-    rows = [_row(data, device) for device in range(MAX_DEVICES)]
+    rows = [_row(data, device) for device in range(devices)] + [()] * (MAX_DEVICES - devices)
     charging = {slot for row in rows if row for slot, charge in enumerate(row) if charge}
     slots: list[SlotUsage] = []
     refused = 0
@@ -229,25 +240,27 @@ def _parsed_slots(data: bytes) -> tuple[tuple[SlotUsage, ...], int]:
     return tuple(slots), refused
 
 
-def _row(data: bytes, device: int) -> Sequence[int]:
+def _row(data: bytes | bytearray, device: int) -> Sequence[int]:
     """What each slot has charged of one device; empty where that is nothing."""
     start = _CHARGED + device * _ROW_SIZE
     row = data[start : start + _ROW_SIZE]
     return () if row == _NO_ROW else memoryview(row).cast("Q").tolist()
 
 
-def _parsed_buckets(data: bytes) -> tuple[BucketUsage, ...]:
+def _parsed_buckets(data: bytes | bytearray, devices: int) -> tuple[BucketUsage, ...]:
     if data.startswith(_NO_BUCKETS, _BUCKETS):
         return UNUSED_BUCKETS
-    times = _EVERY_BUCKET.unpack_from(data, _BUCKETS)
-    return tuple(
-        [
-            BucketUsage(charged, waited)
-            if charged + waited > 0 and charged <= _LONGEST and waited <= _LONGEST
-            else _UNUSED
-            for charged, waited in zip(times[::2], times[1::2], strict=True)
-        ]
-    )
+    found = [_bucket(data, device) for device in range(devices)]
+    return (*found, *UNUSED_BUCKETS[devices:])
+
+
+def _bucket(data: bytes | bytearray, device: int) -> BucketUsage:
+    charged, waited = _BUCKET.unpack_from(data, _BUCKETS + device * _BUCKET.size)
+    return BucketUsage(charged, waited) if max(charged, waited) <= _LONGEST else _UNUSED
+
+
+def _cut_short(size: int) -> MalformedFile:
+    return _malformed("", f"has {size} bytes instead of {REGION_SIZE}")
 
 
 def _malformed(position: str, problem: str) -> MalformedFile:

@@ -72,6 +72,12 @@ def test_a_setting_is_found(arguments, environment, key, value):
     assert printed(*arguments, **environment)[key] == value
 
 
+def test_the_help_names_no_default_where_there_is_none():
+    text = " ".join(hami("--help").stdout.split())
+    assert "by default all plugins'. " in text
+    assert "Default: ." not in text
+
+
 def test_off_may_be_yamls(tmp_path):
     (tmp_path / "c.yaml").write_text("metrics-bind-address: off\n")
     assert printed("--config", str(tmp_path / "c.yaml"))["metrics-bind-address"] == "off"
@@ -81,8 +87,9 @@ def test_off_may_be_yamls(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--tick", "50ms"), "--tick '50ms': write 0.1 or more"),
-        (("--tick", "3s"), "--tick '3s': "),
+        (("--tick", "50ms"), "--tick '50ms': write 100ms or more"),
+        (("--tick", "3s"), "--tick '3s': write 2s or less"),
+        (("--priority-floor", "51"), "--priority-floor '51': write 50 or less"),
         (("--slices", "here"), "--slices 'here': "),
         (("--metrics-bind-address", "9394"), "write HOST:PORT"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,22 @@ def test_they_are_answered_every_five_seconds(hook):
     assert hook.words(path) == (1, 0)
     hook.foreign.look(DEVICES, [], 105.0)
     assert hook.words(path) == (0, 0)
+
+
+@pytest.mark.parametrize(("count", "times"), [(100, 4), (600, 2), (1024, 2)])
+def test_one_that_takes_long_to_read_is_read_as_often_as_it_is_answered(hook, count, times):
+    """However many processes it claims to have: none of them need live, or make sense."""
+    told = Told(live=(Live(status=0),) * (count - 1) + (Live(),))
+    big, small = hook.add("uid-1_main", told), hook.add("uid-2_main", Told())
+    seen = []
+    for at in (100.0, 101.0, 104.0, 105.0):
+        for path, now in ((big, told), (small, Told())):
+            path.write_bytes(region_bytes(KIND, replace(now, limits=(int(at),), recent=1)))
+        first, second = hook.foreign.look(DEVICES, [], at)
+        seen.append(first.devices[0].memory_limit_bytes)
+        assert second.devices[0].memory_limit_bytes == int(at) << 20
+    assert len(set(seen)) == times
+    assert seen[-1] == 105 << 20
 
 
 @pytest.mark.parametrize(

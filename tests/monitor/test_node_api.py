@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -133,7 +132,7 @@ def test_a_client_skips_what_it_does_not_know():
     ],
 )
 def test_nothing_of_the_table_is_left_out(values, shape, more):
-    fields = {field.name for field in dataclasses.fields(values)}
+    fields = {field.name for field in msgspec.structs.fields(values)}
     assert {field.name for field in msgspec.structs.fields(shape)} == fields | more
 
 

@@ -6,19 +6,19 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.measurements import MeasuredDevice
 from hami.monitor.measuring.vendor_measuring import boot_time
 from hami.monitor.tick.node_round import STALE_SECONDS
 from hami.monitor.tick.pod_warnings import BYPASS, COVERED, STRANGER, PodWarnings
-from hami.slices.c_layout import SLOT_BYPASS
+from hami.slices.c_layout import SLOT_BYPASS, LimitsPageC
 from hami.slices.limits_page import DeviceLimit
 from hami.slices.usage_region import REGION_SIZE
 from hami.wire.mig_entries import MIG_ANNOTATION
@@ -159,7 +159,9 @@ def test_a_share_is_handed_out(ticks):
     assert (device.guarantee, device.limit) == (30, 80)
 
 
-def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path):
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path, late):
+    """However many ticks go by before the vendor answers."""
     one = ticks.slices.add(GPUS[0], cores=30)
     ticks.slices.add(GPUS[0], cores=70)
     ticks.process(one, 100)
@@ -170,6 +172,8 @@ def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path):
     assert lent > 3000
     after = Ticks(tmp_path)
     try:
+        for _ in range(late):
+            after.held()
         after.tick(used(100, GIB, 30.0))
         assert one.observed.share[0] == lent
     finally:
@@ -197,6 +201,15 @@ def test_before_the_first_answer_nobody_is_told_anything(ticks):
     one = ticks.slices.add(GPUS[0])
     ticks.held()
     assert one.observed.heartbeat == 0
+
+
+def test_what_passed_before_the_first_answer_was_not_idle(ticks):
+    """A vendor's devices are found while the first ticks run."""
+    one = ticks.slices.add(GPUS[0])
+    ticks.process(one, 100)
+    ticks.held()
+    ticks.tick(used(100, GIB, 30.0))
+    assert one.observed.devices[0].utilisation == 3000
 
 
 def test_a_device_that_fell_off_the_bus_silences_its_slices_alone(ticks):
@@ -235,6 +248,24 @@ def test_a_share_says_for_which_limits_it_is(ticks):
     ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
     ticks.tick()
     assert one.observed.share_revision == 2
+
+
+def test_limits_that_change_while_they_are_read_are_of_one_revision(ticks, monkeypatch):
+    one = ticks.slices.add(GPUS[0], cores=20)
+    ticks.tick()
+    ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=40)])
+    pread = os.pread
+
+    def overtaken(fd: int, length: int, position: int) -> bytes:
+        found = pread(fd, length, position)
+        if length == LimitsPageC.observed.offset:
+            monkeypatch.setattr(os, "pread", pread)
+            ticks.slices.limit(one, [DeviceLimit(uuid=GPUS[0], memory_bytes=GIB, cores=60)])
+        return found
+
+    monkeypatch.setattr(os, "pread", overtaken)
+    [device] = figures(ticks.tick(), one).devices
+    assert (device.guarantee, one.observed.share_revision) == (60, 3)
 
 
 def test_a_page_that_was_replaced_is_told_beside_the_one_that_runs(ticks):

@@ -154,3 +154,42 @@ def test_a_region_that_is_read_again_says_what_a_first_look_says(changes):
         for position, value in change:
             data[position] = value
         assert reader.parse(bytes(data)) == parse_usage(bytes(data))
+
+
+def read_again(folder, data: bytes, devices: int, reader=None) -> RegionUsage | Malformed:
+    """Into a buffer that holds what was read of other regions before."""
+    path = folder / "usage"
+    path.write_bytes(data)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        buffer = bytearray(b"\xff" * REGION_SIZE)
+        return (reader or UsageReader()).read(fd, buffer, devices)
+    finally:
+        os.close(fd)
+
+
+def test_of_a_slice_only_the_devices_that_it_has_are_read(tmp_path):
+    data = a_region((1, {}, {0: 5, 1: 6}), (2, {"pid": 0}, {1: 7}), (3, {}, {1: MOST_CHARGED + 1}))
+    data = with_buckets(data, device0={"charged": 8}, device1={"charged": 9})
+    whole, first = (read_again(tmp_path, data, devices) for devices in (16, 1))
+    assert (whole, whole.refused) == (parse_usage(data), 2)
+    assert [(slot.slot, slot.charged) for slot in first.slots] == [
+        (1, (5, *(0,) * 15)),
+        (3, (0,) * 16),
+    ]
+    assert (first.refused, first.buckets) == (0, (BucketUsage(8, 0), *UNUSED_BUCKETS[1:]))
+
+
+def test_a_slice_that_gets_another_device_is_read_with_it(tmp_path):
+    reader = UsageReader()
+    data = a_region((1, {}, {0: 5, 1: 6}))
+    for devices, charged in ((1, (5, 0)), (2, (5, 6)), (1, (5, 0))):
+        [slot] = read_again(tmp_path, data, devices, reader).slots
+        assert slot.charged[:2] == charged
+
+
+@pytest.mark.parametrize("size", [0, 100, 20_000, 40_000, UsageC.buckets.offset, REGION_SIZE - 1])
+def test_one_that_was_cut_off_meanwhile_says_nothing_of_what_was_there(tmp_path, size):
+    reader, data = UsageReader(), a_region((1, {}, {0: 5}))
+    assert read_again(tmp_path, data, 1, reader).slots
+    assert f"has {size} bytes" in str(read_again(tmp_path, data[:size], 1, reader))

@@ -117,7 +117,7 @@ def _metavar(field: str, annotation: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None or value == "":
+    if value in (None, "", ()):
         return ""
     if isinstance(value, bool):
         return f" Default: {'on' if value else 'off'}."

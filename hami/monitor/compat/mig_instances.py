@@ -6,7 +6,7 @@ the API server has it, and not from the slice's record.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Pod
 from hami.domain.units import DeviceId

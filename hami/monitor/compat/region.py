@@ -67,7 +67,8 @@ class Region:
     """One region.
 
     ``last_kernel`` in Unix seconds, 0 if not known. ``recent_kernel``: above 0 after a launch,
-    below 0 while launches have to wait. ``unreadable`` counts processes that make no sense.
+    below 0 while launches have to wait. ``unreadable`` counts processes that make no sense,
+    ``numbers`` is processes times devices: so long does it take to read it.
     """
 
     layout: RegionLayout
@@ -78,6 +79,7 @@ class Region:
     utilization_switch: int
     last_kernel: int = 0
     unreadable: int = 0
+    numbers: int = 0
 
 
 def read_region(size: int, read: Read) -> Region | MalformedFile:
@@ -129,6 +131,7 @@ def read_region(size: int, read: Read) -> Region | MalformedFile:
         utilization_switch=switch,
         last_kernel=_word(ending, 16) if layout.has_last_kernel else 0,
         unreadable=len(statuses) - statuses.count(0) - len(live),
+        numbers=len(statuses) * len(devices),
     )
 
 

@@ -8,8 +8,10 @@ back is a restart to Prometheus. What is held and done is the sum: two processes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from hami.domain.units import DeviceId, VendorKey
 from hami.monitor.table import (

@@ -11,6 +11,7 @@ from pathlib import Path
 from hami.domain.slices import Slice
 from hami.domain.units import VendorKey
 from hami.monitor.files.observed_words import Observation, ObservedWords
+from hami.slices.c_layout import MAX_DEVICES
 from hami.slices.files import MalformedFile, read_bounded
 from hami.slices.limits_page import PAGE_SIZE, PageLimits, page_revision, read_page
 from hami.slices.open_pages import open_page
@@ -44,6 +45,7 @@ class HeldSlice:
     def __init__(self, id: str, path: Path, record: SliceRecord, slice: Slice) -> None:
         self.id = id
         self.path = path
+        self.page_path = path / LIMITS
         self.record = record
         self.slice = slice
         self.limits: PageLimits | None = None
@@ -51,14 +53,10 @@ class HeldSlice:
         self.problem = ""
         self._meta = b""
         self._pages: list[_OpenPage] = []
-        self._page_then = b""
+        self._page_then, self._revision = b"", 0
         self._usage_fd = -1
         self._usage_place = (0, 0)
         self._reader = UsageReader()
-
-    @property
-    def page_path(self) -> Path:
-        return self.path / LIMITS
 
     @property
     def is_in_environment(self) -> bool:
@@ -81,16 +79,16 @@ class HeldSlice:
                 os.close(former.fd)
             page = _OpenPage(fd, _place(os.fstat(fd)), ObservedWords(fd))
             self._pages = [page, *self._pages[:1]]
-            self._page_then = b""
+            self._page_then, self._revision = b"", 0
         if _place(os.stat(USAGE, dir_fd=folder)) != self._usage_place or self._usage_fd < 0:
             fd = open_region(USAGE, within=folder)
             if self._usage_fd >= 0:
                 os.close(self._usage_fd)
             self._usage_fd, self._usage_place = fd, _place(os.fstat(fd))
 
-    def read(self) -> None:
-        """Read page and region, as far as they make sense."""
-        self.problem = self._read_page() or self._read_region()
+    def read(self, buffer: bytearray) -> None:
+        """Read page and region, as far as they make sense; ``buffer`` as of ``UsageReader``."""
+        self.problem = self._read_page() or self._read_region(buffer)
 
     def live_slots(self, running: Collection[SlotUsage]) -> list[SlotUsage]:
         """Those of its region whose process has not ended: ``running`` are known not to have."""
@@ -113,8 +111,8 @@ class HeldSlice:
         for page in self._pages:
             # As it was when it was read: it may have changed since, and shares are not for that.
             newest = page is self._pages[0]
-            part = self._page_then if newest else os.pread(page.fd, _LIMITS_PART, 0)
-            page.words.write(seen, page_revision(part) if len(part) == _LIMITS_PART else 0)
+            revision = self._revision if newest else _revision(os.pread(page.fd, _LIMITS_PART, 0))
+            page.words.write(seen, revision)
 
     def handed_before(self) -> list[int]:
         """The shares on its page, by its devices' places; none where they cannot be read."""
@@ -140,19 +138,22 @@ class HeldSlice:
             part = os.pread(fd, _LIMITS_PART, 0)
             if part == self._page_then:
                 return ""
-            found = read_page(os.pread(fd, PAGE_SIZE + 1, 0))
+            data = os.pread(fd, PAGE_SIZE + 1, 0)
         except OSError as error:
             return f"{self.page_path}: {error.strerror}"
+        found = read_page(data)
         if isinstance(found, MalformedFile):
             return str(found)
-        self.limits, self._page_then = found, part
+        self.limits, self._page_then = found, data[:_LIMITS_PART]
+        self._revision = _revision(self._page_then)
         return ""
 
-    def _read_region(self) -> str:
+    def _read_region(self, buffer: bytearray) -> str:
         if self._usage_fd < 0:
             return "it has no usage region"
         try:
-            found = self._reader.read(self._usage_fd)
+            devices = MAX_DEVICES if self.limits is None else len(self.limits.devices)
+            found = self._reader.read(self._usage_fd, buffer, devices)
         except OSError as error:
             return f"{self.path / USAGE}: {error.strerror}"
         if isinstance(found, MalformedFile):
@@ -169,6 +170,11 @@ def read_record(folder: int, id: str, vendor: VendorKey) -> SliceRecord | Malfor
         OSError: it is not there or cannot be read.
     """
     return decode_record(read_bounded(folder, META, _LONGEST_META), id, vendor)
+
+
+def _revision(part: bytes) -> int:
+    """0 of a page that was cut short."""
+    return page_revision(part) if len(part) == _LIMITS_PART else 0
 
 
 def _place(found: os.stat_result) -> tuple[int, int]:

@@ -11,33 +11,31 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+
+import msgspec
 
 from hami.slices.c_layout import MAX_DEVICES, MAX_SLOTS, LimitsPageC, ObservedC
 
 _AT = LimitsPageC.observed.offset
 _HEARTBEAT = _AT + ObservedC.heartbeat.offset
 _SHARES = _AT + ObservedC.share.offset
-_REVISION = _AT + ObservedC.share_revision.offset
-"""What is between it and the devices is reserved, and zero."""
-_DEVICES = _AT + ObservedC.devices.offset
+_EVERY_SHARE = ObservedC.share.size
+_RESERVED = ObservedC.reserved.size
+"""Bytes between the revision and the devices, which are zero."""
 _GENERATIONS = _AT + ObservedC.slot_generation.offset
 _BYTES = _AT + ObservedC.bytes.offset
 _WORD = struct.Struct("<Q")
 _MOST = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SlotBytes:
+class SlotBytes(msgspec.Struct, frozen=True, gc=False):
     """What the driver accounts to the process in a slot, by device; 0: it cannot tell."""
 
     generation: int
     bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is told to one slice, by device, in its page's order.
 
     ``utilisation`` and ``shares`` in 1/100 percent, ``contention`` bits of ``enum
@@ -48,7 +46,7 @@ class Observation:
     utilisation: Sequence[int]
     contention: Sequence[int]
     shares: Sequence[int]
-    slots: Mapping[int, SlotBytes] = field(default_factory=lambda: MappingProxyType({}))
+    slots: Mapping[int, SlotBytes] = {}
 
 
 Pwrite = Callable[[int, bytes, int], int]
@@ -87,11 +85,9 @@ class ObservedWords:
             for percent, bits in zip(seen.utilisation, seen.contention, strict=True)
             for word in (percent, bits)
         ]
-        shares = struct.pack(f"<{len(seen.shares)}H", *seen.shares).ljust(
-            _REVISION - _SHARES, b"\0"
-        )
-        shares = (shares + _WORD.pack(revision)).ljust(_DEVICES - _SHARES, b"\0")
-        words = shares + struct.pack(f"<{len(pairs)}Q", *pairs)
+        count = len(seen.shares)
+        layout = f"<{count}H{_EVERY_SHARE - 2 * count}xQ{_RESERVED}x{len(pairs)}Q"
+        words = struct.pack(layout, *seen.shares, revision, *pairs)
         if words != self._words:
             self._put(words, _SHARES)
             self._words = words

@@ -34,8 +34,8 @@ class _Entry:
 class SlicesOnDisk:
     """Looks at ``<root>/<vendor>/<slice id>``. Blocks; one caller at a time.
 
-    ``on_problem`` gets a sentence for each slice, and each vendor's folder, that cannot be read, once
-    as long as it lasts.
+    ``on_problem`` gets a sentence for each slice, and each vendor's folder, that cannot be read,
+    once as long as it lasts.
     """
 
     def __init__(

@@ -64,8 +64,11 @@ class Owners:
             return None
         key = (vendor, process.place)
         seen = self._seen.get(key)
-        if seen is None or now >= seen.due or not any(s.id == seen.slice_id for s in of_pod):
-            seen = self._seen[key] = self._look(vendor, process, of_pod, now, seen)
+        if seen is not None and now < seen.due:
+            for held in of_pod:
+                if held.id == seen.slice_id:
+                    return held
+        seen = self._seen[key] = self._look(vendor, process, of_pod, now, seen)
         return next((held for held in of_pod if held.id == seen.slice_id), None)
 
     def covered(self, vendor: VendorKey, place: CgroupPlace) -> bool:

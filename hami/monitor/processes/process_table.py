@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from hami.monitor.processes.process import ProcessIdentity, read_process
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class Identified:
+class Identified(msgspec.Struct, frozen=True, gc=False):
     """``began``: it was not there when the former figures were taken, but perhaps a predecessor of
     its number was: what is counted over time may be of either.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from hami.domain.measurements import MeasuredProcess
 from hami.domain.units import DeviceId, VendorKey
@@ -19,30 +20,27 @@ from hami.slices.cgroups import CgroupPlace
 NOT_ATTRIBUTED = -1
 
 
-@dataclass(slots=True)
-class ProcessUse:
+class ProcessUse(msgspec.Struct):
     """One process of a slice; bytes and percent by the device's place in the slice."""
 
     identity: ProcessIdentity
-    bytes: dict[int, int | None] = field(default_factory=dict)
-    percents: dict[int, float | None] = field(default_factory=dict)
+    bytes: dict[int, int | None] = {}
+    percents: dict[int, float | None] = {}
 
 
-@dataclass(slots=True)
-class SliceUse:
+class SliceUse(msgspec.Struct):
     """What is measured of one slice; by its devices' places. A missing percent is not known.
 
     ``counted``: what the hardware itself counts of it.
     """
 
-    processes: dict[int, ProcessUse] = field(default_factory=dict)
-    percents: dict[int, float] = field(default_factory=dict)
-    counted: dict[int, int | None] = field(default_factory=dict)
+    processes: dict[int, ProcessUse] = {}
+    percents: dict[int, float] = {}
+    counted: dict[int, int | None] = {}
     covered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StrangeProcess:
+class StrangeProcess(msgspec.Struct, frozen=True, gc=False):
     """A process on a device that belongs to no slice there."""
 
     device_id: DeviceId
@@ -51,15 +49,14 @@ class StrangeProcess:
     place: CgroupPlace | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attributed:
+class Attributed(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of a vendor, by slice id.
 
     ``counted``: devices of which the hardware itself counts slices. ``strangers`` were there at two
     looks in a row: who was only passing is none.
     """
 
-    uses: Mapping[str, SliceUse] = field(default_factory=dict)
+    uses: Mapping[str, SliceUse] = {}
     strangers: Sequence[StrangeProcess] = ()
     counted: frozenset[DeviceId] = frozenset()
 

@@ -20,10 +20,10 @@ from hami.monitor.processes.owners import NameOf
 from hami.monitor.table import DeviceFigures, NodeTable, SliceFigures, Stranger, VendorFigures
 from hami.monitor.tick.attribution import Attributed, Attribution, SliceUse, StrangeProcess
 from hami.monitor.tick.dividing import Dividing, Handed
-from hami.monitor.tick.foreign import ForeignSlices
+from hami.monitor.tick.foreign import VENDOR, ForeignSlices
 from hami.monitor.tick.showing import device_figures, slice_figures
 from hami.policy.compute.shares import FLOOR
-from hami.slices.usage_region import SlotUsage
+from hami.slices.usage_region import REGION_SIZE, SlotUsage
 
 STALE_SECONDS = 10.0
 """How long a vendor's figures are good enough to be told to containers; as long as the library
@@ -75,6 +75,7 @@ class NodeRound:
         }
         self._on_problem = on_problem
         self._told: set[str] = set()
+        self._buffer = bytearray(REGION_SIZE)
 
     def look(self) -> Mapping[VendorKey, Sequence[Slice]]:
         """The slices that there are now, for the vendors to measure."""
@@ -95,7 +96,7 @@ class NodeRound:
             mine = self._vendors[answer.vendor]
             held = self._disk.of(answer.vendor)
             for one in held:
-                one.read()
+                one.read(self._buffer)
             self._take_in(mine, answer, now)
             devices += device_figures(answer, mine.figures)
             slices += self._slices(held, mine, now, at, problems)
@@ -103,7 +104,7 @@ class NodeRound:
         if self._foreign is not None:
             slices += self._foreign.look(devices, slices, now)
             theirs = self._foreign.pods
-            strangers = [one for one in strangers if one.pod_uid not in theirs]
+            strangers = [s for s in strangers if s.vendor != VENDOR or s.pod_uid not in theirs]
         for problem in sorted(problems - self._told):
             self._on_problem(problem)
         self._told = problems
@@ -158,7 +159,10 @@ class NodeRound:
         problems: set[str],
     ) -> list[SliceFigures]:
         uses = mine.attributed.uses
-        handed = mine.dividing.divided(held, uses, mine.attributed.counted, now)
+        handed: Mapping[str, Handed] = {}
+        if mine.asked_at:
+            # Not before its first answer: a time that nobody measured is not one without use.
+            handed = mine.dividing.divided(held, uses, mine.attributed.counted, now)
         fresh = boot_time() - STALE_SECONDS
         shown = []
         for one in held:
@@ -172,8 +176,8 @@ class NodeRound:
                 handed.get(one.id),
                 slots,
                 one.live_slots(slots.values()),
-                lambda place, id=one.id: mine.active_at.get((id, place), 0.0),  # type: ignore[misc]
-                lambda id: id in mine.figures and mine.figures[id].utilisation is not None,
+                mine.active_at,
+                mine.figures,
             )
             pod = self._pod_of(figures.pod_uid)
             shown.append(with_mig(figures, pod) if pod is not None else figures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hami.domain.devices import Device
 from hami.domain.measurements import MeasuredDevice
@@ -57,11 +57,12 @@ def slice_figures(
     handed: Handed | None,
     slots: Mapping[int, SlotUsage],
     live: Sequence[SlotUsage],
-    last_active: Callable[[int], float],
-    known: Callable[[DeviceId], bool],
+    active_at: Mapping[tuple[str, int], float],
+    figures: Mapping[DeviceId, MeasuredDevice],
 ) -> SliceFigures:
-    """``slots``: the slot of each pid. ``live``: those whose process has not ended. ``known``:
-    whether a device's processes are measured.
+    """``slots``: the slot of each pid. ``live``: those whose process has not ended. ``active_at``:
+    when a slice last computed on the device with this place. ``figures``: what is measured of each
+    device.
     """
     record, limits = held.record, held.limits
     use = use or _UNUSED
@@ -75,7 +76,7 @@ def slice_figures(
         generation=limits.generation if limits else record.generation,
         created_at=record.created_at,
         library=LIBRARY,
-        devices=_slice_devices(held, use, handed, live, last_active, known) if limits else (),
+        devices=_slice_devices(held, use, handed, live, active_at, figures) if limits else (),
         processes=_processes(held, use, slots, live),
         priority=limits.priority if limits else 1,
         policy=limits.policy if limits else "default",
@@ -89,8 +90,8 @@ def _slice_devices(
     use: SliceUse,
     handed: Handed | None,
     live: Sequence[SlotUsage],
-    last_active: Callable[[int], float],
-    known: Callable[[DeviceId], bool],
+    active_at: Mapping[tuple[str, int], float],
+    figures: Mapping[DeviceId, MeasuredDevice],
 ) -> tuple[SliceDevice, ...]:
     limits = held.limits
     assert limits is not None
@@ -103,6 +104,7 @@ def _slice_devices(
         contexts = reserve * len([one for one in by_slot if reserve and one >= reserve])
         driver = _driver_bytes(use, place)
         id = DeviceId(limit.uuid)
+        measured = id in figures and figures[id].utilisation is not None
         found.append(
             SliceDevice(
                 index=place,
@@ -120,9 +122,9 @@ def _slice_devices(
                     )
                 ),
                 share=handed.shares[place] / 100 if handed and handed.shares[place] else None,
-                utilisation=use.percents.get(place, 0.0 if known(id) else None),
+                utilisation=use.percents.get(place, 0.0 if measured else None),
                 waited_seconds=held.region.buckets[place].waited_ns / 1e9,
-                last_active_at=last_active(place),
+                last_active_at=active_at.get((held.id, place), 0.0),
             )
         )
     return tuple(found)

@@ -5,8 +5,9 @@ All times are in 1/100 percent of the device: ``WHOLE`` is all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Self
+
+import msgspec
 
 Policy = Literal["default", "force", "disable"]
 
@@ -19,8 +20,7 @@ LATE = 2
 """Figures may be so many ticks late: what one slice leaves idle is lent to others after that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entitlement:
+class Entitlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the limits page says of one slice on one device.
 
     ``guarantee``: 0 if the container named none. ``priority``: 0 goes before 1. ``unlimited``: its
@@ -63,8 +63,7 @@ def limit_of_page(*, cores: int, cores_limit: int, policy: Policy) -> int:
     return max(cores, cores_limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What was seen of a slice since the last tick.
 
     ``use``: how much of the device's time it had, by the driver's figures. The other two are what
@@ -79,8 +78,7 @@ class Seen:
     launched: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeDemand:
+class ComputeDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How much a slice wants, 0 if it is idle; its limit if nobody knows how much more.
 
     ``computes``: the driver's figures saw it, now or one tick ago. ``use``: the last figure.

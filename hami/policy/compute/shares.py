@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from hami.policy.compute.demand import IDLE, WHOLE, ComputeDemand, Entitlement, Seen, demand
 
 FLOOR = 500
@@ -17,8 +19,7 @@ LEAST = 100
 """What a slice has that named no guarantee, where others were guaranteed all of the device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class Contender(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One slice on the device."""
 
     entitlement: Entitlement
