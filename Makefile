@@ -18,7 +18,7 @@ PROTO_GENERATOR := grpcio-tools==1.72.1
 OPENAPI := kubernetes-validate==1.37.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture monitor-tables protos openapi constraints clean
+.PHONY: help setup demo test test-shim test-kubernetes gpu-check check docs format soak bench bench-shim picture monitor-tables protos openapi chart chart-check constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,15 @@ protos: ## generate the messages of kubelet's API from hami/node/kubelet/api/v1b
 openapi: $(STAMP) ## generate the types of the embedded API server from Kubernetes' OpenAPI definitions
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/openapi $(OPENAPI)
 	PYTHONPATH=build/openapi $(BIN)/python lab/openapi.py
+
+chart: $(STAMP) ## write what follows from the chart: its settings in values.schema.json, the goldens
+	$(BIN)/python -m docs.chart_settings
+	$(BIN)/python -m tests.chart.goldens
+
+# Kubernetes' schemas of several versions are 100 MB; so they stay out of .venv.
+chart-check: $(STAMP) ## check the chart's objects against the schemas of Kubernetes 1.30 and later
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/openapi $(OPENAPI)
+	PYTHONPATH=build/openapi $(BIN)/pytest tests/chart/test_versions.py -rs
 
 constraints: ## take over the newest versions of everything into constraints.txt and uv.lock
 	$(PYTHON) -m venv --clear build/constraints

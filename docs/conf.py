@@ -35,6 +35,7 @@ CONTENTS = """
 Overview <self>
 Demo <demo>
 Install <install>
+From HAMi <migrate-from-hami>
 Ask for a part of a device <pods>
 ```
 ```{toctree}

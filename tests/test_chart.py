@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from .kubernetes.chart import CHART, complaints, rendered, values
 from .kubernetes.plane import documented_roles
 
 VENDORS = load_vendors()
-SHIPPED = tuple(key for key in VENDORS if key != "MOCK")
-KEYS = values()["annotations"]
+SHIPPED = tuple(VENDORS)
+ENTRIES = values()["vendors"]
+KEYS = {key: entry["annotations"] for key, entry in ENTRIES.items()}
+CORE = yaml.safe_load((CHART / "files" / "annotations.yaml").read_text())
 
 
 def named(objects, kind, name):
@@ -47,27 +50,26 @@ def test_helm_has_nothing_to_say_about_it():
 
 
 def test_every_vendor_is_in_the_lists():
-    assert sorted(KEYS["vendors"]) == sorted(SHIPPED)
+    assert sorted(KEYS) == sorted(SHIPPED)
 
 
 @pytest.mark.parametrize("vendor", SHIPPED)
 def test_an_agent_may_write_what_its_vendor_writes_on_a_node(vendor):
-    assert set(KEYS["vendors"][vendor]["node"]) == vendors_keys(vendor)
+    assert set(KEYS[vendor]["node"]) == vendors_keys(vendor)
 
 
 @pytest.mark.parametrize("vendor", SHIPPED)
 def test_an_agent_completes_an_allocation_and_does_not_make_one(vendor):
     pods = VENDORS[vendor].profile.pod_annotations
-    assert set(KEYS["vendors"][vendor]["pod"]) == {pods.to_allocate, *pods.also_written} - {""}
-    assert set(KEYS["vendors"][vendor]["allocation"]) == {pods.allocated}
+    assert set(KEYS[vendor]["pod"]) == {pods.to_allocate, *pods.also_written} - {""}
+    assert set(KEYS[vendor]["allocation"]) == {pods.allocated}
 
 
 def test_the_core_s_keys_are_those_of_the_wire():
     """A new key of the scheduler's must be put into one of the lists."""
-    core = KEYS["core"]
-    assert set(core["pod"]) | set(core["allocation"]) == allocation_keys([])
-    assert set(core["node"]) == {keys.NODE_IDENTITY, keys.NODE_LOCK}
-    assert core["pod"] == [keys.BIND_PHASE], "signatures are the scheduler's alone"
+    assert set(CORE["pod"]) | set(CORE["allocation"]) == allocation_keys([])
+    assert set(CORE["node"]) == {keys.NODE_IDENTITY, keys.NODE_LOCK}
+    assert CORE["pod"] == [keys.BIND_PHASE], "signatures are the scheduler's alone"
 
 
 def test_an_agent_may_patch_nothing_but_status():
@@ -99,7 +101,8 @@ def test_an_agent_renews_a_lease_beside_kubelet_s_and_nowhere_else():
 
 def test_a_plugin_of_one_s_own_is_a_value():
     more = {"node": ["acme.com/register"], "pod": ["acme.com/todo"], "allocation": ["acme.com/is"]}
-    policies = rendered({"annotations": {"vendors": {"ACME": more}}})
+    acme = {"enabled": True, "managedResources": ["acme.com/device"], "annotations": more}
+    policies = rendered({"vendors": {"ACME": acme}})
     agent = str(named(policies, "ValidatingAdmissionPolicy", "hami-node-agent"))
     others = str(named(policies, "ValidatingAdmissionPolicy", "hami-allocations"))
     assert [key in agent for key in ("acme.com/register", "acme.com/todo", "acme.com/is")] == [True, True, False]  # fmt: skip
@@ -108,61 +111,78 @@ def test_a_plugin_of_one_s_own_is_a_value():
 
 
 def test_without_the_policies_the_rights_stay():
-    kinds = {o["kind"] for o in rendered({"policies": {"enabled": False}})}
-    roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    assert kinds == {"ServiceAccount", *roles}
+    def by_kind(values):
+        return Counter(o["kind"] for o in rendered(values))
+
+    without = by_kind({}) - by_kind({"policies": {"enabled": False}})
+    assert without == {
+        "ValidatingAdmissionPolicy": 4,
+        "ValidatingAdmissionPolicyBinding": 4,
+    }
 
 
-@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
-def test_the_scheduler_s_rights_are_the_documented_ones(kind):
-    (documented,) = [role for role in documented_roles() if role["kind"] == kind]
-    assert named(rendered(), kind, "hami-scheduler")["rules"] == documented["rules"]
-    binding = named(rendered(namespace="there"), f"{kind}Binding", "hami-scheduler")
+@pytest.mark.parametrize("role", documented_roles(), ids=lambda role: role["metadata"]["name"])
+def test_the_scheduler_s_rights_are_the_documented_ones(role):
+    kind, name = role["kind"], role["metadata"]["name"]
+    found = named(rendered(), kind, name)
+    assert found["rules"] == role["rules"]
+    assert found["metadata"].get("namespace") == role["metadata"].get("namespace")
+    binding = named(rendered(namespace="there"), f"{kind}Binding", name)
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": "hami-scheduler", "namespace": "there"}
     ]
 
 
-def quota_webhooks(**webhook):
-    objects = rendered({"elasticQuota": {"webhook": webhook}})
+def quota_webhooks(certificate=None, **hooks):
+    objects = rendered({"certificate": certificate or {}, "webhooks": hooks})
     return [o for o in objects if o["kind"] == "ValidatingWebhookConfiguration"]
 
 
+def given(ca="Q0E="):
+    return {"source": "secret", "caBundle": ca}
+
+
 def test_quotas_are_validated_where_the_api_server_can_trust_the_scheduler():
-    assert quota_webhooks() == []
-    (found,) = quota_webhooks(caBundle="Q0E=")
+    assert quota_webhooks(quotas={"enabled": False}) == []
+    (found,) = quota_webhooks(given())
     clients = [hook["clientConfig"] for hook in found["webhooks"]]
     assert [client["service"]["path"] for client in clients] == list(PATHS)
     assert {(c["caBundle"], c["service"]["name"], c["service"]["namespace"]) for c in clients} == {
         ("Q0E=", "hami-scheduler", "hami")
     }
-    (found,) = quota_webhooks(annotations={"cert-manager.io/inject-ca-from": "hami/tls"})
+    (found,) = quota_webhooks({"source": "cert-manager"})
     assert "caBundle" not in found["webhooks"][0]["clientConfig"]
-    assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "hami/tls"}
+    assert found["metadata"]["annotations"] == {
+        "cert-manager.io/inject-ca-from": "hami/hami-scheduler"
+    }
 
 
 def test_the_scheduler_may_have_an_address_instead_of_a_service():
-    (found,) = quota_webhooks(caBundle="Q0E=", url="https://10.0.0.1:8443/", failurePolicy="Ignore")
+    (found,) = quota_webhooks(
+        given(), url="https://10.0.0.1:8443/", quotas={"failurePolicy": "Ignore"}
+    )
     clients = [hook["clientConfig"] for hook in found["webhooks"]]
     assert [c["url"] for c in clients] == [f"https://10.0.0.1:8443{path}" for path in PATHS]
     assert not any("service" in client for client in clients)
     assert {hook["failurePolicy"] for hook in found["webhooks"]} == {"Ignore"}
 
 
-def pod_webhooks(**webhook):
-    objects = rendered({"podWebhook": webhook})
+def pod_webhooks(certificate=None, **hooks):
+    objects = rendered({"certificate": certificate or {}, "webhooks": hooks})
     return [o for o in objects if o["kind"] == "MutatingWebhookConfiguration"]
 
 
 def test_pods_are_reviewed_where_the_api_server_can_trust_the_scheduler():
-    assert pod_webhooks() == []
-    (found,) = pod_webhooks(annotations={"cert-manager.io/inject-ca-from": "hami/tls"})
+    assert pod_webhooks(pods={"enabled": False}) == []
+    (found,) = pod_webhooks({"source": "cert-manager"})
     assert "caBundle" not in found["webhooks"][0]["clientConfig"]
-    (found,) = pod_webhooks(caBundle="Q0E=", url="https://10.0.0.1:8443/", ignoredNamespaces=["a"])
+    (found,) = pod_webhooks(
+        given(), url="https://10.0.0.1:8443/", pods={"ignoredNamespaces": ["a"]}
+    )
     assert {hook["clientConfig"]["url"] for hook in found["webhooks"]} == {
         "https://10.0.0.1:8443/webhook"
     }
-    names = [hook["namespaceSelector"]["matchExpressions"][1] for hook in found["webhooks"]]
+    names = [hook["namespaceSelector"]["matchExpressions"][0] for hook in found["webhooks"]]
     assert [rule["values"] for rule in names] == [["kube-system", "hami", "a"]] * 2
 
 
@@ -176,7 +196,7 @@ def test_the_webhooks_of_pods_are_the_documented_ones():
         if found.get("kind") == "MutatingWebhookConfiguration"
     ]
     (hook, *_) = documented["webhooks"]
-    (found,) = pod_webhooks(caBundle=hook["clientConfig"]["caBundle"])
+    (found,) = pod_webhooks(given(hook["clientConfig"]["caBundle"]))
     assert found["webhooks"] == documented["webhooks"]
     assert found["metadata"]["name"] == documented["metadata"]["name"]
 
@@ -195,7 +215,7 @@ def test_a_definition_is_what_the_program_reads(resource):
     assert (spec["scope"] == "Namespaced") is resource.namespaced
     asked = next(
         rule["rules"][0]
-        for rule in quota_webhooks(caBundle="Q0E=")[0]["webhooks"]
+        for rule in quota_webhooks(given())[0]["webhooks"]
         if rule["name"] == f"{resource.plural}.quota.hami.io"
     )
     assert (asked["apiGroups"], asked["apiVersions"], asked["resources"]) == (

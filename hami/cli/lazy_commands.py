@@ -1,8 +1,8 @@
 """Commands that are loaded only when somebody calls them, so that the node agent stays small.
 
 ``scheduler``, ``device-plugin`` and ``monitor`` declare dozens of settings each, ``recommend`` many
-options. ``demo`` and ``up`` belong to another distribution, hami-lab, which registers them under
-the entry point group ``hami.commands``.
+options; ``chart`` and ``migrate`` are for whoever installs hami. ``demo`` and ``up`` belong to
+another distribution, hami-lab, which registers them under the entry point group ``hami.commands``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ LATE = MappingProxyType(
         "device-plugin": "hami.cli.commands.device_plugin",
         "monitor": "hami.cli.commands.monitor",
         "recommend": "hami.cli.commands.recommend",
+        "chart": "hami.cli.commands.chart",
+        "migrate": "hami.cli.commands.migrate",
     }
 )
-"""The module of each such command; its ``app`` holds only that command."""
+"""The module of each such command; its ``app`` holds only that command, or a group of that name."""
 
 LABORATORY = ("demo", "up")
 """What hami-lab brings."""

@@ -44,6 +44,7 @@ class ResourceNames:
 class NodeAnnotations:
     """Keys on the node; ``handshake`` is empty for a vendor that uses none.
 
+    ``also_written`` are the keys that ``hami_node_annotations`` writes beside ``register``.
     ``lock`` is the vendor's own lock, for a profile whose ``lock`` is ``private``. Its value is a
     bare time. The vendor's device plugin removes it, and it expires after two minutes.
     """
@@ -51,6 +52,7 @@ class NodeAnnotations:
     register: str
     handshake: str = ""
     lock: str = ""
+    also_written: tuple[str, ...] = ()
     cordon: str = "hami.io/device-cordon"
 
 

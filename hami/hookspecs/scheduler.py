@@ -83,7 +83,9 @@ class SchedulerHooks:
             codec.
         Order: keys of different vendors must differ.
         Errors: an exception counts as a vendor failure; the annotations stay as they were.
-        Must not: write the handshake annotation; the agent does.
+        Must not: write the handshake annotation; the agent does. Write a key that the profile
+            names neither as ``register`` nor in ``also_written``: the cluster's policy lets an
+            agent write no other.
         Since: API 1.
         """
 

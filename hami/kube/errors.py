@@ -16,6 +16,8 @@ NOT_FOUND = 404
 FORBIDDEN = 403
 UNAUTHORIZED = 401
 TOO_MANY_REQUESTS = 429
+INVALID = 422
+"""The server's own validation, or a test of a JSON patch that failed."""
 
 _UNKNOWN_BELOW_500 = frozenset({NO_ANSWER, 408})
 

@@ -11,15 +11,20 @@ class Readiness:
     A pod that is seen a moment later has a signature to verify, and must not take it back.
     """
 
-    def __init__(self, awaited: Callable[[], Sequence[str]]) -> None:
-        """``awaited``: what is not there yet."""
+    def __init__(
+        self, awaited: Callable[[], Sequence[str]], begins: Callable[[], None] = lambda: None
+    ) -> None:
+        """``awaited``: what is not there yet. ``begins`` is called before anybody is served."""
         self._awaited = awaited
+        self._begins = begins
         self.complete = False
 
     def missing(self) -> Sequence[str]:
         """What the start still waits for."""
         if self.complete:
             return ()
-        awaited = self._awaited()
-        self.complete = not awaited
-        return awaited
+        if awaited := self._awaited():
+            return awaited
+        self._begins()
+        self.complete = True
+        return ()

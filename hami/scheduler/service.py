@@ -36,6 +36,7 @@ from hami.kube.resources import (
 )
 from hami.logs import set_level
 from hami.policy.quota.elastic.units import Units
+from hami.scheduler import wiring
 from hami.scheduler.bookings.deps import SchedulerDeps
 from hami.scheduler.bookings.lock_book import needs_lock
 from hami.scheduler.bookings.problems import Problem
@@ -77,7 +78,6 @@ from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import ListedQuotas, QuotaWebhook
 from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import serving
-from hami.scheduler.wiring import key_source, lease_of, public_keys, resizer_of, role_label
 from hami.settings.watch import ConfigWatcher
 from hami.signing import Signer, SigningKeys
 from hami.vendors.boundary import VendorFailure
@@ -120,8 +120,8 @@ class Service:
         self._metrics = metrics
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
-        self._readiness = Readiness(self._awaited)
-        self._keys = SigningKeys(key_source(config, client))
+        self._readiness = Readiness(self._awaited, lambda: self._state.quota_objects.measure())
+        self._keys = SigningKeys(wiring.key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
         )
@@ -132,7 +132,7 @@ class Service:
         )
         self._budgets = BudgetIndex(self._state.pods.get)
         self._followings = self._informers()
-        self._lease = lease_of(config, client, self._problem)
+        self._lease = wiring.lease_of(config, client, self._problem)
         self._leadership = Takeover(
             self._lease,
             relist=self._followings[1].relist,
@@ -157,12 +157,15 @@ class Service:
             policy=lambda: self._policy,
             refused=lambda pod, why: self._events.record(pod, "FilteringFailed", why, warning=True),
         )
-        self._role = role_label(config, client, self._problem)
-        self._public_keys = public_keys(config, client, self._problem, self._signer, self._leads)
+        self._role = wiring.role_label(config, client, self._problem)
+        self._public_keys = wiring.public_keys(
+            config, client, self._problem, self._signer, self._leads
+        )
+        self._certificate = wiring.certificate_keeper(config, client, self._problem, self._leads)
         self._wakeup = WakeUp(
             self._state, client, self._leadership, metrics, policy=lambda: self._policy
         )
-        self._resizer = resizer_of(
+        self._resizer = wiring.resizer_of(
             self._state, client, self._leadership, self._events, self._signer, self._bind_timeout
         )
         self._follow_quotas(client)
@@ -256,6 +259,7 @@ class Service:
                 metrics=self._metrics,
             ),
             resizing=ResizeParts(self._resizer, Authorizer(self._client), self._metrics),
+            certificate=self._certificate.served if self._certificate else None,
         )
         listeners = listeners_of(self._config, served)
         async with asyncio.TaskGroup() as group, _cancelled_at_end() as tasks:
@@ -292,8 +296,8 @@ class Service:
 
     def _awaited(self) -> list[str]:
         waiting = [following.what for following in self._followings if not following.ready]
-        if not self._keys.known:
-            waiting.append("signing keys")
+        waiting += [] if self._keys.known else ["signing keys"]
+        waiting += ["a certificate"] if self._certificate and not self._certificate.known else []
         return waiting + (["signatures"] if self._state.bound.unjudged else [])
 
     async def _begin(self) -> None:
@@ -325,8 +329,7 @@ class Service:
             self._elastic_status.run(),
             self._backing.run(),
             self._preemption.run(),
-            *([self._role.run()] if self._role else []),
-            *([self._public_keys.run()] if self._public_keys else []),
+            *(one.run() for one in (self._role, self._public_keys, self._certificate) if one),
             Handshakes(
                 self._state,
                 self._client,
@@ -429,8 +432,9 @@ class Service:
         self._elastic_status.touch_all()
         if self._role:
             self._role.set(leading=True)
-        if self._public_keys:
-            self._public_keys.touch()
+        for kept in (self._public_keys, self._certificate):
+            if kept:
+                kept.touch()
         self._state.pending.begin_leading()
 
     def _end_leading(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import assert_never
 
 from hami.domain.kubernetes.objects import Pod
@@ -11,12 +12,22 @@ from hami.kube.events import EventRecorder
 from hami.kube.leases.leadership import AlwaysLeads, Leadership, ObservedLease
 from hami.kube.leases.own_lease import LeaseTimes, OwnLease
 from hami.scheduler.bookings.state import ClusterState
+from hami.scheduler.certificates.ca_bundles import CaBundles, NamedConfiguration
+from hami.scheduler.certificates.certificate_set import CertificateTimes
+from hami.scheduler.certificates.keeper import CertificateKeeper, KeeperSettings
+from hami.scheduler.certificates.served_certificate import ServedCertificate
 from hami.scheduler.publish.key_secret import KeySecret
 from hami.scheduler.publish.public_keys import PublicKeys
 from hami.scheduler.publish.roles import RoleLabel
 from hami.scheduler.resize.resizer import Resizer, ResizeSettings, Told
+from hami.scheduler.settings.certificate_settings import AUTHORITY_LIVES
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.signing import KeyFile, KeySource, Signer
+
+HEARD, DRAIN, CERTIFICATE_EVERY = 60.0, 3600.0, 5.0
+"""Seconds: until every API server has heard of a changed caBundle; until every replica serves a new
+certificate; between two looks at the Secret and the webhooks. Less where certificates live short.
+"""
 
 
 def role_label(
@@ -34,6 +45,44 @@ def key_source(config: SchedulerConfig, client: KubeClient) -> KeySource | None:
     if config.signing_secret is not None:
         return KeySecret(client, *config.signing_secret)
     return None
+
+
+def certificate_keeper(
+    config: SchedulerConfig,
+    client: KubeClient,
+    on_problem: Callable[[str], None],
+    leading: Callable[[], bool],
+) -> CertificateKeeper | None:
+    """Who keeps the certificate, where the service makes it itself."""
+    if config.certificate_home is None:
+        return None
+    namespace, name = config.certificate_home
+    lives = config.certificate_lifetime
+    webhooks = [
+        NamedConfiguration("mutating" if kind == "mutating" else "validating", rest)
+        for kind, _, rest in (text.partition("/") for text in config.webhook_configurations)
+    ]
+    # Whoever copies the CA by hand needs longer than an API server that watches.
+    overlap = min(HEARD, lives / 10) if webhooks else lives / 4
+    return CertificateKeeper(
+        client,
+        KeeperSettings(
+            namespace=namespace,
+            name=name,
+            names=config.certificate_hosts,
+            times=CertificateTimes(
+                serving=timedelta(seconds=lives),
+                authority=timedelta(seconds=lives * AUTHORITY_LIVES),
+                drain=timedelta(seconds=min(DRAIN, lives / 3)),
+            ),
+            overlap=overlap,
+            every=min(CERTIFICATE_EVERY, lives / 30),
+        ),
+        ServedCertificate(),
+        CaBundles(client, webhooks, on_problem),
+        leading=leading,
+        on_problem=on_problem,
+    )
 
 
 def lease_of(

@@ -94,8 +94,14 @@ class WireRules:
             problem = annotation_key_problem(key)
             assert not problem, f"hami_node_annotations writes {key!r}: {problem}"
             assert isinstance(text, str), f"hami_node_annotations writes {text!r} under {key}"
-        handshake = subject.profile.node_annotations.handshake
+        named = subject.profile.node_annotations
+        handshake = named.handshake
         assert handshake not in published, f"{handshake} is written by the agent alone"
+        for key in published.keys() - {named.register, *named.also_written}:
+            raise AssertionError(
+                f"hami_node_annotations writes {key}; name it in node_annotations.also_written, or "
+                f"the cluster's policy refuses the agent's write"
+            )
 
     def test_garbage_is_malformed(self, subject: Subject) -> None:
         """A register annotation that cannot be read is ``Malformed``: not none, no exception."""

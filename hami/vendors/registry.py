@@ -345,6 +345,7 @@ def _check_claims(vendors: Mapping[VendorKey, Vendor]) -> None:
                 *profile.pod_annotations.also_written,
                 profile.node_annotations.register,
                 profile.node_annotations.handshake,
+                *profile.node_annotations.also_written,
             )
             if key
         ]

@@ -20,7 +20,7 @@ def test_the_help_lists_them_among_the_others():
     words = [line.split()[1] for line in said("--help").splitlines() if line.startswith("│ ")]
     commands = [word for word in words if not word.startswith("-")]
     assert commands == [
-        "simulate", "scheduler", "device-plugin", "monitor", "recommend", "demo", "up", "quota", "resize",
+        "simulate", "scheduler", "device-plugin", "monitor", "recommend", "chart", "migrate", "demo", "up", "quota", "resize",
         "plugins", "plugin",
     ]  # fmt: skip
 

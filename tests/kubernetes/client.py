@@ -48,6 +48,8 @@ class Client:
             self._tls = ssl.create_default_context(cafile=str(ca) if ca else None)
         self._here = threading.local()
         self._all: list[http.client.HTTPConnection] = []
+        self.warnings: list[str] = []
+        """What the server said beside its answers; kubectl shows it as a warning."""
 
     def close(self) -> None:
         for connection in self._all:
@@ -68,6 +70,7 @@ class Client:
             try:
                 connection.request(method, path, payload if body is not None else None, headers)
                 answer = connection.getresponse()
+                self.warnings += answer.headers.get_all("Warning", [])
                 return answer.status, answer.read()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()

@@ -19,15 +19,6 @@ from .service import Service
 from .worker import IMAGE, Worker, foreign_kubelet
 
 MOST_PODS = "test_sixty_pods_at_once"
-KEYS_OF_MOCK = {
-    "vendors": {
-        "MOCK": {
-            "node": ["hami.io/node-mock-register"],
-            "pod": ["hami.io/mock-devices-to-allocate", "mock.hami.io/tags"],
-            "allocation": ["hami.io/mock-devices-allocated"],
-        }
-    }
-}
 
 
 def pytest_addoption(parser):
@@ -125,7 +116,7 @@ def worker(cluster, node_binaries):
 def node(cluster, signing, worker):
     """``real1`` with the chart's rights, a scheduler that signs, and agents when asked for."""
     with (
-        Release(cluster, image=IMAGE, annotations=KEYS_OF_MOCK) as release,
+        Release(cluster, image=IMAGE) as release,
         RealNode(cluster, worker, release, signing) as node,
     ):
         yield node

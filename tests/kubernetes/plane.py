@@ -242,17 +242,19 @@ class ControlPlane:
         )
 
     def allow_hami(self, namespace: str) -> None:
-        """Give the user ``hami`` the rights that docs/scheduler.md lists, those of its Role in
-        ``namespace``. Idempotent.
+        """Give the user ``hami`` the rights that docs/scheduler.md lists, those of its Roles in
+        ``namespace``, and those of a service that keeps a Lease of its own. Idempotent.
         """
-        for role in documented_roles():
+        own = {"kind": "Role", "metadata": {"name": "own-lease"}, "rules": documented_own_lease()}
+        for role in (*documented_roles(), own):
             kind = role["kind"]
             path = RBAC
             if kind == "Role":
-                path += f"/namespaces/{namespace}"
-                role["metadata"]["namespace"] = namespace
+                if role["metadata"].get("namespace") != "kube-node-lease":
+                    role["metadata"]["namespace"] = namespace
+                path += f"/namespaces/{role['metadata']['namespace']}"
             binding = {
-                "metadata": {"name": "hami"},
+                "metadata": {"name": role["metadata"]["name"]},
                 "roleRef": {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": kind,
@@ -278,13 +280,23 @@ class ControlPlane:
 
 
 def documented_roles() -> list[Object]:
-    """The ClusterRole and the Role of docs/scheduler.md."""
+    """The ClusterRole and the Roles of docs/scheduler.md."""
+    roles = [found for found in _documented() if found.get("kind") in ROLES]
+    assert {role["kind"] for role in roles} == set(ROLES)
+    return roles
+
+
+def documented_own_lease() -> list[Object]:
+    """The rules there of a service that keeps a Lease of its own."""
+    (found,) = [found["rules"] for found in _documented() if set(found) == {"rules"}]
+    return list(found)
+
+
+def _documented() -> list[Object]:
     text = (Path(__file__).parents[2] / "docs/scheduler.md").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     documents = (found for block in blocks for found in yaml.safe_load_all(block))
-    roles = [d for d in documents if isinstance(d, dict) and d.get("kind") in ROLES]
-    assert sorted(role["kind"] for role in roles) == sorted(ROLES)
-    return roles
+    return [found for found in documents if isinstance(found, dict)]
 
 
 def extender(url: str, **fields: Any) -> Object:

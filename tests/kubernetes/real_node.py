@@ -29,7 +29,7 @@ VENDORS: Mapping[str, tuple[str, str]] = {
 """The counted resource, and the annotation with the allocation."""
 CHECKPOINT = DEVICE_PLUGINS / "kubelet_internal_checkpoint"
 FOREVER = "exec sleep 1000000000"
-PUBLIC_KEYS = "public"
+PUBLIC_KEYS = "hami-signing-keys"
 MIB = 1024 * 1024
 
 
@@ -37,7 +37,7 @@ def a_signing_service(cluster: Cluster) -> Service:
     """``hami scheduler`` as a real node needs it; may still be starting."""
     namespace = cluster.namespace
     return cluster.launched(
-        signing_key_secret=f"{namespace}/keys", public_keys=f"{namespace}/{PUBLIC_KEYS}"
+        signing_key_secret=f"{namespace}/hami-signing-key", public_keys=f"{namespace}/{PUBLIC_KEYS}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from .chart import rendered
 from .client import NAMESPACES, Client, Object, Refused, node_path, pods_path
 from .cluster import Cluster
+from .plane import documented_roles
 from .processes import until
 
 AGENT = "hami-node-agent"
@@ -23,6 +24,7 @@ PATHS: Mapping[str, str] = {
     "ValidatingWebhookConfiguration": f"{ADMISSION}/validatingwebhookconfigurations",
     "MutatingWebhookConfiguration": f"{ADMISSION}/mutatingwebhookconfigurations",
 }
+INSTALLED = (*PATHS, "ServiceAccount", "Role", "RoleBinding")
 
 
 class Release:
@@ -40,12 +42,16 @@ class Release:
         self._admin = cluster.admin
         # The scheduler of these tests is a user and no service account.
         policies = {"trustedUsers": ["hami"], **values.pop("policies", {})}
+        webhooks = {"pods": {"enabled": False}, "quotas": {"enabled": False}}
+        values = {"policies": policies, "webhooks": webhooks, **values}
         self._clients: list[Client] = []
-        # Its rights are there already, from docs/scheduler.md, which a test holds equal to the chart.
+        # No workloads: services and agents of these tests are processes. The scheduler's rights are
+        # there already, from docs/scheduler.md, which a test holds equal to the chart.
+        there = {role["metadata"]["name"] for role in documented_roles()}
         self._objects = [
             thing
-            for thing in rendered({"policies": policies, **values}, namespace=self.namespace)
-            if thing["metadata"]["name"] != "hami-scheduler"
+            for thing in rendered(values, namespace=self.namespace)
+            if thing["kind"] in INSTALLED and thing["metadata"]["name"] not in there
         ]
 
     def __enter__(self) -> Release:

@@ -76,7 +76,7 @@ def test_what_such_a_pod_asks_for_is_kept_free_when_it_runs_all_the_same(cluster
 
 def test_an_unsigned_binding_by_somebody_else_is_told_and_takes_no_more_than_there_is(cluster):
     cluster.add_nodes("n1", devices="t4x1")
-    service = cluster.scheduled(signing_key_secret=f"{cluster.namespace}/keys")
+    service = cluster.scheduled(signing_key_secret=f"{cluster.namespace}/hami-signing-key")
     cluster.add_pod(a_pod("ours", gpu=1, mem=10000))
     cluster.bound("ours")
     cluster.add_pod(a_pod("theirs", scheduler="another", gpu=1, mem=8000))

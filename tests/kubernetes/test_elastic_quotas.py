@@ -25,14 +25,12 @@ def validated(defined):
     """The chart's webhook in front of a scheduler."""
     service = defined.service()
     authority = defined.plane.authority.certificate.read_bytes()
-    hook = {
-        "caBundle": base64.b64encode(authority).decode(),
-        "url": service.webhook.removesuffix("/webhook"),
+    hooks = {
+        "certificate": {"source": "secret", "caBundle": base64.b64encode(authority).decode()},
+        "webhooks": {"url": service.webhook.removesuffix("/webhook")},
     }
     (configuration,) = [
-        thing
-        for thing in rendered({"elasticQuota": {"webhook": hook}})
-        if thing["kind"] == "ValidatingWebhookConfiguration"
+        thing for thing in rendered(hooks) if thing["kind"] == "ValidatingWebhookConfiguration"
     ]
     path = PATHS[configuration["kind"]]
     defined.admin.create(path, configuration)

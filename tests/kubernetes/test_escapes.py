@@ -23,14 +23,15 @@ def reviewed(cluster):
     cluster.add_nodes("n1")
     service = cluster.scheduled()
     authority = cluster.plane.authority.certificate.read_bytes()
-    hook = {
-        "caBundle": base64.b64encode(authority).decode(),
-        "url": service.webhook.removesuffix("/webhook"),
+    hooks = {
+        "certificate": {"source": "secret", "caBundle": base64.b64encode(authority).decode()},
+        "webhooks": {
+            "url": service.webhook.removesuffix("/webhook"),
+            "pods": {"ignoreLabel": True},
+        },
     }
     (configuration,) = [
-        thing
-        for thing in rendered({"podWebhook": hook})
-        if thing["kind"] == "MutatingWebhookConfiguration"
+        thing for thing in rendered(hooks) if thing["kind"] == "MutatingWebhookConfiguration"
     ]
     cluster.admin.create(PATHS[configuration["kind"]], configuration)
     probe = a_pod("probe", scheduler="default-scheduler", gpu=1)

@@ -198,7 +198,9 @@ def test_a_growth_that_was_refused_is_refused_to_the_next_start_too(node):
 def resize(node, name: str, *, memory: int, generation: int) -> None:
     """As the scheduler would: the same devices, another size, signed with its own key."""
     namespace = node.cluster.namespace
-    secret = node.admin.get(f"{NAMESPACES}/{namespace}/secrets/keys")["data"]["signing-key.pem"]
+    secret = node.admin.get(f"{NAMESPACES}/{namespace}/secrets/hami-signing-key")["data"][
+        "signing-key.pem"
+    ]
     vendors = load_vendors()
     pod = msgspec.convert(node.cluster.pod(name), Pod)
     account = account_of(pod, vendors)

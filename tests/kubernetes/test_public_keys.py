@@ -9,7 +9,7 @@ from hami.signing import Signer, new_private_pem
 from .client import NAMESPACES
 from .processes import until
 
-SECRET, MAP = "keys", "public"
+SECRET, MAP = "hami-signing-key", "hami-signing-keys"
 
 
 def test_the_leader_publishes_the_public_keys_and_follows_a_rotation(cluster):

@@ -124,7 +124,9 @@ def test_a_share_is_handed_out(ticks):
     assert (device.guarantee, device.limit) == (30, 80)
 
 
-def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path):
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path, late):
+    """However many ticks go by before the vendor answers."""
     one = ticks.slices.add(GPUS[0], cores=30)
     ticks.slices.add(GPUS[0], cores=70)
     ticks.process(one, 100)
@@ -135,6 +137,8 @@ def test_a_next_monitor_begins_with_what_was_handed_out(ticks, tmp_path):
     assert lent > 3000
     after = Ticks(tmp_path)
     try:
+        for _ in range(late):
+            after.held()
         after.tick(used(100, GIB, 30.0))
         assert one.observed.share[0] == lent
     finally:
@@ -162,6 +166,15 @@ def test_before_the_first_answer_nobody_is_told_anything(ticks):
     one = ticks.slices.add(GPUS[0])
     ticks.held()
     assert one.observed.heartbeat == 0
+
+
+def test_what_passed_before_the_first_answer_was_not_idle(ticks):
+    """A vendor's devices are found while the first ticks run."""
+    one = ticks.slices.add(GPUS[0])
+    ticks.process(one, 100)
+    ticks.held()
+    ticks.tick(used(100, GIB, 30.0))
+    assert one.observed.devices[0].utilisation == 3000
 
 
 def test_a_device_that_fell_off_the_bus_silences_its_slices_alone(ticks):

@@ -20,3 +20,14 @@ def test_whoever_was_told_that_nothing_is_missing_can_rely_on_it():
     assert not readiness.missing()
     awaited.append("signatures")
     assert not readiness.missing()
+
+
+def test_what_a_start_ends_with_comes_once_and_before_anybody_is_served():
+    awaited, begun = ["nodes"], []
+    readiness = Readiness(lambda: list(awaited), lambda: begun.append(readiness.complete))
+    readiness.missing()
+    assert begun == []
+    awaited.clear()
+    readiness.missing()
+    readiness.missing()
+    assert begun == [False]

@@ -107,6 +107,10 @@ def with_the_handshake(self, devices):
     return {**defaults.node_annotations(TOY, devices), "toy.example.com/handshake": "now"}
 
 
+def with_a_key_of_nobody(self, devices):
+    return {**defaults.node_annotations(TOY, devices), "toy.example.com/links": "[]"}
+
+
 # Requests.
 
 

@@ -52,6 +52,7 @@ from .breakages import (
     silence_is_malformed,
     the_first,
     unlimited,
+    with_a_key_of_nobody,
     with_a_twin,
     with_cores_key,
     with_extra,
@@ -123,6 +124,10 @@ BROKEN = {
             "by the agent alone",
         ),
         "nothing": (lambda: broken(hami_node_annotations=lambda self: {}), "publishes nothing"),
+        "a key that the profile does not name": (
+            lambda: broken(hami_node_annotations=with_a_key_of_nobody),
+            "name it in node_annotations.also_written",
+        ),
     },
     "test_garbage_is_malformed": {
         "garbage is no device": (lambda: reading_malformed(tuple), "not Malformed"),

@@ -86,10 +86,10 @@ def _warnings(config: SchedulerConfig, source: ConfigSource) -> list[str]:
         plugins += profile_plugins(config.profiles)
     sections = [section for plugin in plugins for section in plugin.sections]
     warnings += unread_sections(config.devices, sections)
-    if config.cert_file is None:
+    if not config.has_certificate:
         warnings.append(
             "the webhook is served without TLS, and the API server calls HTTPS alone; give "
-            "cert-file and key-file, or put a proxy in front of it"
+            "cert-file and key-file, or certificate-secret, or put a proxy in front of it"
         )
     return warnings
 

@@ -157,7 +157,10 @@ class NodeRound:
         problems: set[str],
     ) -> list[SliceFigures]:
         uses = mine.attributed.uses
-        handed = mine.dividing.divided(held, uses, mine.attributed.counted, now)
+        handed: Mapping[str, Handed] = {}
+        if mine.asked_at:
+            # Not before its first answer: a time that nobody measured is not one without use.
+            handed = mine.dividing.divided(held, uses, mine.attributed.counted, now)
         fresh = boot_time() - STALE_SECONDS
         shown = []
         for one in held:

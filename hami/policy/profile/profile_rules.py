@@ -146,6 +146,7 @@ def _of_annotations(profile: VendorProfile) -> Iterator[str]:
         ("pod_annotations.to_allocate", pod.to_allocate),
         ("pod_annotations.allocated", pod.allocated),
         *(("pod_annotations.also_written", key) for key in pod.also_written),
+        *(("node_annotations.also_written", key) for key in node.also_written),
     ]
     spelled = {
         "use_type": pod.use_type,

@@ -88,13 +88,16 @@ class Bookings:
         """
         pod = request.pod
         former = self.lift(pod.uid)
-        with self.holds.lifted(pod.uid):
-            outcome = self._decided(request, candidates)
-            if isinstance(outcome, PodAllocation):
-                self.promise(pod, outcome, former.first if former else self._clock())
-        if former is not None and former.allocation != outcome:
-            self.freed(pod, former.allocation.node)
-        return outcome
+        outcome: PodAllocation | Refused | None = None
+        try:
+            with self.holds.lifted(pod.uid):
+                outcome = self._decided(request, candidates)
+                if isinstance(outcome, PodAllocation):
+                    self.promise(pod, outcome, former.first if former else self._clock())
+            return outcome
+        finally:
+            if former is not None and former.allocation != outcome:
+                self.freed(pod, former.allocation.node)
 
     def _decided(self, request: PodRequest, candidates: Sequence[str]) -> PodAllocation | Refused:
         """Charged to the quotas, if it is an allocation."""

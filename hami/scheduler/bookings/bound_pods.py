@@ -127,19 +127,15 @@ class BoundPods:
     ) -> Charge:
         """As an unsigned allocation counts, until its signature is judged."""
         self.unjudged.pop(pod.uid, None)
-        text, generation = pod.annotations.get(keys.ALLOCATION_SIGNATURE, ""), 0
+        text = pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
         if resized := self.resizes.made(pod.uid, account, text):
-            return Charge(pod=pod, account=account, generation=resized, signature=text)
-        if known and known.vouches_for(account, text):
-            generation = known.generation
-        elif reservation and reservation.vouches_for(account, text):
-            generation = FIRST_GENERATION
-        elif text and self._deps.signer().verifies:
+            return Charge.signed(pod, account, resized, text)
+        if known is None and reservation and reservation.vouches_for(account, text):
+            return Charge.signed(pod, account, FIRST_GENERATION, text)
+        vouched = known is not None and known.vouches_for(account, text)
+        if text and not vouched and self._deps.signer().verifies:
             self._is_to_judge(pod, account, text)
-        if known is not None:
-            return known.edited(pod, account)
-        signature = text if generation else ""
-        return Charge(pod=pod, account=account, generation=generation, signature=signature)
+        return known.edited(pod, account) if known else Charge(pod=pod, account=account)
 
     def _apply(self, charge: Charge) -> None:
         pod = charge.pod

@@ -1,7 +1,8 @@
 """What a bound pod is charged, and what a later edit of its annotations may change of that.
 
 A charge that was made is never lowered by an edit, because the devices are in use either way;
-only a newer signed allocation (a live resize) replaces it.
+only a newer signed allocation (a live resize) replaces it. Nor does one that was signed grow by an
+edit for longer than it takes to find that nobody signed that.
 """
 
 from __future__ import annotations
@@ -22,19 +23,32 @@ from hami.policy.usage import UnknownUsage, at_least
 class Charge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one bound pod is charged now.
 
-    ``pod`` as it was read last, ``generation`` of ``signature``, which was verified last; 0 for an
-    allocation that is not signed. ``strange``: the scheduler has keys, and none of them signed it.
+    ``pod`` as it was read last. ``verified`` is the allocation that was verified last, as the
+    ``generation`` of ``signature``; None, 0 and empty for one that is not signed. ``strange``: the
+    scheduler has keys, and none of them signed it.
     """
 
     pod: Pod
     account: Account
     generation: int = 0
     signature: str = ""
+    verified: PodAllocation | None = None
     strange: bool = False
+
+    @classmethod
+    def signed(cls, pod: Pod, account: Account, generation: int, signature: str) -> Charge:
+        """Of a pod whose account is what was verified."""
+        return cls(
+            pod=pod,
+            account=account,
+            generation=generation,
+            signature=signature,
+            verified=account.allocation,
+        )
 
     def vouches_for(self, account: Account, signature: str) -> bool:
         """This is what was verified before."""
-        return bool(signature) and (self.signature, self.account.allocation) == (
+        return bool(signature) and (self.signature, self.verified) == (
             signature,
             account.allocation,
         )
@@ -49,12 +63,13 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def edited(self, pod: Pod, account: Account) -> Charge:
-        """After an edit that no newer signature vouches for: at least what was charged before.
+        """After an edit that no newer signature vouches for: at least what was verified, or else
+        what was charged before.
 
         What was known once stays known, so that nobody blocks a node by editing a pod of theirs;
         what was not counted because nothing had started is counted when it has.
         """
-        allocation = at_least(self.account.allocation, account.allocation)
+        allocation = at_least(self.verified or self.account.allocation, account.allocation)
         idle = self.account.idle and account.idle
         unknown = account.unknown if self.account.idle else self.account.unknown
         edited = replace(account, allocation=allocation, unknown=unknown, idle=idle)

@@ -93,7 +93,8 @@ class Resizes:
         """What says of the pod as a whole that it keeps its slices as they are."""
         pod, account = charge.pod, charge.account
         signature = pod.annotations.get(keys.ALLOCATION_SIGNATURE, "")
-        if not charge.generation or charge.signature != signature or not self._signer().signs:
+        verified = charge.verified == account.allocation and charge.signature == signature
+        if not verified or not self._signer().signs:
             problem = (
                 "its allocation is not signed by this scheduler, or not by its newest keys yet"
             )

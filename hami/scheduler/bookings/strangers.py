@@ -78,12 +78,7 @@ class Strangers:
             case Verified(generation=generation):
                 if generation <= known.generation:
                     return known
-                return Charge(
-                    pod=known.pod,
-                    account=about.account,
-                    generation=generation,
-                    signature=about.text,
-                )
+                return Charge.signed(known.pod, about.account, generation, about.text)
             case BadSignature(problem=problem):
                 return self._doubted(known, problem)
             case never:
@@ -93,8 +88,9 @@ class Strangers:
         pod = charge.pod
         who = f"Pod {pod.full_name} on {pod.spec.node_name}"
         text = f"{who}: {keys.ALLOCATION_SIGNATURE} {problem}"
-        if charge.generation:  # What it uses was known before its author edited it.
-            return replace(charge, account=noted(charge.account, text))
+        if charge.verified is not None:  # No agent that has keys obeys anything else.
+            account = replace(charge.account, allocation=charge.verified)
+            return replace(charge, account=noted(account, text))
         account = self.at_most_asked(pod, charge.account)
         return doubted(replace(charge, account=account), text, self._books.table.vendors)
 

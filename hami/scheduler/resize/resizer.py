@@ -21,7 +21,7 @@ from hami.domain.kubernetes.objects import Pod
 from hami.domain.resizes import ResizeRefusal
 from hami.domain.units import PodUid
 from hami.kube.client import KubeClient
-from hami.kube.errors import CONFLICT, NOT_FOUND, ApiError
+from hami.kube.errors import CONFLICT, INVALID, NOT_FOUND, ApiError
 from hami.kube.leases.leadership import Leadership
 from hami.kube.resources import PODS
 from hami.scheduler.bookings.charges import Charge
@@ -33,7 +33,6 @@ from hami.signing import Signer
 from hami.wire import keys
 from hami.wire.resizes import Remembered, ResizeBody, read_remembered, remember
 
-INVALID = 422
 LOOK_AGAIN = 1.0
 """Seconds until the books are looked at again, should the watch say nothing: a pod may be gone."""
 

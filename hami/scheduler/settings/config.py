@@ -21,11 +21,16 @@ from hami.http.addresses import Bind, parse_bind
 from hami.policy.fit.rank import DEVICE_POLICIES, device_policy
 from hami.policy.pods.admission import AdmissionSettings
 from hami.policy.quota.elastic.model import Options
-from hami.settings.model import LIVE, Duration, Positive, ServiceSettings, Setting
+from hami.scheduler.settings.certificate_settings import (
+    SYSTEM_NAMESPACE,
+    CertificateSettings,
+    is_object_name,
+)
+from hami.settings.model import LIVE, Duration, Positive, Setting
 
 _LEASE_OF_KUBE_SCHEDULER = "kube-scheduler"
 _OWN_LEASE = "hami-scheduler-extender"
-_SYSTEM_NAMESPACE = "kube-system"
+_GIVE = "give cert-file and key-file too, or certificate-secret"
 RETRY_JITTER = 1.2
 """The same as in ``hami.kube.leases.own_lease``, which takes too long to import for commands."""
 
@@ -46,17 +51,10 @@ def _is_device_policy(text: str) -> str:
     return text
 
 
-def _is_object_name(text: str) -> str:
-    namespace, slash, name = text.rpartition("/")
-    if text and (not name or (slash and not namespace) or "/" in namespace):
-        raise ValueError("is no object's name; write NAME or NAMESPACE/NAME")
-    return text
-
-
 BindText = Annotated[str, AfterValidator(_is_bind)]
 
 
-class SchedulerConfig(ServiceSettings):
+class SchedulerConfig(CertificateSettings):
     """All settings, checked.
 
     Immutable; a changed file makes a new one.
@@ -75,8 +73,6 @@ class SchedulerConfig(ServiceSettings):
     metrics_bind_address: BindText = Field(
         ":9395", description="Metrics, health and API without TLS; empty or 0: nowhere."
     )
-    cert_file: Path | None = Field(None, description="The server's certificate chain, PEM.")
-    key_file: Path | None = Field(None, description="Its private key, PEM, without a password.")
     extender_tls: bool | None = Field(
         None,
         description="TLS on the extender's listener. By default only with a client CA, or beyond "
@@ -210,21 +206,15 @@ class SchedulerConfig(ServiceSettings):
     hostname: str = Field(
         "", description="What kube-scheduler's holder identity begins with; by default the host's."
     )
-    pod_name: Annotated[str, Setting(environment=("POD_NAME",))] = Field(
-        "", description="Our own pod, which carries the role label."
-    )
-    pod_namespace: Annotated[str, Setting(environment=("POD_NAMESPACE",))] = Field(
-        "", description="Our own pod's namespace."
-    )
 
     # Signatures.
     signing_key_file: Path | None = Field(
         None, description="Ed25519 keys that sign allocations, PEM; the first one signs."
     )
-    signing_key_secret: Annotated[str, AfterValidator(_is_object_name)] = Field(
+    signing_key_secret: Annotated[str, AfterValidator(is_object_name)] = Field(
         "", description="The same in a Secret, [NAMESPACE/]NAME, which is made when it is missing."
     )
-    public_keys: Annotated[str, AfterValidator(_is_object_name)] = Field(
+    public_keys: Annotated[str, AfterValidator(is_object_name)] = Field(
         "hami-signing-keys",
         description="The ConfigMap, [NAMESPACE/]NAME, in which nodes find the public keys; empty: "
         "none.",
@@ -251,13 +241,11 @@ class SchedulerConfig(ServiceSettings):
 
     def _problems(self) -> Iterator[str]:
         """What is wrong with settings together; the first problem is reported."""
-        if (self.cert_file is None) != (self.key_file is None):
-            missing = "key-file" if self.key_file is None else "cert-file"
-            yield f"cert-file and key-file come together: {missing} is missing; give both or none"
-        if self.client_ca_file is not None and self.cert_file is None:
-            yield "client-ca-file needs TLS: give cert-file and key-file too"
-        if self.extender_tls and self.cert_file is None:
-            yield "extender-tls needs a certificate: give cert-file and key-file too"
+        if self.client_ca_file is not None and not self.has_certificate:
+            yield f"client-ca-file needs TLS: {_GIVE}"
+        if self.extender_tls and not self.has_certificate:
+            yield f"extender-tls needs a certificate: {_GIVE}"
+        yield from self.certificate_problems()
         if self.extender_tls is False and self.client_ca_file is not None:
             yield "client-ca-file needs TLS on the extender's listener: leave extender-tls out"
         yield from self._listener_problems()
@@ -376,7 +364,7 @@ class SchedulerConfig(ServiceSettings):
         """Namespace and name of the Lease that :attr:`election` is about."""
         own = self.election == "own"
         namespace = self.leader_elect_resource_namespace or (
-            (self.pod_namespace if own else "") or _SYSTEM_NAMESPACE
+            (self.pod_namespace if own else "") or SYSTEM_NAMESPACE
         )
         name = self.leader_elect_resource_name or (_OWN_LEASE if own else _LEASE_OF_KUBE_SCHEDULER)
         return namespace, name
@@ -397,23 +385,19 @@ class SchedulerConfig(ServiceSettings):
     @property
     def signing_secret(self) -> tuple[str, str] | None:
         """Namespace and name of the Secret with the signing keys, if a Secret has them."""
-        return self._object(self.signing_key_secret) if self.signing_key_secret else None
+        return self.object_named(self.signing_key_secret) if self.signing_key_secret else None
 
     @property
     def public_key_map(self) -> tuple[str, str] | None:
         """Namespace and name of the nodes' ConfigMap, if there are keys to publish."""
         keys = self.signing_key_file is not None or self.signing_key_secret
-        return self._object(self.public_keys) if keys and self.public_keys else None
-
-    def _object(self, text: str) -> tuple[str, str]:
-        namespace, _, name = text.rpartition("/")
-        return namespace or self.pod_namespace or _SYSTEM_NAMESPACE, name
+        return self.object_named(self.public_keys) if keys and self.public_keys else None
 
     @property
     def extender_speaks_tls(self) -> bool:
         if self.extender_tls is not None:
             return self.extender_tls
-        if self.cert_file is None:
+        if not self.has_certificate:
             return False
         return self.client_ca_file is not None or not self.bind("extender_bind").local
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hami.scheduler.certificates.served_certificate import ServedCertificate
 from hami.scheduler.settings.config import SchedulerConfig
 from hami.scheduler.web.applications import (
     ExtenderPort,
@@ -19,7 +21,7 @@ from hami.scheduler.web.pod_webhook import Webhook
 from hami.scheduler.web.quota_webhook import QuotaWebhook
 from hami.scheduler.web.resize_route import ResizeParts
 from hami.scheduler.web.server import Listener
-from hami.scheduler.web.tls import TlsFiles
+from hami.scheduler.web.tls import TlsFiles, TlsOrigin, TlsServed
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -39,6 +41,7 @@ class Served:
     api_router: Callable[[], APIRouter] | None = None
     quota_webhook: QuotaWebhook | None = None
     resizing: ResizeParts | None = None
+    certificate: ServedCertificate | None = None
 
 
 def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
@@ -55,14 +58,14 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
             resizing=s.resizing,
         )
         bind = config.bind("http_bind")
-        listeners = [Listener(name=PUBLIC, bind=bind, app=app, tls=_tls(config))]
+        listeners = [Listener(name=PUBLIC, bind=bind, app=app, tls=_tls(config, s))]
     else:
         listeners = [
             Listener(
                 name=EXTENDER,
                 bind=config.bind("extender_bind"),
                 app=extender_app(s.extender, s.health),
-                tls=_extender_tls(config),
+                tls=_extender_tls(config, s),
             ),
             Listener(
                 name=PUBLIC,
@@ -75,7 +78,7 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
                     quota_webhook=s.quota_webhook,
                     resizing=s.resizing,
                 ),
-                tls=_tls(config),
+                tls=_tls(config, s),
             ),
         ]
     if config.metrics_bind_address:
@@ -85,14 +88,15 @@ def listeners_of(config: SchedulerConfig, served: Served) -> list[Listener]:
     return listeners
 
 
-def _tls(config: SchedulerConfig) -> TlsFiles | None:
+def _tls(
+    config: SchedulerConfig, served: Served, client_ca: Path | None = None
+) -> TlsOrigin | None:
+    if served.certificate is not None:
+        return TlsServed(certificate=served.certificate, client_ca=client_ca)
     if config.cert_file is None or config.key_file is None:
         return None
-    return TlsFiles(cert=config.cert_file, key=config.key_file)
+    return TlsFiles(cert=config.cert_file, key=config.key_file, client_ca=client_ca)
 
 
-def _extender_tls(config: SchedulerConfig) -> TlsFiles | None:
-    files = _tls(config)
-    if files is None or not config.extender_speaks_tls:
-        return None
-    return TlsFiles(cert=files.cert, key=files.key, client_ca=config.client_ca_file)
+def _extender_tls(config: SchedulerConfig, served: Served) -> TlsOrigin | None:
+    return _tls(config, served, config.client_ca_file) if config.extender_speaks_tls else None

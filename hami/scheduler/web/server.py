@@ -18,7 +18,7 @@ import uvicorn
 
 from hami.http.addresses import Bind, address_of, open_socket
 from hami.scheduler.web.fast_path import FastPath
-from hami.scheduler.web.tls import LiveTls, TlsFiles
+from hami.scheduler.web.tls import LiveTls, TlsOrigin
 
 HEADER_SECONDS = 15.0
 """Until a request's headers are there; HAMi's ReadHeaderTimeout."""
@@ -34,12 +34,12 @@ MOST_CONNECTIONS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One address, the ASGI application behind it, and TLS where there are files for it."""
+    """One address, the ASGI application behind it, and TLS where there is a certificate for it."""
 
     name: str
     bind: Bind
     app: Any
-    tls: TlsFiles | None = None
+    tls: TlsOrigin | None = None
 
 
 class Servers:

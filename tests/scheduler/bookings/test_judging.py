@@ -120,6 +120,30 @@ class TestAnEditInBetween:
         cluster.sees(bound(good, "n1", {keys.ALLOCATION_SIGNATURE: "y"}))
         assert (used(cluster), doubts(cluster)) == ([3000, 0], [0, 0])
 
+    def test_what_was_verified_counts_again_after_a_bad_verdict(self, cluster: Cluster):
+        """Else an author fills a node, or its namespace's quota, by what he writes on his pod."""
+        cluster.state.quota_changed(a_quota(mem="9000"))
+        good = signed(a_running_pod(), "n1-d0:3000")
+        cluster.sees(good)
+        for slot in ("n1-d0:8000", "n1-d1:8000", "n1-d1:3000"):
+            cluster.state.pod_changed(granted(good, "n1", slot))
+            assert sum(used(cluster)) > 3000, "until somebody has looked"
+            cluster.room_in.clear()
+            told(cluster, verified(cluster))
+            assert (used(cluster), doubts(cluster)) == ([3000, 0], [0, 0])
+            assert cluster.room_in == ["default"]
+        assert cluster.state.ledger.used("default", "q") == {"acme.com/mem": 3000}
+        cluster.sees(good)
+        assert cluster.state.charges[good.uid].account.problems == ()
+
+    def test_what_nobody_signed_is_judged_after_each_edit(self, cluster: Cluster):
+        good = signed(a_running_pod(), "n1-d0:3000")
+        cluster.sees(good)
+        more = granted(good, "n1", "n1-d0:8000")
+        cluster.sees(more)
+        cluster.state.pod_changed(bound(more, "n1", LABEL))
+        assert cluster.state.bound.unjudged
+
     def test_a_verdict_on_a_pod_that_is_gone_is_nothing(self, cluster: Cluster):
         pod = forged(a_running_pod(), "n1-d0:3000")
         cluster.state.pod_changed(pod)
@@ -219,6 +243,14 @@ class TestARemovedSignature:
         cluster.sees(stripped(granted(a_running_pod(), "n1", "n1-d1:3000")))
         assert used(cluster) == [3000, 11000]
         assert cluster.state.ledger.used("default", "q") == {"acme.com/mem": 6000}
+
+    def test_a_verified_pod_without_it_counts_once_more_and_not_for_each_edit(
+        self, cluster: Cluster
+    ):
+        cluster.sees(signed(a_running_pod(), "n1-d0:3000"))
+        cluster.sees(stripped(granted(a_running_pod(), "n1", "n1-d1:3000")))
+        cluster.sees(stripped(granted(a_running_pod(), "n1", "n1-d0:2000")))
+        assert used(cluster) == [3000, 0]
 
     def test_an_allocation_without_one_grows_by_no_edit(self, cluster: Cluster):
         cluster.sees(granted(a_running_pod(), "n1", "n1-d0:3000"))

@@ -463,6 +463,21 @@ def test_an_older_allocation_that_somebody_put_back(node):
     assert node.words(node.reserve(uid, mem=500)) == ["NotSigned"]
 
 
+@pytest.mark.parametrize("judged", [False, True], ids=["at once", "after a verdict"])
+def test_an_author_gets_nothing_signed_that_he_wrote_himself(node, judged):
+    """More than was signed, which a resize of something else would sign without a look."""
+    uid = node.run(a_pod())
+    more = granted(node.shown[uid], "n1", "n1-d0:7000")
+    if judged:
+        node.show(more)
+        metadata = msgspec.structs.replace(
+            more.metadata, annotations={**more.annotations, "note": "x"}
+        )
+        more = msgspec.structs.replace(more, metadata=metadata)
+    node.state.pod_changed(more)
+    assert node.words(node.reserve(uid, limit=80)) == ["NotSigned"]
+
+
 def test_a_pod_that_is_being_deleted(node):
     uid = node.run(a_pod())
     metadata = msgspec.structs.replace(node.shown[uid].metadata, deletion_timestamp="2026-11-21T00:00:00Z")  # fmt: skip

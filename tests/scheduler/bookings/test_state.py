@@ -43,6 +43,22 @@ def test_filtering_again_replaces_the_reservation() -> None:
     assert cluster.used("n2") == (1, 8000)
 
 
+def test_what_was_promised_is_told_free_also_where_the_next_decision_fails(monkeypatch) -> None:
+    def fails(*_, **__):
+        raise RuntimeError("a defect")
+
+    cluster = Cluster(a_node())
+    pod = a_pod(mem=3000)
+    cluster.sees(pod)
+    cluster.reserve(pod)
+    cluster.state.pending.freed.clear()
+    monkeypatch.setattr("hami.scheduler.bookings.bookings.decide", fails)
+    with pytest.raises(RuntimeError):
+        cluster.reserve(pod)
+    assert cluster.used() == (0, 0)
+    assert cluster.state.pending.freed.is_set()
+
+
 def test_filtering_again_frees_the_device_that_was_promised_before() -> None:
     cluster = Cluster(a_node(devices=2))
     cluster.sees(granted(a_pod("other", mem=1000), "n1", "n1-d0:1000"))

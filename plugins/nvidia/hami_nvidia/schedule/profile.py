@@ -17,6 +17,7 @@ from hami.domain.profile import (
 from hami.domain.units import CorePercent, MemoryMiB, VendorKey
 from hami_nvidia.schedule.mig_annotation import MIG_ANNOTATION
 from hami_nvidia.schedule.mig_placement import MIG_MODE
+from hami_nvidia.schedule.node_annotations import SCORES_ANNOTATION
 from hami_nvidia.settings.config import NvidiaConfig
 
 VENDOR = VendorKey("NVIDIA")
@@ -66,7 +67,9 @@ def profile_of(config: NvidiaConfig) -> NvidiaProfile:
             priority=config.priority_name,
         ),
         node_annotations=NodeAnnotations(
-            register="hami.io/node-nvidia-register", handshake="hami.io/node-handshake"
+            register="hami.io/node-nvidia-register",
+            handshake="hami.io/node-handshake",
+            also_written=(SCORES_ANNOTATION,),
         ),
         pod_annotations=PodAnnotations(
             to_allocate="hami.io/vgpu-devices-to-allocate",
