@@ -120,7 +120,6 @@ class Service:
         self._metrics = metrics
         self._log = structlog.get_logger("hami.scheduler")
         self._said: set[str] = set()
-        self._readiness = Readiness(self._awaited, lambda: self._state.quota_objects.measure())
         self._keys = SigningKeys(wiring.key_source(config, client))
         self._events = EventRecorder(
             client, component=config.scheduler_name or "hami-scheduler", on_problem=self._problem
@@ -130,6 +129,7 @@ class Service:
         self._state = ClusterState(
             self._load_vendors(config), self._deps(), config.elastic, self._subscriptions()
         )
+        self._readiness = Readiness(self._awaited, self._state.quota_objects.measure)
         self._budgets = BudgetIndex(self._state.pods.get)
         self._followings = self._informers()
         self._lease = wiring.lease_of(config, client, self._problem)

@@ -20,7 +20,6 @@ EVERYTHING = {
         "rules": {"enabled": True, "labels": {"release": "prometheus"}},
         "scrapeConfig": {"enabled": True},
         "dashboards": {"enabled": True},
-        "readers": [{"namespace": "monitoring", "name": "prometheus-k8s"}],
     },
     "networkPolicy": {"enabled": True},
 }
@@ -51,7 +50,6 @@ def test_a_service_monitor_finds_a_service_and_its_port():
         (endpoint,) = found["spec"]["endpoints"]
         assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
         assert endpoint["honorLabels"] is True, "docs/monitor.md: else pods' names are lost"
-        assert "bearerTokenFile" in endpoint
         assert found["metadata"]["labels"]["release"] == "prometheus"
 
 

@@ -103,7 +103,6 @@ def _reached_schema(path):
         pytest.param({"webhooks": {"url": "http://plain"}}, "url", id="no TLS"),
         pytest.param({"node": {"paths": {"cdi": "relative"}}}, "cdi", id="a path"),
         pytest.param({"vendors": {"ACME": {"enabled": True}}}, "managedResources", id="a vendor"),
-        pytest.param({"metrics": {"readers": [{"name": "x"}]}}, "namespace", id="a reader"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given, said):

@@ -45,7 +45,7 @@ clientConfig:
 (object.spec.containers + object.spec.?initContainers.orValue([])).exists(container,
 [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})]
 .exists(amounts, amounts.exists(name, name in
-{{ include "hami.managedResources" . }})))
+{{ include "hami.managedResources" . | replace "," ",\n" }})))
 || object.metadata.?annotations.orValue({}).exists(key, key in
-{{ include "hami.annotations" (dict "root" . "kinds" (list "pod" "allocation")) }})
+{{ include "hami.annotations" (dict "root" . "kinds" (list "pod" "allocation")) | replace "," ",\n" }})
 {{- end }}

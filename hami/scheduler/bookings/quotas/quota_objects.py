@@ -112,7 +112,7 @@ class QuotaObjects:
         return capacity_of(inventory.table, inventory.nodes.values(), ledger.units)
 
     def measure(self) -> None:
-        """Nodes come and go: now and then the pool follows, and when all are known for the first time."""
+        """Nodes come and go: now and then the pool follows, and once all are known."""
         self._books.ledger.elastic.set_capacity(self._capacity())
 
     def tell_unbacked(self, unbacked: Mapping[str, object]) -> None:
