@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from hami.domain.kubernetes.objects import Container, Metadata, Pod, PodSpec
 from hami.domain.measurements import MeasuredDevice
+from hami.monitor.files.slices_on_disk import SlicesOnDisk
 from hami.monitor.measuring.vendor_measuring import boot_time
 from hami.monitor.tick.node_round import STALE_SECONDS
 from hami.monitor.tick.pod_warnings import BYPASS, COVERED, STRANGER, PodWarnings
@@ -24,7 +26,7 @@ from hami.slices.usage_region import REGION_SIZE
 from hami.wire.mig_entries import MIG_ANNOTATION
 
 from .rounds import GPUS, Ticks, figures, used
-from .world import GIB, NodeSlices
+from .world import GIB, NVIDIA, NodeSlices
 
 MIB = 1 << 20
 OTHERS, HIGHER = 1, 2
@@ -347,6 +349,29 @@ def test_a_next_monitor_goes_on(ticks, tmp_path):
         assert one.observed.heartbeat == 2
     finally:
         other.round.close()
+
+
+def test_a_slice_that_cannot_be_read_is_tried_again_though_the_clock_was_set_back(tmp_path):
+    clock = time.time_ns() + 10**18
+    slices, problems = NodeSlices(tmp_path), []
+    disk = SlicesOnDisk(
+        tmp_path, {NVIDIA: lambda record, path: record}, problems.append, lambda: clock
+    )
+    try:
+        one = slices.add(GPUS[0])
+        (one.path / "usage").rename(tmp_path / "away")
+        (one.path / "usage").symlink_to(tmp_path / "region")
+        disk.look()
+        assert [one.id in problem for problem in problems] == [True]
+        clock = time.time_ns() + 10**17
+        (tmp_path / "away").rename(tmp_path / "region")
+        disk.look()
+        [held] = disk.of(NVIDIA)
+        held.read(bytearray(REGION_SIZE))
+        assert held.problem == ""
+    finally:
+        disk.close()
+        slices.close()
 
 
 # What pods are told.

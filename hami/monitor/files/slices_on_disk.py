@@ -137,7 +137,7 @@ class _VendorFolder:
             changed = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
         except OSError:
             return  # gone: the next look finds it so
-        again = bool(entry.problem) and now - entry.tried_ns >= AGAIN_NS
+        again = bool(entry.problem) and abs(now - entry.tried_ns) >= AGAIN_NS
         if changed == entry.changed_ns and abs(now - changed) > RECENT_NS and not again:
             return
         entry.tried_ns = now

@@ -6,6 +6,7 @@ slices' own programs say of their launches and their waiting since the tick befo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -117,20 +118,18 @@ class Dividing:
             if (known := self._before.get(id)) is not None and device in known.demands
         }
         division = divide(contenders, before, floor=self._floor)
-        computing = [
-            (contenders[id].entitlement.priority, id)
+        computing = {
+            id: contenders[id].entitlement.priority
             for id, one in division.demands.items()
             if one.computes
-        ]
+        }
+        first = min(computing.values(), default=math.inf)
         for id, (place, _) in here.items():
             handed[id].shares[place] = division.shares[id]
             later[id].demands[device] = division.demands[id]
-            own = contenders[id].entitlement.priority
-            bits = 0
-            for priority, other in computing:
-                if other != id:
-                    bits |= OTHERS | (HIGHER if priority < own else 0)
-            handed[id].contention[place] = bits
+            others = OTHERS if len(computing) > (id in computing) else 0
+            higher = HIGHER if first < contenders[id].entitlement.priority else 0
+            handed[id].contention[place] = others | higher
 
     def _used(
         self, id: str, use: SliceUse | None, now: float

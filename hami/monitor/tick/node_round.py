@@ -198,9 +198,10 @@ class NodeRound:
     ) -> None:
         if handed is None or held.limits is None:
             return
-        devices = [DeviceId(limit.uuid) for limit in held.limits.devices]
-        if not all(mine.figures_at.get(id, -1.0) >= fresh for id in devices):
-            return  # no heartbeat: its programs find for themselves that nobody measures
+        devices = held.limits.devices
+        for limit in devices:
+            if mine.figures_at.get(DeviceId(limit.uuid), -1.0) < fresh:
+                return  # no heartbeat: its programs find for themselves that nobody measures
         seen = Observation(
             utilisation=handed.utilisation,
             contention=handed.contention,
