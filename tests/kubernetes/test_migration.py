@@ -154,7 +154,10 @@ def test_the_documented_steps_and_back(cluster, theirs):
 
     # The scheduler. Both webhooks are there, and nobody answers HAMi's.
     run(cluster, schedulers.commands[:-1])
-    service = cluster.service(signing_key_secret=f"{cluster.namespace}/keys")
+    service = cluster.service(
+        signing_key_secret=f"{cluster.namespace}/hami-signing-key",
+        public_keys=f"{cluster.namespace}/hami-signing-keys",
+    )
     cluster.kube_scheduler(service.url)
     cluster.webhook(service)
     ours(cluster)
