@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hami import __version__
-from hami.cli.flags.shared import DeviceConfig, Json, Profiles, print_json
+from hami.cli.flags.shared import Context, DeviceConfig, Json, Profiles, print_json
 from hami.cli.lazy_commands import Commands
 from hami.cli.terminal.escaping import visible
 from hami.cli.terminal.interrupts import ending_at_interrupt
@@ -98,10 +98,6 @@ Kubeconfig = Annotated[
         help="Who you are, and in which namespace; by default as kubectl finds it.",
         show_default=False,
     ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A context of the kubeconfig.", show_default=False),
 ]
 Memory = Annotated[
     str | None,

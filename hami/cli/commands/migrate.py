@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hami.cli.flags.shared import Json, print_json
+from hami.cli.flags.shared import Context, Json, Kubeconfig, print_json
 from hami.cli.terminal.interrupts import ending_at_interrupt
 from hami.cli.terminal.messages import answering
 
@@ -26,16 +26,6 @@ ReleaseName = Annotated[
 ]
 ReleaseNamespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", help="Where it will be installed.")
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Who you are; by default as kubectl finds it.", show_default=False
-    ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A context of the kubeconfig.", show_default=False),
 ]
 
 app = typer.Typer(name="migrate", add_completion=False, no_args_is_help=True)

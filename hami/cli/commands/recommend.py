@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hami.cli.commands.api_client import DEFAULT, Api
-from hami.cli.flags.shared import Json, print_json
+from hami.cli.flags.shared import Context, Json, Kubeconfig, print_json
 from hami.cli.terminal.interrupts import ending_at_interrupt
 from hami.cli.terminal.messages import answering
 
@@ -43,16 +42,6 @@ MonitorSelector = Annotated[
     str, typer.Option(metavar="LABELS", help="Which pods there are monitors.")
 ]
 MonitorPort = Annotated[int, typer.Option(min=1, max=65535, help="Where they answer.")]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Who you are; by default as kubectl finds it.", show_default=False
-    ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A context of the kubeconfig.", show_default=False),
-]
 Server = Annotated[
     str,
     typer.Option(

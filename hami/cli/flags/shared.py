@@ -21,6 +21,16 @@ Profiles = Annotated[
         help="A folder with vendors that are only data: a YAML profile each.",
     ),
 ]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Who you are; by default as kubectl finds it.", show_default=False
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="A context of the kubeconfig.", show_default=False),
+]
 
 
 def print_json(value: dict[str, Any]) -> None:
